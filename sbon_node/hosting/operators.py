@@ -23,7 +23,7 @@ from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.operator_states_here import HostedStates
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
-from sbon_node.hosting.sweep import checkpoint_of, spill_of, sweep
+from sbon_node.hosting.sweep import checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.operators import Needs, OperatorSpec
 from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
 from sbon_node.model.query_ids import name_of
@@ -82,6 +82,8 @@ class OperatorHost:
     def start(self) -> None:
         """Resume operators of an earlier run, each once its query's record confirms it; delete the remains of others."""
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
+        if self._stored:
+            self._tasks.start("sweep again", sweep_again(self._context, self._stored, self._hosted))
         for operator in self._stored:
             hosted = self._hosted.get(operator)
             if hosted is not None:

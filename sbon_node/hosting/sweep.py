@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from sbon_node.model.catalogue import is_source
 from sbon_node.workflow.context import Context
+
+ORPHANED_S = 60.0
+"""Seconds after a start in which an engine process of the earlier daemon may still write to the checkpoints of operators that
+have been deleted since; longer than a new one waits for their lock."""
 
 
 def spill_of(context: Context, operator: str) -> Path:
@@ -31,3 +35,11 @@ def sweep(context: Context, hosted: Container[str], connected: Container[str]) -
     for spilled in sorted(folder.iterdir()) if folder.is_dir() else ():
         if spilled.name not in connected:
             shutil.rmtree(spilled, ignore_errors=True)
+
+
+async def sweep_again(context: Context, stored: Iterable[str], hosted: Container[str]) -> None:
+    """Delete what an orphaned engine process has written for those of the operators ``stored`` at the start that are gone."""
+    await context.clock.sleep(ORPHANED_S)
+    for operator in stored:
+        if operator not in hosted:
+            shutil.rmtree(checkpoint_of(context, operator), ignore_errors=True)

@@ -97,3 +97,15 @@ def test_a_full_disk_refuses_growth_until_it_is_freed(tmp_path: Path) -> None:
             database.execute("INSERT INTO t VALUES (zeroblob(100000))")
         disk.free()
         database.execute("INSERT INTO t VALUES (zeroblob(100000))")
+
+
+def test_a_wiped_disk_has_room_again(tmp_path: Path) -> None:
+    disk = SimulatedDisk(tmp_path)
+    process = Process("n#1")
+    with watched_disks({"n": disk}):
+        process.context.run(_database, disk)
+        disk.fill()
+        disk.crash()
+        disk.wipe()
+        database = Process("n#2").context.run(_database, disk)
+        database.execute("INSERT INTO t VALUES (zeroblob(100000))")

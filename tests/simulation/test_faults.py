@@ -18,6 +18,7 @@ from sbon_node.model.queries import SinkSpec
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.net.transport import Connection
+from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
 from sbon_node.simulation.checks import Checker, CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -222,10 +223,10 @@ def test_two_processes_that_publish_an_operators_stream_in_one_epoch_are_noticed
 ONE, TWO, THREE = (Acceptor(name, f"{name}0") for name in "abc")
 
 
-def _accepted(state: QueryState, version: int, counter: int, uid: str = "q-aaaaaa") -> list[tuple[str, Accepted]]:
+def _accepted(state: QueryState, version: int, counter: int, uid: str = "q-aaaaaa") -> dict[str, AcceptorRecord]:
     record = QueryRecord(id=uid, name="q", sql="", state=state, consumer="c", sink=SinkSpec(), plan=PLAN)
     value = State(version, msgspec.msgpack.encode(record), (), Configuration(0, (ONE, TWO, THREE)))
-    return [(f"query/{uid}", Accepted(Ballot(counter, "a", "a0"), value))]
+    return {f"query/{uid}": AcceptorRecord(accepted=Accepted(Ballot(counter, "a", "a0"), value))}
 
 
 @pytest.mark.parametrize(
@@ -239,9 +240,9 @@ def _accepted(state: QueryState, version: int, counter: int, uid: str = "q-aaaaa
 )
 def test_records_that_go_back_and_names_of_two_queries_are_noticed(first: Any, then: Any, reason: str) -> None:
     checks = Checker(StreamSettings(), {}).registers
-    checks.accepted(ONE, _accepted("stopped", 9, 9))  # by one acceptor alone
+    checks.stored(ONE, _accepted("stopped", 9, 9))  # by one acceptor alone
     for acceptor in (TWO, THREE):
-        checks.accepted(acceptor, _accepted(*first))
-    checks.accepted(TWO, _accepted(*then))
+        checks.stored(acceptor, _accepted(*first))
+    checks.stored(TWO, _accepted(*then))
     with pytest.raises(CheckFailedError, match=reason):
-        checks.accepted(THREE, _accepted(*then))
+        checks.stored(THREE, _accepted(*then))

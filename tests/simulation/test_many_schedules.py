@@ -100,6 +100,14 @@ def test_a_second_query_of_a_name_is_refused_at_another_node() -> None:
     assert outcome.ending == "finished refused"
 
 
+def test_a_checkpoint_that_an_orphaned_engine_process_writes_again_is_deleted() -> None:
+    """The query is stopped after its host's restart, before the orphan commits the batch of its earlier life."""
+    for seconds in (1.1, 1.3, 1.5):
+        casting = Casting(queries=(PlannedQuery(name="q", lives=(Life(stop_after_s=seconds - 0.15, stop_at="c"),)),))
+        outcome = run_schedule([Fault(AtTime(seconds), "orphan", "o", down_s=0.2)], seed=1, casting=casting)
+        assert not outcome.failure
+
+
 def test_a_row_that_a_window_counts_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def counted(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
         (count, ids), *others = windows(rows)

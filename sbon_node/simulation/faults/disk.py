@@ -90,7 +90,8 @@ class SimulatedDisk:
         return lost
 
     def wipe(self) -> None:
-        """Lose the data directory, after :meth:`crash` and the death of all engine processes; the successor gets none."""
+        """Lose the data directory, after :meth:`crash` and the death of all engine processes; the successor's disk is empty."""
+        self.is_full = False
         with _without_process():
             for name in self._shared:
                 shutil.rmtree(self._root / "shared" / name)

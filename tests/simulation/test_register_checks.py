@@ -1,0 +1,79 @@
+"""Broken rules of registers are noticed in what the acceptors have stored."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from sbon_node.model.plan import Plan
+from sbon_node.model.queries import SinkSpec
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
+from sbon_node.model.states.query_states import QueryState
+from sbon_node.queries.names import NameRecord
+from sbon_node.registers.acceptor import AcceptorRecord
+from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
+from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.register_checks import RegisterChecks
+
+ACCEPTORS = tuple(Acceptor(node, f"i-{node}") for node in "abc")
+FIRST = Ballot(1, "a", "i-a")
+
+
+@pytest.fixture
+def checks() -> RegisterChecks:
+    def expect(condition: bool, otherwise: str) -> None:
+        if not condition:
+            raise CheckFailedError(otherwise)
+
+    return RegisterChecks(expect)
+
+
+def _store(checks: RegisterChecks, key: str, value: bytes, ballot: Ballot, *, version: int = 1, count: int = 2) -> None:
+    """Let the first ``count`` acceptors store a state."""
+    state = State(version, value, (), Configuration(0, ACCEPTORS))
+    for acceptor in ACCEPTORS[:count]:
+        checks.stored(acceptor, {key: AcceptorRecord(ballot, Accepted(ballot, state))})
+
+
+def _query(state: QueryState) -> bytes:
+    record = QueryRecord(
+        id="q-1",
+        sql="",
+        state=state,
+        consumer="a",
+        sink=SinkSpec(kind="follow"),
+        plan=Plan(text="", sources=(), operators=(), outputs=(), schema=()),
+    )
+    return msgspec.msgpack.encode(record)
+
+
+def _name(uid: str) -> bytes:
+    return msgspec.msgpack.encode(NameRecord(uid, "a"))
+
+
+def test_a_ballot_of_two_registers_is_noticed(checks: RegisterChecks) -> None:
+    checks.stored(ACCEPTORS[0], {"name/q": AcceptorRecord(FIRST)})
+    checks.stored(ACCEPTORS[1], {"name/q": AcceptorRecord(FIRST)})
+    with pytest.raises(CheckFailedError, match="is a ballot of both name/q and name/r"):
+        checks.stored(ACCEPTORS[2], {"name/r": AcceptorRecord(FIRST)})
+
+
+def test_two_states_of_one_ballot_are_noticed(checks: RegisterChecks) -> None:
+    _store(checks, "name/q", _name("q-1"), FIRST, count=1)
+    _store(checks, "name/q", _name("q-1"), FIRST)
+    with pytest.raises(CheckFailedError, match="has two states"):
+        _store(checks, "name/q", _name("q-2"), FIRST, count=3)
+
+
+@pytest.mark.parametrize("state", query_states.LIFECYCLE.states)
+def test_a_name_that_is_given_to_another_query_while_its_query_lives_is_noticed(
+    checks: RegisterChecks, state: QueryState
+) -> None:
+    _store(checks, "name/q", _name("q-1"), FIRST)
+    _store(checks, "query/q-1", _query(state), Ballot(2, "a", "i-a"))
+    if state in query_states.LIVE:
+        with pytest.raises(CheckFailedError, match=f"name/q is given to q-2, and q-1 is {state}"):
+            _store(checks, "name/q", _name("q-2"), Ballot(3, "a", "i-a"), version=2)
+    else:
+        _store(checks, "name/q", _name("q-2"), Ballot(3, "a", "i-a"), version=2)
