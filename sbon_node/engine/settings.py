@@ -122,6 +122,15 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "little",
         ),
     ] = 10.0
+    settle_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            description="time for which an operator that is to go on at another node may finish its batch and release what its "
+            "watermark allows; seconds; it stays where it is otherwise",
+        ),
+    ] = 30.0
     copy_max_bytes: Annotated[
         int,
         Meta(ge=1, le=2**50, description="largest checkpoint that is copied to another node while its operator runs; bytes"),

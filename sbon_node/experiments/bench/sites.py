@@ -60,9 +60,13 @@ class Site:
         self._server.on_stream(self._publisher.serve)
         self.address = await self._server.start(Address("127.0.0.1", 0))
 
+    async def disconnect(self) -> None:
+        """End the connections of readers, and accept no more."""
+        await self._server.close()
+
     async def close(self) -> None:
         await self.peers.close()
-        await self._server.close()
+        await self.disconnect()
         self.outbox.close()
 
 

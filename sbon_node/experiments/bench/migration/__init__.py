@@ -1,0 +1,1 @@
+"""Operators that move between two Spark engines while rows arrive."""

@@ -1,0 +1,112 @@
+"""An operator moves from one Spark engine to another amid a live stream, and no row is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sbon_node.clock import Clock
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.errors import SbonError
+from sbon_node.experiments.bench.migration.kinds import KINDS, Feed
+from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
+from sbon_node.hosting.moves import Frozen
+from tests.engine.states import PATIENCE_S
+
+pytestmark = pytest.mark.live
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+thorough = pytest.mark.thorough("moves of operators between engines")
+QUICK_KIND = "left join"
+"""Its rows without a partner depend most on the watermark of the switch."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def hosts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Host, Host]]:
+    folder = tmp_path_factory.mktemp("moving")
+    settings = EngineSettings(max_restarts=0, start_timeout_s=900, settle_s=PATIENCE_S)
+    made = (Host("left", folder / "left", Clock.real(), settings), Host("right", folder / "right", Clock.real(), settings))
+    yield made
+    for host in made:
+        await host.engine.close()
+
+
+@asynccontextmanager
+async def running(name: str, kind: str, folder: Path, host: Host) -> AsyncIterator[MovingOperator]:
+    operator = MovingOperator(name, KINDS[kind], folder / name, host, Feed(30), Clock.real(), patience_s=PATIENCE_S)
+    try:
+        await operator.open()
+        await operator.until(lambda: len(operator.arrivals) > 2)
+        yield operator
+    finally:
+        await operator.close()
+
+
+async def some_more(operator: MovingOperator, frames: int = 5) -> None:
+    upto = len(operator.arrivals) + frames
+    await operator.until(lambda: len(operator.arrivals) >= upto)
+
+
+def subscribers(operator: MovingOperator, view: int = 0) -> list[str]:
+    return sorted(operator.near.outbox.link_counts(operator.streams[view]).links)
+
+
+@in_one_loop
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else thorough) for kind in KINDS])
+async def test_an_operator_goes_on_at_another_engine_and_returns(hosts: tuple[Host, Host], tmp_path: Path, kind: str) -> None:
+    async with running(kind.replace(" ", "-"), kind, tmp_path, hosts[0]) as operator:
+        for host in (hosts[1], hosts[0]):
+            _, frozen = await operator.move(host)
+            await some_more(operator)
+            assert operator.at.host is host
+            assert operator.arrivals[-1].number > frozen.stream.tail.last > 2
+        assert await operator.end() == (0, 0)
+        assert [arrival.number for arrival in operator.arrivals] == list(range(1, len(operator.arrivals) + 1))
+        assert subscribers(operator) == [f"{operator.name}#0"]
+
+
+@in_one_loop
+@thorough
+async def test_a_switch_without_alignment_is_refused_and_would_lose_rows(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    """The origin stops before the batch that releases what its watermark allows; the target has run it."""
+    async with running("unaligned", "left join", tmp_path, hosts[0]) as operator:
+        move = await operator.follow(hosts[1])
+        engine = hosts[0].engine
+        while (cut := await engine.hold(operator.name, PATIENCE_S)).is_settled:
+            engine.release(operator.name)
+            await asyncio.sleep(0.03)
+        frozen = Frozen(cut=cut, stream=operator.at.site.outbox.handover.export(operator.name))
+        with pytest.raises(SbonError) as refusal:
+            await move.target.settle(frozen)
+        assert refusal.value.code == "not-aligned"
+        await operator.switch(move, frozen)
+        missing, superfluous = await operator.end()
+        assert (missing > 0, superfluous) == (True, 0)
+
+
+@in_one_loop
+@thorough
+async def test_a_move_that_is_given_up_changes_nothing(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    async with running("given-up", "tumbling", tmp_path, hosts[0]) as operator:
+        move = await operator.follow(hosts[1])
+        frozen = await move.origin.freeze()
+        await move.target.settle(frozen)
+        await operator.give_up(move)
+        await some_more(operator)
+        assert operator.at.host is hosts[0]
+        assert await operator.end() == (0, 0)
+        assert subscribers(operator) == [f"{operator.name}#0"]
+
+
+@in_one_loop
+@thorough
+async def test_an_operator_is_stopped_copied_and_started(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    async with running("stopped", "left join", tmp_path, hosts[0]) as operator:
+        last = await operator.stop_copy_start(hosts[1])
+        await some_more(operator)
+        assert operator.arrivals[-1].number > last > 2
+        assert await operator.end() == (0, 0)
