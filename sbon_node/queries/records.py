@@ -122,7 +122,8 @@ class Records:
             if changed is None:
                 return Changed(record, record)
             query_states.LIFECYCLE.check(record.state, changed.state, query)
-            outcome = await self._registers.compare_and_set(key_of(query), record.version, _encoded(changed))
+            base = "" if decided else self._base(query, record.version)
+            outcome = await self._registers.compare_and_set(key_of(query), record.version, _encoded(changed), base=base)
             after = self._existing(query, None if outcome.state is None else self._chosen(query, outcome.state))
             if outcome.verdict == Verdict.APPLIED:
                 return Changed(record, after)
@@ -180,6 +181,11 @@ class Records:
             )
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _base(self, query: str, version: int) -> str:
+        """Return the newest token of the state of that version which this node has accepted: it need not be chosen."""
+        state = self._store.state(key_of(query))
+        return state.tokens[-1] if state is not None and state.version == version and state.tokens else ""
 
     def _accepted(self, key: str, state: State) -> None:
         if not key.startswith(QUERY):

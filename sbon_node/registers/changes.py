@@ -50,19 +50,21 @@ class Keep(msgspec.Struct, frozen=True):
 class CompareAndSet(msgspec.Struct, frozen=True):
     """A new value if the register has the expected version; version 0 creates it.
 
-    ``retried`` says that an earlier attempt with this token ended without an answer.
+    ``retried`` says that an earlier attempt with this token ended without an answer. ``base`` is the newest token of the expected
+    state. It is needed where that state may never be chosen: then another one of the same version is chosen instead.
     """
 
     expected: int
     value: bytes
     token: str
     retried: bool = False
+    base: str = ""
 
     def __call__(self, current: State | None, initial: Configuration) -> Result:
         version = 0 if current is None else current.version
         if current is not None and self.token in current.tokens:
             return Result(current, Verdict.APPLIED)
-        if version == self.expected:
+        if version == self.expected and (current is None or self.base in ("", *current.tokens[-1:])):
             earlier, configuration = ((), initial) if current is None else (current.tokens, current.configuration)
             tokens = (*earlier, self.token)[-KEPT_TOKENS:]
             return Result(State(version + 1, self.value, tokens, configuration), Verdict.APPLIED)

@@ -93,8 +93,10 @@ class Registers:
             _keep(self._leads, key, first_lead(self._next_ballot(), Configuration(0, acceptors)))
         return await self.compare_and_set(key, 0, value, acceptors)
 
-    async def compare_and_set(self, key: str, expected: int, value: bytes, acceptors: tuple[Acceptor, ...] = ()) -> Chosen:
-        """Set ``value`` if the register has the ``expected`` version.
+    async def compare_and_set(
+        self, key: str, expected: int, value: bytes, acceptors: tuple[Acceptor, ...] = (), *, base: str = ""
+    ) -> Chosen:
+        """Set ``value`` if the register has the ``expected`` version, and its newest token is ``base`` if that is given.
 
         The outcome's verdict tells whether the change took effect, its state what the register had then.
 
@@ -106,7 +108,7 @@ class Registers:
         if configuration is None:
             raise SbonError("unknown-register", f"no node keeps {key}", where=key)
         token = f"{self._context.rng.getrandbits(64):016x}"
-        return await self._decide(key, configuration, CompareAndSet(expected, value, token))
+        return await self._decide(key, configuration, CompareAndSet(expected, value, token, base=base))
 
     async def move(self, key: str, acceptors: tuple[Acceptor, ...]) -> Chosen:
         """Replace the register's acceptors, through majorities of both the old and the new ones."""

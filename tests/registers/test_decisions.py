@@ -102,6 +102,14 @@ def test_a_proposer_is_blocked_once_no_majority_is_left() -> None:
     assert attempt.outcome == Blocked(ballot(8, "q"), (A,), uncertain=False)
 
 
+def test_a_change_of_a_state_that_is_not_chosen_does_not_apply_to_another_of_its_version() -> None:
+    chosen = State(3, b"failed", ("t1", "t2", "t3"), THREE)
+    assert CompareAndSet(3, b"y", "t", base="t4")(chosen, THREE) == (chosen, Verdict.CONFLICT)
+    assert CompareAndSet(3, b"y", "t", base="t2")(chosen, THREE) == (chosen, Verdict.CONFLICT)
+    assert CompareAndSet(3, b"y", "t", base="t3")(chosen, THREE).verdict == Verdict.APPLIED
+    assert CompareAndSet(3, b"y", "t")(chosen, THREE).verdict == Verdict.APPLIED
+
+
 def test_a_proposer_does_not_guess_what_it_cannot_know() -> None:
     late = State(30, b"x", tuple(f"u{number}" for number in range(16)), THREE)
     assert CompareAndSet(2, b"y", "t", retried=True)(late, THREE).verdict == Verdict.UNKNOWN

@@ -16,8 +16,8 @@ from sbon_node.experiments.bench import schedules
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.simulation import leak_check, several_queries
 from sbon_node.simulation.__main__ import main
-from sbon_node.simulation.casting import Casting, Life, PlannedQuery, windows
-from sbon_node.simulation.faults.plan import AtTime, Fault
+from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery, windows
+from sbon_node.simulation.faults.plan import AtFailpoint, AtTime, Fault
 from sbon_node.simulation.schedule import COUNTED, random_schedule, run_schedule
 from sbon_node.simulation.shrink import shrink
 
@@ -106,6 +106,14 @@ def test_a_checkpoint_that_an_orphaned_engine_process_writes_again_is_deleted() 
         casting = Casting(queries=(PlannedQuery(name="q", lives=(Life(stop_after_s=seconds - 0.15, stop_at="c"),)),))
         outcome = run_schedule([Fault(AtTime(seconds), "orphan", "o", down_s=0.2)], seed=1, casting=casting)
         assert not outcome.failure
+
+
+def test_a_driver_that_returns_with_a_state_that_was_not_chosen_follows_the_chosen_one() -> None:
+    """The holder dies before other acceptors have its change of the record to running; they agree that the query has failed."""
+    casting = Casting(holder="c", room=NODES, strategy="random", fsync=False)
+    outcome = run_schedule([Fault(AtFailpoint("c", "ask", 21), "kill", "c", down_s=18.5)], seed=32, casting=casting)
+    assert not outcome.failure
+    assert outcome.ending == "refused"
 
 
 def test_a_row_that_a_window_counts_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
