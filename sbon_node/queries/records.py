@@ -16,7 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
-from sbon_node.registers.acceptor import Report
+from sbon_node.registers.acceptor import Report, UnknownInstance
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import Acceptor, State
 from sbon_node.replication.acceptor_store import AcceptorStore
@@ -222,7 +222,9 @@ def decoded(state: State) -> QueryRecord:
 
 
 def _is_cleaned(answer: object) -> bool:
-    """Return whether an acceptor has accepted the end, or nothing."""
+    """Return whether an acceptor has accepted the end, or nothing, or has lost its disk."""
+    if isinstance(answer, UnknownInstance):
+        return True
     if not isinstance(answer, Report):
         return False
     if answer.accepted is None:

@@ -15,6 +15,12 @@ MOST_S = 50.0
 ROOT = Path(__file__).parents[2]
 FIRST_200 = 200
 CHUNK = 20
+FAILED_ONCE = {
+    50064: "a disk that was full when it was wiped",
+    50199: "a refused query whose acceptor was wiped is forgotten",
+    50246: "a result of a refused query that its wiped consumer cannot know",
+    50332: "a driver returned with a record that was never chosen",
+}
 
 
 def _try(seed: int) -> None:
@@ -40,6 +46,11 @@ def test_schedules_drawn_from_the_commit() -> None:
         if time.monotonic() > end:
             break
     assert tried
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE, ids=FAILED_ONCE.values())
+def test_schedules_that_have_failed_before(seed: int) -> None:
+    _try(seed)
 
 
 @pytest.mark.thorough(f"chunks of {CHUNK} of the first schedules, which find the planted bugs")
