@@ -19,6 +19,7 @@ import msgspec
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config, NodeSettings
 from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
@@ -34,7 +35,7 @@ from sbon_node.simulation.loop import EPOCH_S, VirtualLoop
 from sbon_node.simulation.network.network import SimulatedNetwork
 from sbon_node.simulation.network.paths import Latency, NetworkQuality
 from sbon_node.simulation.node import SimulatedNode
-from sbon_node.simulation.process import Process, current_process
+from sbon_node.simulation.process import NO_PROCESS, Process, current_process
 from sbon_node.simulation.threads import SimulatedThreads
 from sbon_node.simulation.warm_start import warm_start
 from sbon_node.simulation.watch import Watch
@@ -63,6 +64,8 @@ CONFIG = Config(control=ControlSettings(cores=4.0, memory_mb=8_000.0))
 SYNCED = msgspec.structs.replace(CONFIG, streams=StreamSettings(fsync=True))
 """Configuration with which a node may lose power."""
 PORT = 7400
+RESTART_S = 1.0
+"""Pause after which a service manager starts a daemon again that ended."""
 
 
 class NodeDiedError(Exception):
@@ -237,8 +240,26 @@ class SimulatedCluster:
         return note
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        node = next((one for one in self.nodes.values() if one.task is task), None)
+        if node is not None and node.wiped and isinstance(error, SbonError) and error.code == "name-taken":
+            self._start_again(node)
+        else:
             self.fail(f"{task.get_name()}: {type(error).__name__}: {error}")
+
+    def _start_again(self, node: SimulatedNode) -> None:
+        """Start a wiped node later, as a service manager does: its name is taken until the others know of the death."""
+        process = node.process
+        assert process is not None
+        self.note(f"{process.name} is refused: its name is taken")
+        self.crash(node)
+
+        def start() -> None:
+            if node.process is process and not self.over.done():
+                self.boot(node)
+
+        self.loop.call_later(RESTART_S, start, context=NO_PROCESS)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
