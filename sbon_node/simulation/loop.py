@@ -20,7 +20,7 @@ from contextvars import Context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 from sbon_node.clock import Clock
-from sbon_node.simulation.process import Process, current_process
+from sbon_node.simulation.process import KilledError, Process, current_process
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -235,6 +235,8 @@ def _note_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
     assert isinstance(loop, VirtualLoop)
     task = context.get("task") or context.get("future")
     process = task.process if isinstance(task, SimulatedTask) else current_process.get()
+    if isinstance(context.get("exception"), KilledError):  # A datagram's receiver was killed in its own code.
+        return
     if process is None or process.alive:
         name = task.get_name() if isinstance(task, SimulatedTask) else "callback"
         loop.unhandled.append(f"{name}: {context.get('message')}: {context.get('exception')!r}")

@@ -21,6 +21,7 @@ FAILED_ONCE = {
     50246: "a result of a refused query that its wiped consumer cannot know",
     50332: "a driver returned with a record that was never chosen",
     50502: "a wiped node whose address was swapped waits for its name",
+    51110: "a receiver of a datagram was killed in its own code",
 }
 
 
