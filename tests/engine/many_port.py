@@ -33,6 +33,10 @@ class ManyPort(ToyPort):
             frames.append(frame)
         await self._tell()
 
+    async def tell_changed(self) -> None:
+        """Let readers look again: another port with the same inputs has been told."""
+        await self._tell()
+
     @property
     def promised_ms(self) -> int:
         """By the newest visible batch."""

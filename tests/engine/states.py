@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 PATIENCE_S = 240.0
 """After so long nothing will come of it; says nothing about speed."""
@@ -29,3 +33,16 @@ class States:
                 self._changed.clear()
                 await self._changed.wait()
         return [reason for told, reason in self.told[operator] if told == state][count - 1]
+
+    def check(self, operator: str) -> None:
+        """Fail with the reason for which the operator has failed, if it has."""
+        failed = [reason for told, reason in self.told.get(operator, []) if told == "failed"]
+        assert not failed, failed
+
+    async def unless_failed(self, operator: str, waiting: Coroutine[Any, Any, T]) -> T:
+        """Wait, but not for an operator that has failed."""
+        task = asyncio.ensure_future(waiting)
+        while not task.done():
+            self.check(operator)
+            await asyncio.wait([task], timeout=0.1)
+        return task.result()
