@@ -160,14 +160,30 @@ class ComponentsDestroyed(Message, frozen=True):
 
 
 class AskRegister(Call, frozen=True):
-    """Send a proposer's request for the register ``key`` to one of its acceptors (CASPaxos: Rystsov, arXiv 1802.07000)."""
+    """Send a proposer's request for the register ``key`` to one of its acceptors (CASPaxos: Rystsov, arXiv 1802.07000).
+
+    ``documents`` are those that a state to accept refers to, as far as the acceptor may not have them.
+    """
 
     key: Line
     request: Any
+    documents: Annotated[tuple[bytes, ...], Meta(max_length=3)] = ()
 
 
 class RegisterAnswer(Message, frozen=True):
     answer: Any
+
+
+class FetchDocuments(Call, frozen=True):
+    """Request documents of registers by their SHA-256 digests, in hexadecimal."""
+
+    digests: Annotated[tuple[Line, ...], Meta(max_length=3)]
+
+
+class FetchedDocuments(Message, frozen=True):
+    """The requested documents that the receiver has; the caller checks their digests."""
+
+    documents: Annotated[tuple[bytes, ...], Meta(max_length=3)]
 
 
 # -- records ----------------------------------------------------------------------------------------------------------
@@ -322,6 +338,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "open-sink": (OpenSink, None),
     "destroy-components": (DestroyComponents, ComponentsDestroyed),
     "ask-register": (AskRegister, RegisterAnswer),
+    "fetch-documents": (FetchDocuments, FetchedDocuments),
     "claim-component": (ClaimComponent, Claimed),
     "report-state": (ReportState, None),
     "check-queries": (CheckQueries, QueriesChecked),

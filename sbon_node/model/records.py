@@ -14,8 +14,23 @@ from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.usage import QueryUsage
 
 
-class QueryRecord(Goal, frozen=True, kw_only=True):
-    """The authoritative state of a query, with its goal.
+class QueryDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of a query that its submission made."""
+
+    sql: str
+    sink: SinkSpec
+    plan: Plan
+
+
+class QueryEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of a query that is over: its last description, without what other documents have, and network usage."""
+
+    last: QueryInfo | None
+    query_usage: QueryUsage | None
+
+
+class QueryRegister(Goal, frozen=True, kw_only=True):
+    """The value of a query's register: what changes, and the digests of the documents beside it, empty for none.
 
     ``hosts`` and ``epochs`` are by part: operators, and ``<uid>.sink``; so are ``claimants``, the instances of the nodes that
     have claimed the newest epochs.
@@ -27,20 +42,14 @@ class QueryRecord(Goal, frozen=True, kw_only=True):
     id: str
     """The uid."""
     name: str = ""
-    sql: str
     state: QueryState
     reason: str = ""
     submitted_ms: int = 0
     consumer: str
-    sink: SinkSpec
     on_error: OnError = "fail"
-    plan: Plan
-    placement: Placement | None = None
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
     claimants: dict[str, str] = msgspec.field(default_factory=dict)
-    last: QueryInfo | None = None
-    query_usage: QueryUsage | None = None
     cleaned: bool = False
     accepted: bool = False
     withdrawn: bool = False
@@ -48,17 +57,14 @@ class QueryRecord(Goal, frozen=True, kw_only=True):
     submitter: str = ""
     submitter_instance: str = ""
     """The node that took the submission; while the query is placed, it alone works for it."""
-    version: int = 0
-    """The version of its register."""
+    definition_digest: str = ""
+    placement_digest: str = ""
+    end_digest: str = ""
 
     @property
     def called(self) -> str:
         """The name that people type; a record of before there were uids has only its id."""
         return self.name or self.id
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        return tuple(sorted({p.source.stream for p in self.plan.sources}))
 
     @property
     def refused(self) -> bool:
@@ -68,3 +74,20 @@ class QueryRecord(Goal, frozen=True, kw_only=True):
     @property
     def sink_component(self) -> str:
         return f"{self.id}.sink"
+
+
+class QueryRecord(QueryRegister, frozen=True, kw_only=True):
+    """The authoritative state of a query, with its goal: its register and the documents that this refers to."""
+
+    sql: str
+    sink: SinkSpec
+    plan: Plan
+    placement: Placement | None = None
+    last: QueryInfo | None = None
+    query_usage: QueryUsage | None = None
+    version: int = 0
+    """The version of its register."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(sorted({p.source.stream for p in self.plan.sources}))

@@ -148,7 +148,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         on_error=record.on_error,
         streams=record.streams,
         sources=sources,
-        plan=_shown(record.plan),
+        plan=shown_plan(record.plan),
         placement=record.placement,
         operators=described,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
@@ -161,7 +161,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
     return Description(info, {node: report.latencies_ms for node, report in reports.items()})
 
 
-def _shown(plan: Plan) -> Plan:
+def shown_plan(plan: Plan) -> Plan:
     """Return the plan without its sources' credentials."""
     sources = tuple(msgspec.structs.replace(planned, source=shown_source(planned.source)) for planned in plan.sources)
     return msgspec.structs.replace(plan, sources=sources)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
+from sbon_node.queries.record_documents import decoded, joined, references, split
 from sbon_node.registers.acceptor import Report, UnknownInstance
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import Acceptor, State
@@ -88,16 +88,16 @@ class Records:
 
     async def read(self, query: str) -> QueryRecord | None:
         """Return the record of a uid at some moment of the call; raise ``no-majority`` if too few acceptors answer."""
-        state = await self._registers.read(key_of(query))
-        return None if state is None else self._chosen(query, state)
+        return await self._newest(query, await self._registers.read(key_of(query)))
 
     async def create(self, record: QueryRecord, acceptors: tuple[Acceptor, ...]) -> QueryRecord:
         """Create a record, whose uid is new; raise ``too-many-queries`` if there is no room, or ``no-majority``."""
         await self._make_room()
-        outcome = await self._registers.create(key_of(record.id), _encoded(record), acceptors, alone=True)
+        parts = split(record)
+        outcome = await self._registers.create(key_of(record.id), parts.value, acceptors, parts.attached, alone=True)
         if outcome.verdict != Verdict.APPLIED or outcome.state is None:
             raise SbonError("record-changed", f"there is a record of {record.id} already", where=record.id)
-        return self._chosen(record.id, outcome.state)
+        return await self._chosen(record.id, outcome.state, parts.record)
 
     async def change(self, query: str, step: Step) -> Changed:
         """Change a record by compare-and-set, and again while others change it at the same time.
@@ -123,8 +123,11 @@ class Records:
                 return Changed(record, record)
             query_states.LIFECYCLE.check(record.state, changed.state, query)
             base = "" if decided else self._base(query, record.version)
-            outcome = await self._registers.compare_and_set(key_of(query), record.version, _encoded(changed), base=base)
-            after = self._existing(query, None if outcome.state is None else self._chosen(query, outcome.state))
+            parts = split(changed, record)
+            outcome = await self._registers.compare_and_set(
+                key_of(query), record.version, parts.value, attached=parts.attached, base=base
+            )
+            after = self._existing(query, await self._newest(query, outcome.state, parts.record, record))
             if outcome.verdict == Verdict.APPLIED:
                 return Changed(record, after)
             record, decided = after, True
@@ -190,14 +193,43 @@ class Records:
     def _accepted(self, key: str, state: State) -> None:
         if not key.startswith(QUERY):
             return
+        query = key.removeprefix(QUERY)
         try:
-            self._known[key.removeprefix(QUERY)] = decoded(state)
+            known = self._known.get(query)
+            self._known[query] = joined(state, self._document, () if known is None else (known,))
         except SbonError as error:  # Sent by a peer.
             log.warning("record-refused", key=key, reason=str(error))
 
-    def _chosen(self, query: str, state: State) -> QueryRecord:
-        """Return the decoded record, and remember it if this node is one of its acceptors."""
-        record, known = decoded(state), self._known.get(query)
+    def _document(self, digest: str) -> bytes:
+        """Return a document that this node keeps, as an acceptor does with those of its registers."""
+        content = self._store.documents.get(digest)
+        if content is None:
+            raise SbonError("document-unknown", f"the document {digest} is not here", where=digest)
+        return content
+
+    async def _newest(self, query: str, state: State | None, *records: QueryRecord) -> QueryRecord | None:
+        """Return the record of a state; of a later one, if documents are gone because it was changed since."""
+        while state is not None:
+            try:
+                return await self._chosen(query, state, *records)
+            except SbonError as error:
+                later = await self._registers.read(key_of(query)) if error.code == "document-unknown" else state
+                if later == state:
+                    raise
+                state = later
+        return None
+
+    async def _chosen(self, query: str, state: State, *records: QueryRecord) -> QueryRecord:
+        """Return the record of a state, and remember it if this node is one of its acceptors.
+
+        Documents that neither the ``records`` nor this node has come from an acceptor; raises ``document-unknown``.
+        """
+        known = self._known.get(query)
+        alike = records if known is None else (known, *records)
+        here = {digest for record in alike for digest in references(record)}
+        missing = [digest for digest in references(decoded(state)) if digest not in here]
+        documents = await self._registers.documents.get(missing, state.configuration.members)
+        record, known = joined(state, documents.__getitem__, alike), self._known.get(query)
         if known is not None and known.version <= record.version:
             self._known[query] = record
         return record
@@ -206,19 +238,6 @@ class Records:
         if record is None:
             raise SbonError("record-unknown", f"no node that answers has a record of {query}", where="query")
         return record
-
-
-def _encoded(record: QueryRecord) -> bytes:
-    return msgspec.msgpack.encode(record)
-
-
-def decoded(state: State) -> QueryRecord:
-    """Return the record in a register's state; raise ``bad-record`` for anything else."""
-    try:
-        record = msgspec.msgpack.decode(state.value, type=QueryRecord)
-    except msgspec.MsgspecError as error:
-        raise SbonError("bad-record", str(error), where="query", hint="do all nodes run the same version?") from error
-    return msgspec.structs.replace(record, version=state.version)
 
 
 def _is_cleaned(answer: object) -> bool:

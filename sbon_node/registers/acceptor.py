@@ -70,8 +70,15 @@ class UnknownInstance(msgspec.Struct, frozen=True, tag="unknown-instance"):
     acceptor: Acceptor
 
 
+class MissingDocuments(msgspec.Struct, frozen=True, tag="missing-documents"):
+    """Answer to an :class:`Accept` whose state refers to documents that the acceptor has not; nothing has changed."""
+
+    ballot: Ballot
+    digests: tuple[str, ...]
+
+
 Request = Prepare | Accept | Read
-Answer = Promise | Acceptance | Refusal | Report | UnknownInstance
+Answer = Promise | Acceptance | Refusal | Report | UnknownInstance | MissingDocuments
 
 
 class AcceptorRecord(msgspec.Struct, frozen=True):

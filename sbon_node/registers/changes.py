@@ -48,7 +48,7 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 class CompareAndSet(msgspec.Struct, frozen=True):
-    """A new value if the register has the expected version; version 0 creates it.
+    """A new value, with the documents it refers to, if the register has the expected version; version 0 creates it.
 
     ``retried`` says that an earlier attempt with this token ended without an answer. ``base`` is the newest token of the expected
     state. It is needed where that state may never be chosen: then another one of the same version is chosen instead.
@@ -59,6 +59,7 @@ class CompareAndSet(msgspec.Struct, frozen=True):
     token: str
     retried: bool = False
     base: str = ""
+    references: tuple[str, ...] = ()
 
     def __call__(self, current: State | None, initial: Configuration) -> Result:
         version = 0 if current is None else current.version
@@ -67,7 +68,7 @@ class CompareAndSet(msgspec.Struct, frozen=True):
         if version == self.expected and (current is None or self.base in ("", *current.tokens[-1:])):
             earlier, configuration = ((), initial) if current is None else (current.tokens, current.configuration)
             tokens = (*earlier, self.token)[-KEPT_TOKENS:]
-            return Result(State(version + 1, self.value, tokens, configuration), Verdict.APPLIED)
+            return Result(State(version + 1, self.value, tokens, configuration, self.references), Verdict.APPLIED)
         forgotten = self.retried and version > self.expected + KEPT_TOKENS
         return Result(current, Verdict.UNKNOWN if forgotten else Verdict.CONFLICT)
 

@@ -14,6 +14,7 @@ from sbon_node.registers.acceptor import (
     Accept,
     Acceptance,
     Answer,
+    MissingDocuments,
     Prepare,
     Promise,
     Read,
@@ -118,7 +119,7 @@ class Proposer:
             return ()
         if isinstance(answer, UnknownInstance):
             self._unknown[acceptor] = None
-        elif isinstance(answer, Report) or answer.ballot != self._ballot:
+        elif isinstance(answer, Report | MissingDocuments) or answer.ballot != self._ballot:
             return ()
         elif isinstance(answer, Refusal):
             self._refused[acceptor] = max(answer.promised, self._refused.get(acceptor, NO_BALLOT))

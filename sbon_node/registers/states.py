@@ -57,13 +57,15 @@ class State(msgspec.Struct, frozen=True):
     """The content of a register, which travels together with its acceptors.
 
     ``version`` counts the changes of ``value``. ``tokens`` are the newest of these changes, the last one last: by its token a
-    proposer learns whether an attempt without an answer took effect.
+    proposer learns whether an attempt without an answer took effect. ``references`` are the digests of the documents that the
+    value refers to; an acceptor accepts the state only together with them.
     """
 
     version: int
     value: bytes
     tokens: tuple[str, ...]
     configuration: Configuration
+    references: tuple[str, ...] = ()
 
 
 class Accepted(msgspec.Struct, frozen=True):

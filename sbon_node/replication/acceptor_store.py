@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, Request, react
+from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, MissingDocuments, Request, react
 from sbon_node.registers.states import Accepted, Acceptor, State
+from sbon_node.replication.document_store import MAX_REFERENCES, DocumentStore, verified
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
 
 MAX_VALUE_BYTES = 1024 * 1024
 """Most bytes of a register's value, which a message must hold."""
+
+NONE: Final[Mapping[str, bytes]] = MappingProxyType({})
+"""No documents."""
 
 Listener = Callable[[str, State], None]
 """Called with key and state when this node has accepted a state, which need not be chosen; returns quickly."""
@@ -25,6 +31,7 @@ class AcceptorStore:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._records = context.store.all("register", AcceptorRecord)
+        self.documents = DocumentStore(context, [digest for state in self.states.values() for digest in state.references])
         self._listeners: list[Listener] = []
         context.server.handle(AskRegister, self._handle)
 
@@ -51,13 +58,14 @@ class AcceptorStore:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def serve(self, key: str, request: Request) -> Answer:
-        """Return the answer, after its cause is on disk.
+    def serve(self, key: str, request: Request, documents: Mapping[str, bytes] = NONE) -> Answer:
+        """Return the answer, after its cause is on disk. ``documents`` are some of those that a state to accept refers to.
 
-        Raises ``too-many-registers``, ``too-large``, or the error of a disk that cannot be written: then nothing has changed.
+        Raises ``too-many-registers``, ``documents-full``, ``too-large``, or the error of a disk that cannot be written: then
+        nothing has changed.
         """
-        if isinstance(request, Accept) and len(request.state.value) > MAX_VALUE_BYTES:
-            raise SbonError("too-large", f"{len(request.state.value)} bytes in a register", where=key)
+        if isinstance(request, Accept):
+            _check_size(key, request.state)
         before = self._records.get(key, AcceptorRecord())
         record, answer = react(self.me, before, request)
         if record == before:
@@ -66,9 +74,15 @@ class AcceptorStore:
             raise SbonError(
                 "too-many-registers", f"this node keeps {most} registers", where=key, hint="raise control.max_registers"
             )
+        if isinstance(request, Accept):
+            missing = [one for one in self.documents.missing(request.state.references) if one not in documents]
+            if missing:
+                return MissingDocuments(request.ballot, tuple(missing))
+            self.documents.keep(documents)
         self._context.store.put("register", key, record, sync=True)
         self._records[key] = record
         if record.accepted is not None and record.accepted != before.accepted:
+            self.documents.replace(_references(before), record.accepted.state.references)
             for listener in self._listeners:
                 listener(key, record.accepted.state)
         return answer
@@ -77,8 +91,20 @@ class AcceptorStore:
         """Delete a register that will never be used again: only for keys that no proposer creates a second time."""
         if key in self._records:
             self._context.store.delete("register", key)
-            del self._records[key]
+            self.documents.replace(_references(self._records.pop(key)), ())
 
     async def _handle(self, call: AskRegister, caller: Caller) -> RegisterAnswer:
         request: Request = decode_record(call.request, Request)
-        return RegisterAnswer(answer=self.serve(call.key, request))
+        wanted = request.state.references if isinstance(request, Accept) else ()
+        return RegisterAnswer(answer=self.serve(call.key, request, verified(call.documents, wanted, caller.node)))
+
+
+def _references(record: AcceptorRecord) -> tuple[str, ...]:
+    return () if record.accepted is None else record.accepted.state.references
+
+
+def _check_size(key: str, state: State) -> None:
+    if len(state.value) > MAX_VALUE_BYTES:
+        raise SbonError("too-large", f"{len(state.value)} bytes in a register", where=key)
+    if len(state.references) > MAX_REFERENCES:
+        raise SbonError("too-large", f"{len(state.references)} documents of a register", where=key)

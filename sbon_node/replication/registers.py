@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -11,11 +11,12 @@ import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
-from sbon_node.registers.acceptor import Accept, Answer, Read, Report, Request, UnknownInstance
+from sbon_node.registers.acceptor import Accept, Answer, MissingDocuments, Read, Report, Request, UnknownInstance
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
 from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
 from sbon_node.registers.states import Acceptor, Ballot, Configuration, State, newest
-from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES, AcceptorStore
+from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore
+from sbon_node.replication.documents import Documents
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
@@ -44,6 +45,16 @@ class Found(NamedTuple):
     silent: list[str]
 
 
+class Attached(NamedTuple):
+    """What a value refers to: the digests of its documents, and the content of those that no earlier value referred to."""
+
+    references: tuple[str, ...] = ()
+    documents: Mapping[str, bytes] = NONE
+
+
+UNATTACHED = Attached()
+
+
 class Registers:
     """Registers of the whole cluster, for a node that may or may not be an acceptor of them.
 
@@ -53,6 +64,7 @@ class Registers:
 
     def __init__(self, context: Context, store: AcceptorStore) -> None:
         self._context, self._store = context, store
+        self.documents = Documents(context, store.documents)
         lives = context.store.get("proposer", "self", Lives) or Lives()
         self._life = lives.count + 1
         context.store.put("proposer", "self", Lives(self._life), sync=True)
@@ -83,7 +95,9 @@ class Registers:
             return self._noted(key, reader.outcome).state
         return (await self._decide(key, configuration, Keep())).state
 
-    async def create(self, key: str, value: bytes, acceptors: tuple[Acceptor, ...], *, alone: bool = False) -> Chosen:
+    async def create(
+        self, key: str, value: bytes, acceptors: tuple[Acceptor, ...], attached: Attached = UNATTACHED, *, alone: bool = False
+    ) -> Chosen:
         """Create a register at ``acceptors``, unless they have it already.
 
         It takes one round trip if this node ``alone`` ever creates the key, and does it once: see
@@ -91,24 +105,36 @@ class Registers:
         """
         if alone:
             _keep(self._leads, key, first_lead(self._next_ballot(), Configuration(0, acceptors)))
-        return await self.compare_and_set(key, 0, value, acceptors)
+        return await self.compare_and_set(key, 0, value, acceptors, attached)
 
     async def compare_and_set(
-        self, key: str, expected: int, value: bytes, acceptors: tuple[Acceptor, ...] = (), *, base: str = ""
+        self,
+        key: str,
+        expected: int,
+        value: bytes,
+        acceptors: tuple[Acceptor, ...] = (),
+        attached: Attached = UNATTACHED,
+        *,
+        base: str = "",
     ) -> Chosen:
-        """Set ``value`` if the register has the ``expected`` version, and its newest token is ``base`` if that is given.
+        """Set ``value``, with the documents ``attached`` to it, if the register has the ``expected`` version.
+
+        Its newest token must be ``base``, if that is given.
 
         The outcome's verdict tells whether the change took effect, its state what the register had then.
 
-        Raises ``unknown-register`` if no node has it and no ``acceptors`` are given to create it.
+        Raises ``unknown-register`` if no node has it and no ``acceptors`` are given to create it, ``too-large``.
         """
-        if len(value) > MAX_VALUE_BYTES:
-            raise SbonError("too-large", f"{len(value)} bytes in a register", where=key)
+        for content in (value, *attached.documents.values()):
+            if len(content) > MAX_VALUE_BYTES:
+                raise SbonError("too-large", f"{len(content)} bytes in a register", where=key)
+        self.documents.remember(attached.documents)
         configuration = Configuration(0, acceptors) if acceptors else await self._configuration(key)
         if configuration is None:
             raise SbonError("unknown-register", f"no node keeps {key}", where=key)
         token = f"{self._context.rng.getrandbits(64):016x}"
-        return await self._decide(key, configuration, CompareAndSet(expected, value, token, base=base))
+        change = CompareAndSet(expected, value, token, base=base, references=attached.references)
+        return await self._decide(key, configuration, change, attached.documents)
 
     async def move(self, key: str, acceptors: tuple[Acceptor, ...]) -> Chosen:
         """Replace the register's acceptors, through majorities of both the old and the new ones."""
@@ -201,8 +227,10 @@ class Registers:
             raise _no_majority(key, f"no answer from {', '.join(found.silent)}, which may keep it")
         return found.configuration
 
-    async def _decide(self, key: str, configuration: Configuration, change: Change) -> Chosen:
-        """Attempt the change until it is decided."""
+    async def _decide(
+        self, key: str, configuration: Configuration, change: Change, documents: Mapping[str, bytes] = NONE
+    ) -> Chosen:
+        """Attempt the change until it is decided. The ``documents`` are new with it; acceptors have the others."""
         settings, clock = self._context.settings, self._context.clock
         deadline = clock.now() + settings.call_timeout_s
         backoff = Backoff(FIRST_PAUSE_S, settings.retry_s, self._context.rng)
@@ -214,7 +242,7 @@ class Registers:
                 change=change,
                 lead=self._leads.pop(key, None),
             )
-            await self._converse(key, attempt)
+            await self._converse(key, attempt, documents)
             outcome = attempt.outcome
             if isinstance(outcome, Chosen):
                 return self._noted(key, outcome)
@@ -247,44 +275,60 @@ class Registers:
         if known is None or known.era <= configuration.era:
             _keep(self._known, key, configuration)
 
-    async def _converse(self, key: str, attempt: Proposer | Reader) -> None:
+    async def _converse(self, key: str, attempt: Proposer | Reader, documents: Mapping[str, bytes] = NONE) -> None:
         """Send the attempt's requests until it has an outcome, or no more answers come.
 
         Requests without an answer by then go on, so that all acceptors learn of the change.
         """
         asked: dict[asyncio.Task[Answer | None], Acceptor] = {}
-        self._send(key, attempt.begin(), asked)
+
+        def send(requests: Iterable[Request]) -> None:
+            for request in requests:
+                name = f"ask {request.acceptor.node} {key}"
+                task = asyncio.get_running_loop().create_task(self._ask(key, request, documents), name=name)
+                self._unfinished[task] = None
+                task.add_done_callback(lambda done: self._unfinished.pop(done, None))
+                asked[task] = request.acceptor
+
+        send(attempt.begin())
         while asked and attempt.outcome is None:
             await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
             for task in [task for task in asked if task.done()]:
                 acceptor, answer = asked.pop(task), task.result()
                 if answer is not None:
-                    self._send(key, attempt.receive(acceptor, answer), asked)
+                    send(attempt.receive(acceptor, answer))
 
-    def _send(self, key: str, requests: Iterable[Request], asked: dict[asyncio.Task[Answer | None], Acceptor]) -> None:
-        for request in requests:
-            task = asyncio.get_running_loop().create_task(self._ask(key, request), name=f"ask {request.acceptor.node} {key}")
-            self._unfinished[task] = None
-            task.add_done_callback(lambda done: self._unfinished.pop(done, None))
-            asked[task] = request.acceptor
-
-    def _serve(self, key: str, request: Request) -> Answer:
+    def _serve(self, key: str, request: Request, documents: Mapping[str, bytes]) -> Answer:
         """Answer as an acceptor; remember why this node cannot, to tell it if no majority does without it."""
         try:
-            return self._store.serve(key, request)
+            return self._store.serve(key, request, documents)
         except SbonError as error:
             _keep(self._refused, key, error)
             raise
 
-    async def _ask(self, key: str, request: Request) -> Answer | None:
-        """Return an acceptor's answer; None if it gives none."""
-        context, node = self._context, request.acceptor.node
+    async def _answer(self, key: str, request: Request, documents: Mapping[str, bytes]) -> Answer:
+        node = request.acceptor.node
+        if node == self._context.name:
+            return self._serve(key, request, documents)
+        call = AskRegister(key=key, request=request, documents=tuple(documents.values()))
+        timeout_s = self._context.settings.component_timeout_s
+        reply = await self._context.ask(node, call, RegisterAnswer, timeout_s=timeout_s)
+        answer: Answer = decode_record(reply.answer, Answer)
+        return answer
+
+    async def _ask(self, key: str, request: Request, documents: Mapping[str, bytes] = NONE) -> Answer | None:
+        """Return an acceptor's answer; None if it gives none. An acceptor that misses documents is asked once more with them."""
+        node = request.acceptor.node
         try:
-            if node == context.name:
-                return self._serve(key, request)
-            timeout_s = context.settings.component_timeout_s
-            reply = await context.ask(node, AskRegister(key=key, request=request), RegisterAnswer, timeout_s=timeout_s)
-            answer: Answer = decode_record(reply.answer, Answer)
+            if not isinstance(request, Accept):
+                return await self._answer(key, request, NONE)
+            references, members = request.state.references, request.state.configuration.members
+            new = {digest: content for digest, content in documents.items() if digest in references}
+            answer = await self._answer(key, request, new)
+            if isinstance(answer, MissingDocuments):
+                missing = [digest for digest in references if digest in answer.digests]
+                others = [one for one in members if one != request.acceptor]
+                answer = await self._answer(key, request, await self.documents.get(missing, others))
             return answer
         except (SbonError, ProtocolError) as error:
             log.debug("register-not-asked", key=key, node=node, reason=str(error))

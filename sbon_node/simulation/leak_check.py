@@ -8,7 +8,7 @@ from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import Needs
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.placement.model.network_view import NOTHING
-from sbon_node.queries.records import decoded
+from sbon_node.queries.record_documents import decoded
 from sbon_node.replication.query_keys import QUERY
 from sbon_node.simulation.checks import StuckError
 from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,8 +16,9 @@ from sbon_node.model.plan import Decompose, Plan
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
-from sbon_node.queries.records import decoded
+from sbon_node.queries.record_documents import joined
 from sbon_node.registers import states
+from sbon_node.replication.document_store import DocumentStore
 from sbon_node.replication.query_keys import QUERY
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
@@ -138,12 +140,18 @@ def record_of(cluster: SimulatedCluster, query: str) -> QueryRecord | None:
 
 def records_of(cluster: SimulatedCluster) -> list[QueryRecord]:
     """Return all records, each in the newest state that an acceptor which is up has accepted."""
-    newest: dict[str, states.Accepted] = {}
+    newest: dict[str, tuple[states.Accepted, DocumentStore]] = {}
     for node in cluster.nodes.values():
         for key, accepted in node.daemon._acceptors.accepted() if node.ready else ():
-            if key.startswith(QUERY) and (key not in newest or newest[key].ballot < accepted.ballot):
-                newest[key] = accepted
-    return [decoded(accepted.state) for accepted in newest.values()]
+            if key.startswith(QUERY) and (key not in newest or newest[key][0].ballot < accepted.ballot):
+                newest[key] = accepted, node.daemon._acceptors.documents
+    return [joined(accepted.state, partial(_document, at)) for accepted, at in newest.values()]
+
+
+def _document(documents: DocumentStore, digest: str) -> bytes:
+    content = documents.get(digest)
+    assert content is not None, f"an acceptor has accepted a record without its document {digest}"
+    return content
 
 
 async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:

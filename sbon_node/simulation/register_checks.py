@@ -6,13 +6,13 @@ The checks see what each acceptor has stored. A state is chosen once a majority 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from sbon_node.model.states.query_states import LIFECYCLE, LIVE, RUNNING
 from sbon_node.queries.names import NAME, NameRecord
-from sbon_node.queries.records import decoded
+from sbon_node.queries.record_documents import decoded
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
 from sbon_node.replication.query_keys import QUERY, key_of
@@ -58,6 +58,10 @@ class RegisterChecks:
         if (key, ballot) not in self._chosen and state.configuration.has_quorum(agreed):
             self._chosen[key, ballot] = state
             self._follow(key, ballot, state)
+
+    def complete(self, acceptor: Acceptor, missing: Collection[str]) -> None:
+        """Check that an acceptor has all documents of the states that it has accepted."""
+        self._expect(not missing, f"{acceptor.node} has accepted states without their documents {', '.join(missing)}")
 
     def _follow(self, key: str, ballot: Ballot, state: State) -> None:
         """Check a chosen state against the states before and after it."""

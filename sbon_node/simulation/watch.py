@@ -76,6 +76,8 @@ class Watch:
         if node.ready:
             acceptors = node.daemon._acceptors
             self.checker.registers.stored(acceptors.me, acceptors._records)
+            referenced = (digest for state in acceptors.states.values() for digest in state.references)
+            self.checker.registers.complete(acceptors.me, acceptors.documents.missing(referenced))
 
     def engine_stepped(self, node: SimulatedNode, engine_process: str) -> None:
         """Check after a step of an engine process, whether its daemon lives or not."""

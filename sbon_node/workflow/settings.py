@@ -64,6 +64,15 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_registers: Annotated[
         int, Meta(ge=1, le=65_536, description="replicated registers of which one node keeps a copy; more are refused")
     ] = 8192
+    documents_mb: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_048_576,
+            description="texts, plans and placements of queries that one node keeps beside its registers; more are refused; "
+            "megabytes",
+        ),
+    ] = 512
     repair_s: Annotated[
         float,
         Meta(gt=0, le=86_400, description="pause between checks that the keepers of a register are still there; seconds"),

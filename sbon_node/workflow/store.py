@@ -23,6 +23,7 @@ Kind = Literal[
     "peer",
     "drain",
     "register",
+    "document",
     "proposer",
     "lineages",
     "sink-end",
@@ -115,6 +116,12 @@ class RecordStore:
         with self._named_errors():
             rows = self._db.execute("SELECT key, value FROM record WHERE kind = ? ORDER BY key", (kind,)).fetchall()
         return {key: self._decode(value, kind, key, type_) for key, value in rows}
+
+    def sizes(self, kind: Kind) -> dict[str, int]:
+        """Return the bytes of every record of a kind by key, in the order of keys."""
+        with self._named_errors():
+            rows = self._db.execute("SELECT key, LENGTH(value) FROM record WHERE kind = ? ORDER BY key", (kind,)).fetchall()
+        return dict(rows)
 
     def delete(self, kind: Kind, key: str) -> None:
         self._change("DELETE FROM record WHERE kind = ? AND key = ?", (kind, key))

@@ -101,10 +101,12 @@ async def declare(cluster: SimulatedCluster, at: str, *sources: SourceDeclaratio
         await ask(cluster, at, daemon.attach_source(source))
 
 
-async def submit(cluster: SimulatedCluster, at: str, path: Path | None, name: str = "q", **fields: Any) -> QueryInfo:
+async def submit(
+    cluster: SimulatedCluster, at: str, path: Path | None, name: str = "q", sql: str = SQL, **fields: Any
+) -> QueryInfo:
     """The query as accepted; its results go to a file at ``path``, or to who follows it. Runs in the node's process."""
     sink = SinkSpec() if path is None else SinkSpec(kind="file", options={"path": str(path)})
-    async for event in cluster.at(at).daemon.submit(Submission(sql=SQL, name=name, sink=sink, **fields)):
+    async for event in cluster.at(at).daemon.submit(Submission(sql=sql, name=name, sink=sink, **fields)):
         if isinstance(event, Accepted):
             return event.query
     raise AssertionError("the submission ended without an answer")

@@ -13,7 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.model.queries import Progress, SinkSpec, Submission
 from sbon_node.net.transport import Address
-from sbon_node.queries.records import decoded
+from sbon_node.queries.record_documents import decoded
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.replication.query_keys import QUERY
 from sbon_node.simulation.cluster import SimulatedCluster

@@ -12,6 +12,7 @@ the hosts' questions whether their queries live; so a run that asks once a day g
 from __future__ import annotations
 
 import statistics
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ STREAM = StreamDeclaration(
 SQL = "SELECT id, v FROM numbers WHERE v >= 0"
 SETTLE_S = 20.0
 REST_S = 120.0
+LATE_S = 1.0
+"""Time for messages of a submission or a stop that nobody waits for."""
 MAX_TIME_S = 36_000.0
 BEFORE_MS = 575.0
 MOST_TIMES = 1.3
@@ -45,9 +48,14 @@ MOST_BYTES_S = 100.0
 
 
 class Measured(NamedTuple):
-    """Seconds of each submission, and bytes a second that a node sends at rest, before any query and with all of them."""
+    """Seconds of each submission, and bytes a second that a node sends at rest, before any query and with all of them.
+
+    ``submit_bytes`` and ``stop_bytes`` are what all nodes send for a query that is submitted or stopped.
+    """
 
     submit_s: list[float]
+    submit_bytes: list[float]
+    stop_bytes: list[float]
     idle_bytes_s: float
     rest_bytes_s: float
 
@@ -71,6 +79,8 @@ def run(area: Area, *, queries: int = 100, seed: int = 1, notify: Notify = ignor
                 "queries": queries,
                 "submit_p50_ms": round(1000 * statistics.median(measured.submit_s), 3),
                 "submit_limit_ms": round(1000 * limit_s, 3),
+                "submit_bytes": round(statistics.median(measured.submit_bytes)),
+                "stop_bytes": round(statistics.median(measured.stop_bytes)),
                 "idle_bytes_s": round(measured.idle_bytes_s, 1),
                 "rest_bytes_s": round(measured.rest_bytes_s, 1),
                 "more_bytes_s": round(measured.rest_bytes_s - quiet.rest_bytes_s, 1),
@@ -102,9 +112,14 @@ def _measured(area: Area, queries: int, seed: int, *, named: bool, orphan_check_
         await cluster.sleep(SETTLE_S)
         await cluster.answer(CONSUMER, _declare(cluster))
         idle = await _sent_bytes_s(cluster)
-        took_s = [await _submitted_s(cluster, f"query-{number}" if named else "") for number in range(queries)]
+        names = [f"query-{number}" if named else "" for number in range(queries)]
+        submitted = [await _sent_bytes(cluster, _submit(cluster, name)) for name in names]
         await cluster.sleep(SETTLE_S)
-        found.append(Measured(took_s, idle, await _sent_bytes_s(cluster)))
+        rest = await _sent_bytes_s(cluster)
+        uids = [info.uid for info in await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.queries())]
+        stopped = [await _sent_bytes(cluster, cluster.at(CONSUMER).daemon.stop_query(uid)) for uid in uids]
+        took_s, submit_bytes = [took for took, _ in submitted], [sent for _, sent in submitted]
+        found.append(Measured(took_s, submit_bytes, [sent for _, sent in stopped], idle, rest))
         return Ended(0, "finished")
 
     outcome = run_cluster(build, play, seed=seed, max_time_s=MAX_TIME_S, replay=f"sbon bench control --seed {seed}")
@@ -123,24 +138,29 @@ async def _declare(cluster: SimulatedCluster) -> None:
     )
 
 
-async def _submitted_s(cluster: SimulatedCluster, name: str) -> float:
-    began = cluster.loop.time()
+async def _submit(cluster: SimulatedCluster, name: str) -> None:
+    async for _ in cluster.at(CONSUMER).daemon.submit(Submission(sql=SQL, name=name, strategy="consumer")):
+        pass
 
-    async def submit() -> None:
-        async for _ in cluster.at(CONSUMER).daemon.submit(Submission(sql=SQL, name=name, strategy="consumer")):
-            pass
 
-    await cluster.answer(CONSUMER, submit())
-    return cluster.loop.time() - began
+async def _sent_bytes(cluster: SimulatedCluster, work: Coroutine[Any, Any, object]) -> tuple[float, float]:
+    """Return the seconds of ``work``, and the bytes that all nodes send for it: more than in as long a time afterwards."""
+    before, began = _sent(cluster), cluster.loop.time()
+    await cluster.answer(CONSUMER, work)
+    took_s = cluster.loop.time() - began
+    await cluster.sleep(LATE_S)
+    done = _sent(cluster)
+    await cluster.sleep(took_s + LATE_S)
+    return took_s, 2 * done - before - _sent(cluster)
 
 
 async def _sent_bytes_s(cluster: SimulatedCluster) -> float:
     """Return the bytes a second that a node sends on average, over some minutes."""
-
-    def sent() -> int:
-        traffic = [cluster.network.traffic(name) for name in cluster.nodes]
-        return sum(one.datagram_bytes_sent + one.stream_bytes_sent for one in traffic)
-
-    before = sent()
+    before = _sent(cluster)
     await cluster.sleep(REST_S)
-    return (sent() - before) / REST_S / len(cluster.nodes)
+    return (_sent(cluster) - before) / REST_S / len(cluster.nodes)
+
+
+def _sent(cluster: SimulatedCluster) -> int:
+    traffic = [cluster.network.traffic(name) for name in cluster.nodes]
+    return sum(one.datagram_bytes_sent + one.stream_bytes_sent for one in traffic)
