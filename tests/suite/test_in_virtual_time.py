@@ -18,6 +18,7 @@ from tests.suite.virtual import planned, run_cases
 
 PLAYED = simulated()
 AT_ONCE = 8
+CUT_OFF = PLAYED[::10]
 KILLED = [case for case in PLAYED if case.name in ("aggregate_twice", "join_left", "union_aggregated", "joined_with_own_window")]
 
 Found = Callable[[Case], list[str]]
@@ -71,3 +72,11 @@ def test_partial_aggregates_without_state_give_duckdbs_rows_whichever_node_dies(
     assert not outcome.failure
     reference = Reference(streams)
     assert not [difference for case in chosen for difference in differences(rows[case.name], reference.answer(case))]
+
+
+def test_rows_equal_duckdbs_while_the_submitting_node_is_cut_off(streams: dict[str, SuiteStream]) -> None:
+    """A partition is no death: that node lives, and cannot say so."""
+    outcome, rows = run_cases(CUT_OFF, streams, seed=0, partitioned="office")
+    assert not outcome.failure
+    reference = Reference(streams)
+    assert not [difference for case in CUT_OFF for difference in differences(rows[case.name], reference.answer(case))]
