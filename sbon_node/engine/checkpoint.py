@@ -176,10 +176,12 @@ class BatchLog:
             if uuid.UUID(json.loads(metadata.read_text())["id"]):
                 return
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            _checksum(metadata).unlink(missing_ok=True)
             replace(metadata, json.dumps({"id": str(uuid.uuid4())}).encode())
 
     def _remove(self, log: str, batch: int) -> None:
         (self._folder / log / str(batch)).unlink(missing_ok=True)
+        _checksum(self._folder / log / str(batch)).unlink(missing_ok=True)
 
     def _batches(self, log: str) -> list[int]:
         folder = self._folder / log
@@ -190,7 +192,13 @@ class BatchLog:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = target.with_name(f".{batch}.tmp")
         scratch.write_text("\n".join(lines))
+        _checksum(target).unlink(missing_ok=True)
         scratch.rename(target)
+
+
+def _checksum(path: Path) -> Path:
+    """Return the file of checksums that Hadoop writes beside a file of an operator with its state in RocksDB."""
+    return path.with_name(f".{path.name}.crc")
 
 
 def _line(offset: LoggedOffset) -> str:

@@ -17,16 +17,23 @@ CLASSES: dict[StateProvider, str] = {
 }
 assert set(CLASSES) == set(get_args(StateProvider))
 
+_FILE_SYSTEMS: dict[StateProvider, str] = {
+    "hdfs": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "rocksdb": "org.apache.hadoop.fs.LocalFileSystem",
+}
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
 
 
 def settings_of(provider: StateProvider, rocksdb_mb: int) -> dict[str, str]:
     """Return Spark's settings for the provider; RocksDB stores of one engine share ``rocksdb_mb`` megabytes outside the heap.
 
-    RocksDB writes a batch's changes, and a snapshot now and then.
+    RocksDB writes a batch's changes, and a snapshot now and then. Hadoop copies the snapshot's files only from a file system with
+    checksums; the engine's usual one has none and is cached. Sessions are used again, so all settings are set for both.
     """
     return {
         CLASS: CLASSES[provider],
+        "fs.file.impl": _FILE_SYSTEMS[provider],
+        "fs.file.impl.disable.cache": "true" if provider == "rocksdb" else "false",
         f"{_ROCKSDB}changelogCheckpointing.enabled": "true",
         f"{_ROCKSDB}boundedMemoryUsage": "true",
         f"{_ROCKSDB}maxMemoryUsageMB": str(rocksdb_mb),

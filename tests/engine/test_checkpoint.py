@@ -134,3 +134,14 @@ def test_a_batch_that_will_run_again_moves_every_input(tmp_path: Path, visible: 
     first, second = log.read_offsets(1)
     assert (first.frame, second.frame, second.watermark_ms, log.read_watermark(1)) == (2, 4, -7, -8)
     assert (second != quiet) == told
+
+
+def test_no_checksum_stays_of_what_is_written_anew(tmp_path: Path) -> None:
+    log = checkpoint(tmp_path, [0, 1, 2], [0, 1])
+    names = ("metadata", "offsets/1", "offsets/2", "commits/1", "commits/0")
+    marks = [(tmp_path / name).with_name(f".{Path(name).name}.crc") for name in names]
+    for mark in marks:
+        mark.write_bytes(b"crc")
+    assert log.repair(lambda batch: batch != 1, visible=0) == 0
+    kept = [name for name, mark in zip(names, marks, strict=True) if mark.exists()]
+    assert kept == ["commits/0"]

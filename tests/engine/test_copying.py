@@ -60,7 +60,7 @@ async def feed(port: ManyPort, first: int, upto: int) -> None:
 
 
 @in_one_loop
-@pytest.mark.parametrize("provider", ["hdfs"])
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
 async def test_another_operator_goes_on_from_a_copy(engine: tuple[SparkEngine, Path, States], provider: StateProvider) -> None:
     spark, folder, states = engine
     inputs = tuple(InputSpec(stream="in", node="n", schema=SCHEMA, view=view, event_time="ts") for view in (0, 1))
