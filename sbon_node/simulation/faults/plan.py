@@ -197,10 +197,13 @@ def random_plan(
     """Draw one to ``most`` faults anywhere on the stage.
 
     Two thirds strike at one of ``failpoint``, if given, and half of those strike the node that takes it; the others strike at
-    any time. Half of the power losses come before one of a node's ``calls``.
+    any time. Half of the power losses come before one of a node's ``calls``. One disk is lost at most: with two of its three
+    acceptors a query's record is lost, and nobody can end it but a user.
     """
     rng = random.Random(f"faults/{seed}")
     faults = [_random_fault(rng, stage, failpoint, within_s) for _ in range(rng.randint(1, most))]
+    wipes = [fault for fault in faults if fault.action == "wipe"]
+    faults = [msgspec.structs.replace(fault, action="kill") if fault in wipes[1:] else fault for fault in faults]
     return tuple(_random_loss(rng, fault, calls or {}) if fault.action == "power" else fault for fault in faults)
 
 
