@@ -66,6 +66,8 @@ SYNCED = msgspec.structs.replace(CONFIG, streams=StreamSettings(fsync=True))
 PORT = 7400
 RESTART_S = 1.0
 """Pause after which a service manager starts a daemon again that ended."""
+UNJOINED = frozenset({"name-taken", "join-failed"})
+"""Errors with which the daemon of a wiped node ends, and which pass."""
 
 
 class NodeDiedError(Exception):
@@ -243,16 +245,16 @@ class SimulatedCluster:
         if task.cancelled() or (error := task.exception()) is None:
             return
         node = next((one for one in self.nodes.values() if one.task is task), None)
-        if node is not None and node.wiped and isinstance(error, SbonError) and error.code == "name-taken":
-            self._start_again(node)
+        if node is not None and node.wiped and isinstance(error, SbonError) and error.code in UNJOINED:
+            self._start_again(node, error.code)
         else:
             self.fail(f"{task.get_name()}: {type(error).__name__}: {error}")
 
-    def _start_again(self, node: SimulatedNode) -> None:
-        """Start a wiped node later, as a service manager does: its name is taken until the others know of the death."""
+    def _start_again(self, node: SimulatedNode, reason: str) -> None:
+        """Start a wiped node later, as a service manager does: once the others know of its death, and its seed is up."""
         process = node.process
         assert process is not None
-        self.note(f"{process.name} is refused: its name is taken")
+        self.note(f"{process.name} ends: {reason}")
         self.crash(node)
 
         def start() -> None:

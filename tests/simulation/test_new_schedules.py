@@ -23,6 +23,7 @@ FAILED_ONCE = {
     50502: "a wiped node whose address was swapped waits for its name",
     51110: "a receiver of a datagram was killed in its own code",
     70263: "a sink that is opened after the query is over",
+    920004: "a wiped node whose seed is down starts again",
 }
 
 
