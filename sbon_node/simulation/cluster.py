@@ -136,7 +136,7 @@ class SimulatedCluster:
 
     def boot(self, node: SimulatedNode) -> None:
         node.lives += 1
-        node.node = node.outbox = node.engine = None
+        node.created = node.node = node.outbox = node.engine = None
         node.process = Process(f"{node.name}#{node.lives}")
         self.note(f"{node.process.name} starts")
         node.task = node.process.start(self._live(node, node.process))
@@ -211,7 +211,7 @@ class SimulatedCluster:
             planner=InlinePlanner(self.config_of(node).query),
             machine=IdleMachine(self.config_of(node).control),
         )
-        node.outbox = daemon.outbox
+        node.created, node.outbox = daemon, daemon.outbox
         self.observe(self.watch.started, node)
         await daemon.start()
         node.node = daemon

@@ -36,6 +36,8 @@ class SimulatedNode:
         self.task: asyncio.Task[Any] | None = None
         self.outbox: Outbox | None = None
         self.engine: SimulatedEngine | None = None
+        self.created: Node | None = None
+        """The daemon, which answers calls already while it joins; ``node`` only once it has started."""
         self.node: Node | None = None
         self.slow_until = 0.0
         self.offset_s = 0.0

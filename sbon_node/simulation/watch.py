@@ -92,7 +92,7 @@ class Watch:
 
     def _resumed(self, node: SimulatedNode) -> None:
         """Record the stored position of a new sink as finished, even if the checker did not see it stored."""
-        for query, runner in node.node._sinks._runners.items() if node.node is not None else ():
+        for query, runner in node.created._sinks._runners.items() if node.created is not None else ():
             if self._runners.get(query) is not runner:
                 self._runners[query] = runner
                 for stream, frame in runner._sink.positions().items():
@@ -100,13 +100,13 @@ class Watch:
 
     def _delivered(self, node: SimulatedNode) -> None:
         """Record the frames up to a sink's stored position as finished."""
-        if node.node is None:
+        if node.created is None:
             return
-        for query, runner in node.node._sinks._runners.items():
+        for query, runner in node.created._sinks._runners.items():
             for stream, frame in runner._sink.positions().items():
                 self.checker.done(stream, f"{query}.sink", frame)
-        for query in node.node._sinks._followed:
-            hosted = node.node.context.store.get("sink", query, HostedSink)
+        for query in node.created._sinks._followed:
+            hosted = node.created.context.store.get("sink", query, HostedSink)
             for stream, frame in hosted.done.items() if hosted is not None else ():
                 self.checker.done(stream, f"{query}.sink", frame)
 
