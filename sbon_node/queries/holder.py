@@ -23,7 +23,7 @@ from sbon_node.queries.describe import Description, delivery_of, describe
 from sbon_node.queries.duties import Duties, Work
 from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
-from sbon_node.queries.record_steps import check_placing, cleaned, is_placing, with_last
+from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, with_last
 from sbon_node.queries.records import Records, Step
 from sbon_node.queries.stops import Stops
 from sbon_node.queries.terminal_description import as_terminal
@@ -172,7 +172,7 @@ class QueryHolder:
         """
 
         def begun(record: QueryRecord) -> QueryRecord | None:
-            if record.state == query_states.FINISHED:
+            if has_begun(record):
                 return None
             check_placing(record)
             return msgspec.structs.replace(record, state=query_states.RUNNING, accepted=True)

@@ -19,6 +19,11 @@ def is_placing(record: QueryRecord) -> bool:
     return record.state == query_states.PLACING
 
 
+def has_begun(record: QueryRecord) -> bool:
+    """Return whether the query runs or has finished, perhaps by an attempt whose answer was lost."""
+    return record.state == query_states.FINISHED or (record.accepted and record.state == query_states.RUNNING)
+
+
 def end_error(record: QueryRecord) -> SbonError | None:
     """Return ``query-over``, with the reason, for a query that has ended while it started."""
     if is_placing(record):

@@ -24,7 +24,7 @@ from sbon_node.queries import deploy
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.names import NameRecord, QueryNames
 from sbon_node.queries.planning import Planning
-from sbon_node.queries.record_steps import end_error
+from sbon_node.queries.record_steps import end_error, has_begun
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.registers.states import State
 from sbon_node.workflow.context import Context
@@ -94,9 +94,10 @@ class Submitter:
             naming.cancel()
             await asyncio.gather(naming, return_exceptions=True)
             latest = await self._book.latest(record.id) if isinstance(error, SbonError) else None
-            if latest is not None and latest.state == query_states.FINISHED:
-                # Its rows were delivered while an answer to a start was still awaited: there is nothing to undo.
-                log.info("submission-finished-early", query=record.id, reason=str(error))
+            if latest is not None and has_begun(latest):
+                # It was marked as running by an attempt without an answer, or its rows were delivered while an answer to a start
+                # was still awaited: there is nothing to undo.
+                log.info("submission-begun-before", query=record.id, reason=str(error))
                 yield Accepted(query=await self._book.describe(await self._book.begin(record.id)), seconds=times.seconds())
                 return
             log.info("submission-undone", query=record.id, reason=str(error))
