@@ -65,10 +65,6 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
 
 
-MAX_OVER = 10_000
-"""Number of ended queries whose sinks are refused if a call to open one comes late."""
-
-
 class SinkHost:
     """This node's sinks.
 
@@ -81,7 +77,6 @@ class SinkHost:
         self._stored = tuple(self._hosted)
         self._lineages = Lineages(context.store)
         self._ended = EndedSinks(context.store, context.settings.max_sinks)
-        self._over: dict[str, None] = {}
         self._closing = False
         self._followed: dict[str, FollowSink] = {}
         self._runners: dict[str, SinkRunner] = {}
@@ -149,9 +144,6 @@ class SinkHost:
         was refused. A sink that has taken no frame leaves nothing behind.
         """
         query = call.query
-        self._over[query] = None
-        if len(self._over) > MAX_OVER:
-            del self._over[next(iter(self._over))]
         if call.confirmed:
             self._ended.confirm(query)
             return None, None
@@ -221,8 +213,6 @@ class SinkHost:
     async def _open(self, call: OpenSink, caller: Caller) -> None:
         order: SinkOrder = decode_record(call.sink, SinkOrder)
         check_epoch(order.epoch, order.component)
-        if order.query in self._over:  # The call was on its way while others were cut off, undid the query and forgot it.
-            raise SbonError("query-over", "it ended before its sink was opened", where=order.component)
         self._check(order)
         check_sink(order.spec.kind, order.spec.options, self._settings)
         claim = f"{self._context.rng.getrandbits(64):016x}"

@@ -22,7 +22,6 @@ FAILED_ONCE = {
     50332: "a driver returned with a record that was never chosen",
     50502: "a wiped node whose address was swapped waits for its name",
     51110: "a receiver of a datagram was killed in its own code",
-    70263: "a sink that is opened after the query is over",
     920004: "a wiped node whose seed is down starts again",
 }
 
