@@ -5,7 +5,7 @@ of its own, never beyond what the origin has shown, and discards its output. Onc
 nothing more and lets its watermark come to rest. The target comes to rest at the same frames, and may go on if both have emitted
 the same (:mod:`sbon_node.engine.alignment`). Until then the move can be given up: the origin thaws, and the target is destroyed.
 
-This module has what happens at each end. Who asks for it, and where the change of hosts is decided, is not its concern.
+This module has both ends. The request for a move and the decision to change hosts come from its caller.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What a frozen operator has emitted, and its stream at that time."""
+    """The cut up to which a frozen operator has emitted, and its stream at that time."""
 
     cut: Cut
     stream: StreamState

@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """What a value refers to: the digests of its documents, and the content of those that no earlier value referred to."""
+    """The documents of a value: the digests of all, and the content of those that no earlier value referred to."""
 
     references: tuple[str, ...] = ()
     documents: Mapping[str, bytes] = NONE

@@ -44,7 +44,7 @@ SEVERAL = 10
 TWINS = 0.4
 """Probability that a query of several is submitted under the name of an earlier one, which may still run."""
 COUNTED: tuple[str, ...] = (*ACTIONS, *BY_USERS)
-"""What strikes a run, or its users do: all are counted."""
+"""Faults of a run, and its users' actions: all are counted."""
 
 
 def random_schedule(seed: int) -> Schedule:

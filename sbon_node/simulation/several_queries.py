@@ -40,7 +40,7 @@ from sbon_node.simulation.outcome import Ended
 from sbon_node.simulation.query_run import expect, records_of
 
 BY_USERS = ("again", "twin", "stop")
-"""What users do during the faults: a submission under the name of an ended query, one beside another of its name, a stop."""
+"""Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop."""
 RETRY_S = 1.0
 MOST_TRIES = 200
 """Tries of a submission while its name is still taken by an earlier life."""

@@ -5,8 +5,8 @@ time, except the simulated engine's. Each query has a register for its record, a
 same seed gives the same result.
 
 Before there were registers, a submission's p50 was ``BEFORE_MS`` here, with the cities of :mod:`sbon.local.wide_area` and seed 1
-(the program of that time, which kept a record at one node, in the same cluster). What registers add to the traffic at rest are
-the hosts' questions whether their queries live; so a run that asks once a day gives the traffic without them.
+(the program of that time, which kept a record at one node, in the same cluster). Registers add one thing to the traffic at rest:
+the hosts' questions whether their queries live. So a run that asks once a day gives the traffic without them.
 """
 
 from __future__ import annotations
