@@ -6,7 +6,6 @@ both list at their end the tests left out. By default all run.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,14 +61,12 @@ class Timer:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tests", choices=("check", "most", "all"), default="all", help="how many of the tests run")
-    parser.addoption("--seed", type=int, help="of the random schedules; by default a new one each time")
+    parser.addoption("--seed", type=int, default=0, help="of the random schedules")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The processes of ``-n 2`` have one seed."""
-    given = config.getoption("--seed")
-    drawn = random.randrange(10**6) if given is None else given
-    config.stash[SEED] = getattr(config, "workerinput", {}).get("seed", drawn)
+    config.stash[SEED] = getattr(config, "workerinput", {}).get("seed", config.getoption("--seed"))
     config.stash[LEFT_OUT], config.stash[SEEDED], config.stash[SECONDS] = Counter(), False, Counter()
     config.pluginmanager.register(Timer(config.stash[SECONDS]))
 
@@ -119,7 +116,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.stash[SEEDED]:
-        terminalreporter.write_line(f"random schedules: the same ones again with --seed {config.stash[SEED]}")
+        terminalreporter.write_line(f"random schedules of --seed {config.stash[SEED]}; another number draws others")
     seconds = config.stash[SECONDS]
     if len(seconds) > 1:
         terminalreporter.write_line("seconds: " + ", ".join(f"{package} {took:.0f}" for package, took in seconds.most_common()))
@@ -139,7 +136,7 @@ def guardian() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def schedule_seed(pytestconfig: pytest.Config) -> int:
-    """Seed of this run's random schedules: a new one each time, unless ``--seed`` names it."""
+    """Seed of this run's random schedules: the same ones in each run, unless ``--seed`` names another."""
     return pytestconfig.stash[SEED]
 
 

@@ -61,9 +61,18 @@ class _Running:
     accepted: bool | None = None
     """Whether its submission was accepted; None if its user did not learn it."""
     stopping: asyncio.Task[Any] | None = field(default=None)
+    stop_confirmed: bool = False
     ending: str = ""
+    earlier: list[_Running] = field(default_factory=list, repr=False)
+    """Lives before it under its name: a stop of theirs that nobody has confirmed may arrive late, and stops this one."""
     twins: tuple[_Running, ...] = field(default=(), repr=False)
     """Lives of other queries of the same name: while one of them lives, the submission is refused; its stop may stop this one."""
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Return whether a stop by name, its own or another's, may have met this life."""
+        late = any(one.stopping is not None and not one.stop_confirmed for one in self.earlier)
+        return late or any(one.stopping is not None for one in (self, *self.twins))
 
     @property
     def output(self) -> Path:
@@ -91,8 +100,9 @@ class SeveralQueries:
             for index, query in enumerate(casting.queries)
         ]
         for index, query in enumerate(casting.queries):
-            for running in self.lives[index]:
-                others = (other for number, lives in enumerate(self.lives) if number != index for other in lives)
+            for number, running in enumerate(self.lives[index]):
+                running.earlier = self.lives[index][:number]
+                others = (other for place, lives in enumerate(self.lives) if place != index for other in lives)
                 running.twins = tuple(other for other in others if other.name == query.name)
 
     async def run(self) -> Ended:
@@ -220,8 +230,7 @@ class SeveralQueries:
                 return "refused"
             if state in ("gone", query_states.FAILED) and not running.accepted and self.faults:
                 return "refused"
-            stopped = state == query_states.STOPPED and any(one.stopping is not None for one in (running, *running.twins))
-            if state == query_states.FINISHED or stopped:
+            if state == query_states.FINISHED or (state == query_states.STOPPED and running.may_be_stopped):
                 return state
             if state == query_states.FAILED and reason and self.cluster.fault_injector.struck["wipe"]:
                 return state

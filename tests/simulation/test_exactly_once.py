@@ -134,7 +134,7 @@ CHUNKS = [pytest.param(first, marks=THOROUGH if first >= FIRST else ()) for firs
 
 @pytest.mark.parametrize("first", CHUNKS)
 def test_random_schedules(first: int, schedule_seed: int) -> None:
-    """Any node holds the record and hosts the operator, under one to five faults, which are new in each run."""
+    """Any node holds the record and hosts the operator, under one to five faults."""
     for number in range(schedule_seed + first, schedule_seed + first + CHUNK):
         seed, casting, faults = random_schedule(number)
         outcome = run_schedule(faults, seed=seed, casting=casting)

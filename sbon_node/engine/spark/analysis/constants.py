@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,8 +29,8 @@ SAMPLES: dict[str, tuple[str, ...]] = {
 }
 """Samples by type. Binary has none: functions of sketches refuse almost every value."""
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
-_KNOWN: dict[str, list[Any]] = {}
-"""Samples by type, created in this process's JVM."""
+_KNOWN: WeakKeyDictionary[SparkSession, dict[str, list[Any]]] = WeakKeyDictionary()
+"""Samples by session and type: objects of the session's JVM, which mean nothing to the next one."""
 ADDED = frozenset({"Add", "Divide", "IntegralDivide", "Multiply", "Pmod", "Remainder", "Subtract", "UnaryMinus", "Abs"})
 """Arithmetic whose string operands Spark casts."""
 
@@ -115,15 +116,15 @@ class _Check:
             ]
 
     def _of_type(self, type_: Any) -> list[Any]:
-        name = str(type_.simpleString())
-        if name not in _KNOWN:
+        name, known = str(type_.simpleString()), _KNOWN.setdefault(self._session, {})
+        if name not in known:
             texts = SAMPLES.get(name, ())
             if name in NUMBERS or name.startswith("decimal"):
                 texts = tuple(f"CAST({number} AS {name})" for number in ("0", "1", "-1"))
             plans = [self._session.sql(f"SELECT {text} AS x")._jdf.queryExecution().analyzed() for text in texts]
             values = [self._x.plain(plan.projectList().apply(0).child()) for plan in plans]
-            _KNOWN[name] = values
-        return _KNOWN[name]
+            known[name] = values
+        return known[name]
 
     def _refusal(self, wrong: Exception, origin: Any) -> SbonError:
         reason = OF_SETTINGS.sub("", brief(wrong)).split(" SQLSTATE")[0]
