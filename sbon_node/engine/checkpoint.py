@@ -109,6 +109,13 @@ class BatchLog:
     def write_commit(self, batch: int, next_watermark_ms: int = 0) -> None:
         self._write("commits", batch, ["v1", json.dumps({"nextBatchWatermarkMs": next_watermark_ms})])
 
+    def purge(self, before: int) -> None:
+        """Delete what is logged of batches before ``before``, as Spark does after each commit."""
+        for log in ("offsets", "commits"):
+            for batch in self._batches(log):
+                if batch < before:
+                    self._remove(log, batch)
+
     def repair(self, has_batch: Callable[[int], bool], visible: int) -> int | None:
         """Repair the checkpoint after a kill, a full disk or a loss of power; return the newest batch that stays committed.
 
@@ -185,7 +192,7 @@ class BatchLog:
 
     def _batches(self, log: str) -> list[int]:
         folder = self._folder / log
-        return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
+        return sorted(int(name) for name in os.listdir(folder) if name.isdigit()) if folder.is_dir() else []
 
     def _write(self, log: str, batch: int, lines: list[str]) -> None:
         target = self._folder / log / str(batch)

@@ -17,6 +17,8 @@ from sbon_node.simulation.engine.engine_process import RunningOperator, Simulate
 from sbon_node.simulation.engine.evaluate import Evaluation, StateFiles, encode
 from sbon_node.simulation.engine.watermarks import Watermarks
 
+RETAINED = 10
+"""Batches that stay logged before the newest one, as in the session's ``spark.sql.streaming.minBatchesToRetain``."""
 MAX_CUTS = 3
 """Most frames of a batch's output. Each run cuts it differently, so that no code relies on the cut."""
 
@@ -113,6 +115,7 @@ async def run_batch(engine_process: SimulatedEngineProcess, operator: RunningOpe
     progress.watermark_ms, progress.has_run = progress.watermarks.global_ms, True
     progress.watermarks.batch_ran(progress.after, offsets)
     progress.log.write_commit(batch, progress.watermarks.global_ms)
+    progress.log.purge(batch - RETAINED)
     progress.log.sync()
     operator.commits.put_nowait(batch)
     progress.next, progress.after, progress.planned = batch + 1, offsets, None
