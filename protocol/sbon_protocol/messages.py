@@ -198,6 +198,9 @@ class Packet(Message, frozen=True):
 # -- TCP: the handshake -----------------------------------------------------------------------------------------------
 
 
+Role = Literal["rpc", "stream", "copy"]
+
+
 class Hello(Message, frozen=True, tag="hello"):
     """First frame of a connection, from the node that opens it.
 
@@ -209,7 +212,7 @@ class Hello(Message, frozen=True, tag="hello"):
     oldest_version: Count
     cluster: Name
     node: Name
-    role: Literal["rpc", "stream"]
+    role: Role
     capabilities: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
     instance: Line = ""
     expected_node: Line = ""
@@ -227,7 +230,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
 
 
 class Refused(Message, frozen=True, tag="refused"):
-    """Rejection of a Hello or a Subscribe; the connection closes after it."""
+    """Rejection of a Hello, a Subscribe or an OpenCopy; the connection closes after it."""
 
     code: Name
     reason: Line
@@ -331,5 +334,60 @@ class Ended(Message, frozen=True, tag="ended"):
     reason: Line
 
 
-Frame = Hello | Welcome | Refused | Request | Response | Failure | Subscribe | Subscribed | Data | Progress | Unsubscribe | Ended
+# -- TCP: copies ------------------------------------------------------------------------------------------------------
+
+
+class OpenCopy(Message, frozen=True, tag="open-copy"):
+    """Request for the files of a copy that the receiver has made ready for this node.
+
+    ``credit_bytes`` is the weight of chunks that may be under way or unread.
+    """
+
+    operator: Line
+    attempt: Line
+    credit_bytes: Count
+
+
+class CopyOpened(Message, frozen=True, tag="copy-opened"):
+    """Acceptance: the number of ``files``, and size and SHA-256 digest (hexadecimal) of file 0, which lists the others."""
+
+    files: Count
+    list_bytes: Count
+    list_digest: Line
+
+
+class WantFiles(Message, frozen=True, tag="want-files"):
+    """Request for files in this order, the first from byte ``offset`` on; ``credit_bytes`` is as in Progress."""
+
+    numbers: Annotated[tuple[Count, ...], Meta(max_length=4096)]
+    offset: Count = 0
+    credit_bytes: Count = 0
+
+
+class Chunk(Message, frozen=True, tag="chunk"):
+    """Bytes of a file from ``offset`` on; only an empty file has an empty chunk."""
+
+    file: Count
+    offset: Count
+    payload: bytes
+
+
+Frame = (
+    Hello
+    | Welcome
+    | Refused
+    | Request
+    | Response
+    | Failure
+    | Subscribe
+    | Subscribed
+    | Data
+    | Progress
+    | Unsubscribe
+    | Ended
+    | OpenCopy
+    | CopyOpened
+    | WantFiles
+    | Chunk
+)
 """All messages that a TCP frame may hold."""

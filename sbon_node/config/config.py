@@ -29,6 +29,7 @@ from sbon_node.engine.settings import LOCAL_MASTER, EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.logging.output import LogSettings
 from sbon_node.membership.settings import PRESETS, MembershipSettings
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
 from sbon_node.placement.settings import PlacementSettings
@@ -60,6 +61,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     query: QuerySettings = QuerySettings()
     streams: StreamSettings = StreamSettings()
     engine: EngineSettings = EngineSettings()
+    migration: MigrationSettings = MigrationSettings()
     connectors: ConnectorSettings = ConnectorSettings()
     placement: PlacementSettings = PlacementSettings()
 

@@ -148,7 +148,7 @@ def _tables(snapshot: Path) -> list[str]:
 
 
 def _described(folder: Path, path: str) -> CopiedFile:
-    digest, size = hashlib.blake2b(digest_size=32), 0
+    digest, size = hashlib.sha256(), 0
     with (folder / path).open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)

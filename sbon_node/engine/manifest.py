@@ -13,7 +13,7 @@ RelativePath = Annotated[str, Meta(max_length=512, pattern=r"^(?!/)(?!.*(^|/)\.\
 
 
 class CopiedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a checkpoint: its path in the checkpoint, its size, and its BLAKE2b digest of 32 bytes in hexadecimal."""
+    """A file of a checkpoint: its path in the checkpoint, its size, and its SHA-256 digest in hexadecimal."""
 
     path: RelativePath
     bytes: Annotated[int, Meta(ge=0)]

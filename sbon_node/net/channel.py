@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
@@ -10,7 +10,7 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Transport
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame, read_frame
-from sbon_protocol.messages import Frame, Hello, Refused, Welcome
+from sbon_protocol.messages import Frame, Hello, Refused, Role, Welcome
 from sbon_protocol.version import OLDEST_VERSION, VERSION
 
 WRONG_NODE = "wrong-node"
@@ -99,7 +99,7 @@ class FrameChannel:
 async def shake(
     transport: Transport,
     address: Address,
-    role: Literal["rpc", "stream"],
+    role: Role,
     expected: Expected,
     *,
     identity: Identity,

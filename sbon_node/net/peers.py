@@ -1,4 +1,4 @@
-"""The calling side: requests over one kept connection per peer, and separate connections for streams.
+"""The calling side: requests over one kept connection per peer, and separate connections for streams and copies.
 
 It re-exports the server, as this package's interface for other packages.
 """
@@ -6,7 +6,7 @@ It re-exports the server, as this package's interface for other packages.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Any
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
@@ -18,7 +18,7 @@ from sbon_node.net.transport import Address, ConnectionLostError, Transport
 from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Call, Failure, Hello, Request, Response, Welcome
+from sbon_protocol.messages import Call, Failure, Hello, Request, Response, Role, Welcome
 
 __all__ = ["ANYONE", "Caller", "Expected", "FrameChannel", "Identity", "PeerServer", "Peers"]
 
@@ -72,6 +72,10 @@ class Peers:
         """
         return await self._shake(address, "stream", expected)
 
+    async def open_copy(self, address: Address, expected: Expected = ANYONE) -> FrameChannel:
+        """Open a separate connection for a copy, as :meth:`open_stream`."""
+        return await self._shake(address, "copy", expected)
+
     def reached(self, address: Address, node: str, instance: str) -> bool:
         """Return whether the kept connection to this address, made without an expectation, is with that node."""
         route = self._routes.get((address, ANYONE))
@@ -113,7 +117,7 @@ class Peers:
         self._ending[task] = None
         task.add_done_callback(lambda done: self._ending.pop(done, None))
 
-    async def _shake(self, address: Address, role: Literal["rpc", "stream"], expected: Expected) -> FrameChannel:
+    async def _shake(self, address: Address, role: Role, expected: Expected) -> FrameChannel:
         return await shake(
             self._transport,
             address,

@@ -1,4 +1,4 @@
-"""The called side: answers the handshake, serves concurrent requests, and passes connections to the streams."""
+"""The called side: answers the handshake, serves concurrent requests, and passes on connections for streams and copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sbon_node.net.transport import Address, Connection, ConnectionLostError, Li
 from sbon_protocol.calls import CALLS
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Call, Endpoint, Failure, Hello, Refused, Request, Response, Welcome
+from sbon_protocol.messages import Call, Endpoint, Failure, Hello, Refused, Request, Response, Role, Welcome
 from sbon_protocol.version import negotiate
 
 log = structlog.get_logger()
@@ -34,17 +34,17 @@ class Caller(NamedTuple):
 
 C = TypeVar("C", bound=Call)
 CallHandler = Callable[[C, Caller], Awaitable[Any]]
-StreamHandler = Callable[[FrameChannel, Hello], Awaitable[None]]
+ChannelHandler = Callable[[FrameChannel, Hello], Awaitable[None]]
 
 
 class PeerServer:
-    """Accepts peers: one handler for each kind of call, and one for stream connections."""
+    """Accepts peers: one handler for each kind of call, and one each for streams and copies."""
 
     def __init__(self, transport: Transport, clock: Clock, identity: Identity, settings: NetSettings, counters: Counters) -> None:
         self._transport, self._clock, self._identity = transport, clock, identity
         self._settings, self._counters = settings, counters
         self._handlers: dict[str, CallHandler[Any]] = {}
-        self._stream_handler: StreamHandler | None = None
+        self._channel_handlers: dict[Role, ChannelHandler] = {}
         self._listener: Listener | None = None
         self._connections = 0
         self._of_site: dict[str, int] = {}
@@ -54,9 +54,13 @@ class PeerServer:
         method = next(name for name, (known, _) in CALLS.items() if known is call_type)
         self._handlers[method] = handler
 
-    def on_stream(self, handler: StreamHandler) -> None:
+    def on_stream(self, handler: ChannelHandler) -> None:
         """Register ``handler``, which owns the connection until it returns."""
-        self._stream_handler = handler
+        self._channel_handlers["stream"] = handler
+
+    def on_copy(self, handler: ChannelHandler) -> None:
+        """Register ``handler`` of connections for copies, as :meth:`on_stream`."""
+        self._channel_handlers["copy"] = handler
 
     async def start(self, bind: Address) -> Address:
         """Begin to accept; raises ``OSError`` where the port is taken."""
@@ -91,8 +95,8 @@ class PeerServer:
                 hello = await self._welcome(channel)
             if hello is None:
                 return
-            if hello.role == "stream" and self._stream_handler is not None:
-                await self._stream_handler(channel, hello)
+            if (handler := self._channel_handlers.get(hello.role)) is not None:
+                await handler(channel, hello)
             else:
                 caller = Caller(hello.node, hello.instance, channel.address)
                 await _Serving(channel, caller, self._handlers, self._settings, self._clock).run()
@@ -114,8 +118,9 @@ class PeerServer:
             expected = Expected(hello.expected_node, hello.expected_instance)
             if mismatch := expected.mismatch(self._identity.node, self._identity.instance):
                 raise ProtocolError(WRONG_NODE, mismatch)
-            if hello.role == "stream" and self._stream_handler is None:
-                raise ProtocolError("no-streams", "this node serves no streams")
+            if hello.role != "rpc" and hello.role not in self._channel_handlers:
+                refusal = "no-streams" if hello.role == "stream" else "no-copies"
+                raise ProtocolError(refusal, f"this node serves no connections for a {hello.role}")
         except ProtocolError as error:
             self._counters.refuse("handshake-refused", peer=str(channel.address), node=hello.node, reason=str(error))
             await channel.send(Refused(code=error.reason, reason=error.message))

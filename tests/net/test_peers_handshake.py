@@ -23,6 +23,7 @@ from tests.net.two_peers import ASK, BROKEN, HELLO, RTT_S, A, B, Two, answer, in
         ({"version": 0, "oldest_version": 0}, "version"),
         ({"cluster": "other"}, "wrong-cluster"),
         ({"role": "stream"}, "no-streams"),
+        ({"role": "copy"}, "no-copies"),
         ({"expected_node": "c"}, "wrong-node"),
         ({"expected_node": "b", "expected_instance": "i-earlier"}, "wrong-node"),
         ({"expected_instance": "i-earlier"}, "wrong-node"),

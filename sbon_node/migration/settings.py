@@ -1,0 +1,37 @@
+"""Knobs of moves of operators between nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+MIB = 2**20
+
+
+class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of the copies by which operators take their state to another node."""
+
+    bytes_s: Annotated[
+        int,
+        Meta(
+            ge=64 * 1024,
+            le=2**40,
+            description="bytes of checkpoints that this node sends to other nodes in a second, all copies together; lower it "
+            "where copies slow down the rows of queries",
+        ),
+    ] = 50_000_000
+    window_bytes: Annotated[
+        int,
+        Meta(
+            ge=MIB,
+            le=2**30,
+            description="bytes of a copy that may be under way; raise it for fast links over long distances",
+        ),
+    ] = 8 * MIB
+    copies: Annotated[int, Meta(ge=1, le=1024, description="copies that this node sends at once; more wait")] = 4
+    stall_s: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="time without a new byte after which a copy is given up; seconds"),
+    ] = 30.0
