@@ -16,7 +16,7 @@ from sbon_node.api.server.http import ApiServer
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config
 from sbon_node.config.node import FILES, SECRETS
-from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.logging.tap import LogTap
@@ -55,7 +55,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
     counters = Counters(clock.now)
     rng = random.Random(os.urandom(16))
 
-    def engine(data_dir: Path, on_state: OnOperatorState) -> Engine:
+    def engine(data_dir: Path, on_state: OnOperatorState) -> MovingEngine:
         return SparkEngine(config.engine, data_dir, clock, on_state, fsync=config.streams.fsync)
 
     node = Node(

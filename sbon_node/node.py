@@ -20,7 +20,7 @@ from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config
 from sbon_node.connectors.sources.push import Post, Pushed
-from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.errors import SbonError
 from sbon_node.events import MemberChanged
 from sbon_node.executors import Computing, Executor, in_thread
@@ -79,7 +79,7 @@ from sbon_node.workflow.rejoin import Rejoin
 
 log = structlog.get_logger()
 
-EngineFactory = Callable[[Path, OnOperatorState], Engine]
+EngineFactory = Callable[[Path, OnOperatorState], MovingEngine]
 """Creates the node's engine, which keeps its files under the given folder and reports the operators' states."""
 
 LOAD_EVERY_S = 5.0

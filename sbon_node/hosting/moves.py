@@ -10,11 +10,11 @@ This module has both ends. The request for a move and the decision to change hos
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -26,6 +26,7 @@ from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.executors import Executor
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.handover import StreamState
@@ -64,8 +65,17 @@ class Origin:
     """The host from which an operator moves. ``copies`` is a folder on the disk of its checkpoints."""
 
     def __init__(
-        self, operator: str, *, engine: MovingEngine, port: NodePort, outbox: Outbox, copies: Path, settings: EngineSettings
+        self,
+        operator: str,
+        *,
+        engine: MovingEngine,
+        port: NodePort,
+        outbox: Outbox,
+        copies: Path,
+        executor: Executor,
+        settings: EngineSettings,
     ) -> None:
+        self._executor = executor
         self._operator, self._engine, self._port, self._outbox = operator, engine, port, outbox
         self._folder, self._settle_s = copies / operator, settings.settle_s
 
@@ -88,7 +98,7 @@ class Origin:
             if tail.batch < 0:
                 raise SbonError("nothing-to-copy", "it has committed no batch yet", where=self._operator, hint="start it anew")
             try:
-                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+                await self._executor(partial(shutil.rmtree, self._folder, ignore_errors=True))
                 manifest = await self._engine.copy_checkpoint(self._operator, tail.batch, self._folder)
                 return Prepared(folder=self._folder, manifest=manifest, tail=tail)
             except SbonError as error:
@@ -100,7 +110,7 @@ class Origin:
     async def followed(self) -> None:
         """Let the inputs go, and delete the copy: the target has both, or has given up."""
         self._port.pin(False)
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await self._executor(partial(shutil.rmtree, self._folder, ignore_errors=True))
 
     def cut(self) -> Cut | None:
         """Return the position after the newest visible batch, up to which the target may read."""
@@ -137,9 +147,10 @@ class Target:
         outbox: Outbox,
         checkpoint: Path,
         clock: Clock,
+        executor: Executor,
         settings: EngineSettings,
     ) -> None:
-        self._clock = clock
+        self._clock, self._executor = clock, executor
         self._spec, self._engine, self._port, self._outbox = spec, engine, port, outbox
         self._checkpoint, self._settle_s = checkpoint, settings.settle_s
         self._shown: deque[Cut] = deque(maxlen=LEVEL_BATCHES + 1)
@@ -151,7 +162,7 @@ class Target:
         Return once it has subscribed to its inputs. Raises :class:`SbonError` ``checkpoint-damaged``, ``disk-full``,
         ``not-subscribed``, and as :meth:`Engine.instantiate`.
         """
-        await asyncio.to_thread(install_checkpoint, folder, manifest, self._checkpoint)
+        await self._executor(partial(install_checkpoint, folder, manifest, self._checkpoint))
         await self._engine.instantiate(self._spec, self._port, self._checkpoint)
         try:
             async with self._clock.timeout(self._settle_s):

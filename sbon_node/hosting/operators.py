@@ -12,7 +12,7 @@ import structlog
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
 from sbon_node.disk import named_errors
-from sbon_node.engine.interface import Engine, EngineCapacity
+from sbon_node.engine.interface import EngineCapacity, MovingEngine
 from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.capacity import Reservations
@@ -52,7 +52,7 @@ class OperatorHost:
     def __init__(
         self,
         context: Context,
-        engine: Engine,
+        engine: MovingEngine,
         capacity: EngineCapacity,
         load: Callable[[], float],
         connectors: ConnectorSettings,

@@ -140,20 +140,26 @@ class CopySender:
         message = await channel.receive()
         if not isinstance(message, OpenCopy):
             raise ProtocolError("unexpected", f"a copy's connection opened with {type(message).__name__}")
-        offer = self._offers.get(message.attempt)
-        if offer is None or offer.operator != message.operator or offer.receiver != (hello.node, hello.instance):
-            log.info("copy-refused", peer=hello.node, operator=message.operator)
-            await self._tell(channel, Refused(code="copy-unknown", reason="there is no such copy for this node"))
+        try:
+            offer = self._offered(message, hello)
+        except SbonError as error:
+            log.info("copy-refused", peer=hello.node, operator=message.operator, code=error.code)
+            await self._tell(channel, Refused(code=error.code, reason=error.message[:500]))
             return None
         if offer.serving is not None:
             offer.serving.end("replaced", "the receiver has connected anew")
-        elif self.connections >= self._settings.copies:
-            await self._tell(channel, Refused(code="too-many-copies", reason=f"{self.connections} copies are under way"))
-            return None
         serving = offer.serving = _Serving(offer, channel, message.credit_bytes)
         digest = hashlib.sha256(offer.listing).hexdigest()
         await channel.send(CopyOpened(files=len(offer.files), list_bytes=len(offer.listing), list_digest=digest))
         return serving
+
+    def _offered(self, message: OpenCopy, hello: Hello) -> _Offer:
+        offer = self._offers.get(message.attempt)
+        if offer is None or offer.operator != message.operator or offer.receiver != (hello.node, hello.instance):
+            raise SbonError("copy-unknown", "there is no such copy for this node", where=message.operator)
+        if offer.serving is None and self.connections >= self._settings.copies:
+            raise SbonError("too-many-copies", f"{self.connections} copies are under way", where=message.operator)
+        return offer
 
     async def _tell(self, channel: FrameChannel, message: Ended | Refused) -> None:
         try:

@@ -18,7 +18,7 @@ import msgspec
 
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config, NodeSettings
-from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.machine_resources import Machine
@@ -185,7 +185,7 @@ class SimulatedCluster:
         def failpoint(step: Failpoint) -> None:
             self.taken(node, process, step)
 
-        def engine(folder: Path, on_state: OnOperatorState) -> Engine:
+        def engine(folder: Path, on_state: OnOperatorState) -> MovingEngine:
             node.engine = SimulatedEngine(
                 process,
                 random.Random(f"{self.seed}/{process.name}/engine"),

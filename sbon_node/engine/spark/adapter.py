@@ -26,6 +26,7 @@ from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint_copy import copy_checkpoint
 from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
+from sbon_node.engine.moving import SETTLE_POLL_S, held, settled
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analyses import Analyses
 from sbon_node.engine.spark.messages import (
@@ -39,8 +40,7 @@ from sbon_node.engine.spark.messages import (
     Start,
     Stop,
 )
-from sbon_node.engine.spark.moving import held, settled
-from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, SETTLE_POLL_S, End, Running
+from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Schema

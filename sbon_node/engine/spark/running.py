@@ -16,6 +16,7 @@ from sbon_node.engine import state_provider
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
+from sbon_node.engine.moving import SETTLE_POLL_S
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.messages import Begun, Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.errors import BrokenInvariantError, SbonError
@@ -27,7 +28,6 @@ from sbon_node.streams.mean_rate import MeanRate
 
 log = structlog.get_logger()
 
-SETTLE_POLL_S = 0.03
 RETRY_S = 1.0
 GOOD_BATCHES = 10
 """Batches to commit in a row before an operator's earlier deaths are forgotten."""

@@ -91,6 +91,9 @@ async def run_batch(engine_process: SimulatedEngineProcess, operator: RunningOpe
         upto = await engine_process.ask(lambda: port.poll(progress.after, wait_s))
         if (upto == progress.after and not progress.is_due) or operator.stopping:
             return
+        if operator.is_held:
+            await engine_process.pause(times.between_steps)
+            return
         operator.in_batch = True
         await engine_process.pause(times.between_steps)
         _check_room(engine_process, operator)

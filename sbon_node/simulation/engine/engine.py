@@ -14,7 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sbon_node.clock import Clock
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.checkpoint_copy import copy_checkpoint
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
+from sbon_node.engine.manifest import Manifest
+from sbon_node.engine.moving import held, settled
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.columns import Schema
@@ -33,6 +38,8 @@ from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.process import NO_PROCESS, Process
 
+MAX_FILES, MAX_BYTES = 20_000, 2**30
+"""Most files and bytes of a checkpoint that is copied."""
 RETRIED = ("disk-full",)
 """Temporary reasons: the operator stops with them and tries again."""
 
@@ -70,7 +77,7 @@ class CheckpointLocks:
 
 
 class SimulatedEngine:
-    """:class:`sbon_node.engine.interface.Engine` for one incarnation of a daemon, ``process``.
+    """:class:`sbon_node.engine.interface.MovingEngine` for one incarnation of a daemon, ``process``.
 
     ``locks`` belongs to the node and outlives the daemon. The engine processes may outlive it too.
     """
@@ -172,11 +179,24 @@ class SimulatedEngine:
         self._on_state(operator, operator_states.STOPPED, "")
 
     async def export_state(self, operator: str) -> Path:
-        known = self._operators.get(operator)
-        if known is None:
-            raise SbonError("operator-unknown", "no such operator on this engine", where=operator)
+        checkpoint = self._named(operator).checkpoint
         await self.destroy(operator)
-        return known.checkpoint
+        return checkpoint
+
+    async def copy_checkpoint(self, operator: str, batch: int, into: Path) -> Manifest:
+        return copy_checkpoint(self._named(operator).checkpoint, batch, into, max_files=MAX_FILES, max_bytes=MAX_BYTES)
+
+    def cut(self, operator: str) -> Cut | None:
+        return self._named(operator).cut()
+
+    async def settled(self, operator: str, frames: tuple[int, ...], within_s: float) -> Cut:
+        return await settled(self._named(operator), self._clock(), frames, within_s)
+
+    async def hold(self, operator: str, within_s: float) -> Cut:
+        return await held(self._named(operator), self._clock(), within_s)
+
+    def release(self, operator: str) -> None:
+        self._named(operator).hold(False)
 
     def stats(self, operator: str) -> OperatorStats:
         known = self._operators.get(operator)
@@ -223,6 +243,17 @@ class SimulatedEngine:
             asyncio.get_running_loop().call_later(delay, self.engine_process.process.kill, context=NO_PROCESS)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _clock(self) -> Clock:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop.clock()
+
+    def _named(self, operator: str) -> RunningOperator:
+        known = self._operators.get(operator)
+        if known is None:
+            raise SbonError("operator-unknown", "no such operator on this engine", where=operator)
+        return known
 
     def _new_engine_process(self) -> SimulatedEngineProcess:
         self._engine_processes += 1

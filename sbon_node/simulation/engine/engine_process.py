@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.operators import OperatorSpec, OperatorStats
@@ -65,10 +67,24 @@ class RunningOperator:
         self.stats = OperatorStats()
         self.pace = MeanRate()
         self.in_batch = self.stopping = self.failed = False
+        self.is_held = False
         self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits: asyncio.Queue[int] = asyncio.Queue()
         self.watcher: asyncio.Task[Any] | None = None
         self.runner: asyncio.Task[Any] | None = None
+
+    # -- engine.moving.Movable -----------------------------------------------------------------------------------------
+
+    def cut(self) -> Cut | None:
+        visible = self.port.visible_batch()
+        return None if visible < 0 else BatchLog(self.checkpoint).read_cut(visible)
+
+    def is_quiet(self) -> bool:
+        log, visible = BatchLog(self.checkpoint), self.port.visible_batch()
+        return not self.in_batch and visible >= 0 and log.is_settled() and log.commits()[-1:] == [visible]
+
+    def hold(self, held: bool) -> None:
+        self.is_held = held
 
 
 class SimulatedEngineProcess:

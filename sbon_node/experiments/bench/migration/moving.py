@@ -19,6 +19,7 @@ from sbon_node.engine.checkpoint_copy import copy_checkpoint, install_checkpoint
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
+from sbon_node.executors import in_thread
 from sbon_node.experiments.bench.migration.kinds import SCHEMA, Feed, Kind, wrong_rows
 from sbon_node.experiments.bench.sites import Site
 from sbon_node.hosting.moves import Frozen, Origin, Target
@@ -142,6 +143,7 @@ class MovingOperator:
             port=at.port,
             outbox=at.site.outbox,
             copies=at.host.folder / "copies",
+            executor=in_thread,
             settings=at.host.settings,
         )
         prepared = await origin.prepare()
@@ -153,6 +155,7 @@ class MovingOperator:
             outbox=place.site.outbox,
             checkpoint=place.checkpoint,
             clock=self._clock,
+            executor=in_thread,
             settings=host.settings,
         )
         await target.follow(prepared.folder, prepared.manifest)
