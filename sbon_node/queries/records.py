@@ -12,11 +12,11 @@ from typing import NamedTuple
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.records import QueryRecord
+from sbon_node.model.records import QueryRecord, QueryRegister
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.record_documents import decoded, joined, references, split
-from sbon_node.registers.acceptor import Report, UnknownInstance
+from sbon_node.registers.acceptor import Forgotten, Report, UnknownInstance
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import Acceptor, State
 from sbon_node.replication.acceptor_store import AcceptorStore
@@ -130,6 +130,8 @@ class Records:
             after = self._existing(query, await self._newest(query, outcome.state, parts.record, record))
             if outcome.verdict == Verdict.APPLIED:
                 return Changed(record, after)
+            if decided and after.version == record.version:
+                raise SbonError("query-over", f"{query} is over, and nodes have deleted its record", where=query)
             record, decided = after, True
 
     def unfinished(self) -> list[str]:
@@ -142,6 +144,12 @@ class Records:
         Raises ``no-majority``.
         """
         answers = await self._registers.accepted(key_of(query), self.acceptors(query))
+        known = self._known.get(query)
+        if known is not None and not _is_over(known) and any(isinstance(one, Forgotten) for one in answers):
+            # This node has missed the end, which all acceptors of that time knew.
+            self._registers.forget(key_of(query), over=True)
+            self._known.pop(query, None)
+            return
         states = [one.accepted and one.accepted.state for one in answers if isinstance(one, Report)]
         if len({state and (state.version, state.configuration.era) for state in states}) > 1:
             await self._registers.catch_up(key_of(query))
@@ -154,18 +162,26 @@ class Records:
         """Delete this node's copy of a record that is over and cleaned up; return whether it is gone.
 
         It stays while an acceptor may have an earlier state, which a majority could take for the newest once copies of the end
-        are gone.
+        are gone, or has none yet, which a late message could bring.
         """
         known = self._known.get(query)
         if known is None:
             return True
         others = [one for one in self.acceptors(query) if one != self._store.me]
         answers = await self._registers.accepted(key_of(query), others)
-        if known.state in LIVE or not known.cleaned or not all(_is_cleaned(answer) for answer in answers):
+        if not _is_over(known) or not all(_is_cleaned(answer) for answer in answers):
+            if Report(None) in answers:  # It has missed all messages, which may still come.
+                await self._settle(query)
             return False
-        self._registers.forget(key_of(query))
+        self._registers.forget(key_of(query), over=True)
         self._known.pop(query, None)
         return True
+
+    async def _settle(self, query: str) -> None:
+        try:
+            await self._registers.settle(key_of(query))
+        except SbonError as error:
+            log.info("record-not-settled", query=query, code=error.code, reason=str(error))
 
     async def _make_room(self) -> None:
         """Forget the oldest queries that are over, if too many are here."""
@@ -241,12 +257,12 @@ class Records:
 
 
 def _is_cleaned(answer: object) -> bool:
-    """Return whether an acceptor has accepted the end, or nothing, or has lost its disk."""
-    if isinstance(answer, UnknownInstance):
+    """Return whether an acceptor has accepted the end, has already deleted its copy, or has lost its disk."""
+    if isinstance(answer, Forgotten | UnknownInstance):
         return True
-    if not isinstance(answer, Report):
-        return False
-    if answer.accepted is None:
-        return True
-    record = decoded(answer.accepted.state)
+    return isinstance(answer, Report) and answer.accepted is not None and _is_over(decoded(answer.accepted.state))
+
+
+def _is_over(record: QueryRegister) -> bool:
+    """Return whether the query is over and its hosts know it: the last change of its record."""
     return record.state not in LIVE and record.cleaned

@@ -70,6 +70,10 @@ class UnknownInstance(msgspec.Struct, frozen=True, tag="unknown-instance"):
     acceptor: Acceptor
 
 
+class Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
+    """Answer to any request for a register that is over: its last state was at all acceptors, and this one has deleted it."""
+
+
 class MissingDocuments(msgspec.Struct, frozen=True, tag="missing-documents"):
     """Answer to an :class:`Accept` whose state refers to documents that the acceptor has not; nothing has changed."""
 
@@ -78,7 +82,7 @@ class MissingDocuments(msgspec.Struct, frozen=True, tag="missing-documents"):
 
 
 Request = Prepare | Accept | Read
-Answer = Promise | Acceptance | Refusal | Report | UnknownInstance | MissingDocuments
+Answer = Promise | Acceptance | Refusal | Report | UnknownInstance | Forgotten | MissingDocuments
 
 
 class AcceptorRecord(msgspec.Struct, frozen=True):

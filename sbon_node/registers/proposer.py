@@ -14,6 +14,7 @@ from sbon_node.registers.acceptor import (
     Accept,
     Acceptance,
     Answer,
+    Forgotten,
     MissingDocuments,
     Prepare,
     Promise,
@@ -98,6 +99,7 @@ class Proposer:
         self._accepted: dict[Acceptor, None] = {}
         self._refused: dict[Acceptor, Ballot] = {}
         self._unknown: dict[Acceptor, None] = {}
+        self._forgotten: dict[Acceptor, None] = {}
         self._verdict = Verdict.CONFLICT
         self._proposed: State | None = None
         self.outcome: Chosen | Blocked | None = None
@@ -119,6 +121,8 @@ class Proposer:
             return ()
         if isinstance(answer, UnknownInstance):
             self._unknown[acceptor] = None
+        elif isinstance(answer, Forgotten):
+            self._forgotten[acceptor] = None
         elif isinstance(answer, Report | MissingDocuments) or answer.ballot != self._ballot:
             return ()
         elif isinstance(answer, Refusal):
@@ -175,8 +179,13 @@ class Proposer:
         if self.outcome is not None:
             return
         configuration = self._deciding()
-        against = self._refused.keys() | self._unknown.keys()
+        against = self._refused.keys() | self._unknown.keys() | self._forgotten.keys()
         if not configuration.has_quorum([one for one in configuration.members if one not in against]):
+            if self._forgotten:
+                # The register is over; what an acceptor still has is its last state.
+                accepted, known = newest(self._promises.values()), None if self._lead is None else self._lead.state
+                self.outcome = Chosen(known if accepted is None else accepted.state, Verdict.CONFLICT)
+                return
             promised = max(self._refused.values(), default=NO_BALLOT)
             self.outcome = Blocked(promised, tuple(self._unknown), self.uncertain)
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, MissingDocuments, Request, react
+from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, Forgotten, MissingDocuments, Request, react
 from sbon_node.registers.states import Accepted, Acceptor, State
 from sbon_node.replication.document_store import MAX_REFERENCES, DocumentStore, verified
 from sbon_node.workflow.context import Context
@@ -25,13 +27,23 @@ Listener = Callable[[str, State], None]
 """Called with key and state when this node has accepted a state, which need not be chosen; returns quickly."""
 
 
+class Deleted(msgspec.Struct, frozen=True):
+    """That a register is over and was deleted here, as the ``number``-th."""
+
+    number: int
+
+
 class AcceptorStore:
-    """The registers of which this node keeps a copy. Bounded by ``control.max_registers``."""
+    """The registers of which this node keeps a copy, bounded by ``control.max_registers``; the keys of those that are over and
+    deleted, bounded by ``control.max_forgotten``.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._records = context.store.all("register", AcceptorRecord)
         self.documents = DocumentStore(context, [digest for state in self.states.values() for digest in state.references])
+        deleted = context.store.all("forgotten", Deleted)
+        self._forgotten = {key: deleted[key].number for key in sorted(deleted, key=lambda key: deleted[key].number)}
         self._listeners: list[Listener] = []
         context.server.handle(AskRegister, self._handle)
 
@@ -66,6 +78,8 @@ class AcceptorStore:
         """
         if isinstance(request, Accept):
             _check_size(key, request.state)
+        if key in self._forgotten and request.acceptor == self.me:
+            return Forgotten()
         before = self._records.get(key, AcceptorRecord())
         record, answer = react(self.me, before, request)
         if record == before:
@@ -87,8 +101,19 @@ class AcceptorStore:
                 listener(key, record.accepted.state)
         return answer
 
-    def forget(self, key: str) -> None:
-        """Delete a register that will never be used again: only for keys that no proposer creates a second time."""
+    def forget(self, key: str, *, over: bool = False) -> None:
+        """Delete the copy of a register. With ``over`` it never comes back: a late message gets :class:`Forgotten` for an answer.
+
+        That is only for keys that no proposer creates a second time.
+        """
+        if over and key not in self._forgotten:
+            number = 1 + (self._forgotten[next(reversed(self._forgotten))] if self._forgotten else 0)
+            self._context.store.put("forgotten", key, Deleted(number))
+            self._forgotten[key] = number
+            while len(self._forgotten) > self._context.settings.max_forgotten:
+                oldest = next(iter(self._forgotten))
+                self._context.store.delete("forgotten", oldest)
+                del self._forgotten[oldest]
         if key in self._records:
             self._context.store.delete("register", key)
             self.documents.replace(_references(self._records.pop(key)), ())

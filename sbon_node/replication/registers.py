@@ -11,7 +11,7 @@ import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
-from sbon_node.registers.acceptor import Accept, Answer, MissingDocuments, Read, Report, Request, UnknownInstance
+from sbon_node.registers.acceptor import Accept, Answer, Forgotten, MissingDocuments, Read, Report, Request, UnknownInstance
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
 from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
 from sbon_node.registers.states import Acceptor, Ballot, Configuration, State, newest
@@ -175,13 +175,13 @@ class Registers:
         others = [one for one in own.configuration.members if one != me]
         for answer in await self.accepted(key, others):
             era = answer.accepted.state.configuration.era if isinstance(answer, Report) and answer.accepted else -1
-            if era < state.configuration.era and not isinstance(answer, UnknownInstance):
+            if era < state.configuration.era and not isinstance(answer, UnknownInstance | Forgotten):
                 raise _no_majority(key, f"not all of {', '.join(one.node for one in others)} know its new acceptors")
         self.forget(key)
 
-    def forget(self, key: str) -> None:
-        """Delete this node's copy, and what it would propose later: that would revive copies which others have deleted."""
-        self._store.forget(key)
+    def forget(self, key: str, *, over: bool = False) -> None:
+        """Delete this node's copy, and what it would propose later; with ``over`` for ever."""
+        self._store.forget(key, over=over)
         for remembered in (self._known, self._leads, self._behind):
             remembered.pop(key, None)
 

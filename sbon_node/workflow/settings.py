@@ -64,6 +64,15 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_registers: Annotated[
         int, Meta(ge=1, le=65_536, description="replicated registers of which one node keeps a copy; more are refused")
     ] = 8192
+    max_forgotten: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_048_576,
+            description="deleted records of ended queries whose uids one node remembers, so that no late message revives them; "
+            "the oldest go",
+        ),
+    ] = 16_384
     documents_mb: Annotated[
         int,
         Meta(

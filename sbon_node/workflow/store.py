@@ -23,6 +23,7 @@ Kind = Literal[
     "peer",
     "drain",
     "register",
+    "forgotten",
     "document",
     "proposer",
     "lineages",
