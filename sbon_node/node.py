@@ -32,6 +32,7 @@ from sbon_node.explain.plans import Explainer
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.foundation import World, lay_foundation
 from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.operators import OperatorHost
@@ -140,9 +141,10 @@ class Node:
         )
         acceptors = RecordAcceptors(self.context, self.registers)
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
-        self._sinks = SinkHost(self.context, config.connectors, acceptors)
+        ended = EndedQueries(config.control.max_forgotten)
+        self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
-        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors)
+        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended)
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 

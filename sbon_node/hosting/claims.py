@@ -19,10 +19,11 @@ from sbon_protocol.messages import Call
 
 log = structlog.get_logger()
 
+QUERY_OVER = "query-over"
 REFUSED = "query-refused"
 """The query's submission was refused: its host keeps nothing, not even results."""
 
-OVER = frozenset({"query-over", REFUSED, "not-owner"})
+OVER = frozenset({QUERY_OVER, REFUSED, "not-owner"})
 """Final refusals: the host forgets the part."""
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from sbon_node.hosting.components import HostedComponent
+from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sinks import SinkHost
+from sbon_node.model.query_ids import sink_of
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
@@ -14,8 +16,11 @@ from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 class ComponentDestroyer:
     """Answers an acceptor of a query's record that ends the query."""
 
-    def __init__(self, context: Context, operators: OperatorHost, sinks: SinkHost, records: RecordAcceptors) -> None:
+    def __init__(
+        self, context: Context, operators: OperatorHost, sinks: SinkHost, records: RecordAcceptors, ended: EndedQueries
+    ) -> None:
         self._outbox, self._operators, self._sinks, self._records = context.outbox, operators, sinks, records
+        self._ended = ended
         context.server.handle(DestroyComponents, self._destroy)
 
     def components(self) -> list[HostedComponent]:
@@ -29,6 +34,8 @@ class ComponentDestroyer:
         if needed and not await self._records.is_acceptor(call.query, known, caller.node):
             self._operators.release(call, caller.node)
             return ComponentsDestroyed()
+        if sink_of(call.query) in call.components:  # A sink ends with its query alone.
+            self._ended.add(call.query, caller.node)
         return await self.end(call)
 
     async def end(self, call: DestroyComponents) -> ComponentsDestroyed:

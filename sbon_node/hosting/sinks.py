@@ -18,6 +18,7 @@ from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import REFUSED, check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
+from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.record_acceptors import RecordAcceptors
@@ -71,8 +72,8 @@ class SinkHost:
     Each sink reads its streams through its own links and acknowledges rows that it has durably delivered.
     """
 
-    def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors) -> None:
-        self._context, self._settings, self._records = context, settings, records
+    def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors, ended: EndedQueries) -> None:
+        self._context, self._settings, self._records, self._over = context, settings, records, ended
         self._hosted = context.store.all("sink", HostedSink)
         self._stored = tuple(self._hosted)
         self._lineages = Lineages(context.store)
@@ -213,10 +214,12 @@ class SinkHost:
     async def _open(self, call: OpenSink, caller: Caller) -> None:
         order: SinkOrder = decode_record(call.sink, SinkOrder)
         check_epoch(order.epoch, order.component)
+        acceptors = acceptors_of(call.acceptors, order.component)
+        self._over.check(order.query, acceptors, order.component)
         self._check(order)
         check_sink(order.spec.kind, order.spec.options, self._settings)
         claim = f"{self._context.rng.getrandbits(64):016x}"
-        hosted = HostedSink(order=order, acceptors=acceptors_of(call.acceptors, order.component), claim=claim)
+        hosted = HostedSink(order=order, acceptors=acceptors, claim=claim)
         # Stored before any file is created, so that a restart knows which files to delete.
         self._context.store.put("sink", order.query, hosted)
         self._hosted[order.query] = hosted

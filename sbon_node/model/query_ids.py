@@ -24,5 +24,10 @@ def name_of(uid: str) -> str:
     return name if name and len(digits) == _DIGITS and set(digits) <= set(_ALPHABET) else uid
 
 
+def sink_of(uid: str) -> str:
+    """Return the id of the query's sink, as a component."""
+    return f"{uid}.sink"
+
+
 def _random(rng: random.Random) -> str:
     return "".join(rng.choices(_ALPHABET, k=_DIGITS))

@@ -9,6 +9,7 @@ from sbon_node.model.operators import OnError
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import QueryInfo, SinkSpec
+from sbon_node.model.query_ids import sink_of
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.usage import QueryUsage
@@ -73,7 +74,7 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
 
     @property
     def sink_component(self) -> str:
-        return f"{self.id}.sink"
+        return sink_of(self.id)
 
 
 class QueryRecord(QueryRegister, frozen=True, kw_only=True):

@@ -47,7 +47,9 @@ async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]
     answers = await asyncio.gather(*(reserve_at_host(o) for o in operators))
     refused = {o.id: error for o, error in zip(operators, answers, strict=True) if error is not None}
     if refused:
-        await destroy(context, record)
+        # Without the sink, whose end is the query's: hosts refuse later calls of a query that is over.
+        release = DestroyComponents(query=record.id, components=tuple(o.id for o in operators))
+        await _destroy_at_all(context, {record.hosts[o.id] for o in operators}, release)
     return refused
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.model.queries import ForeignComponent, QueryInfo
 from sbon_node.model.query_ids import name_of
@@ -70,22 +71,26 @@ class RecordCalls:
     async def _report(self, call: ReportState, caller: Caller) -> None:
         record = await self._records.read(call.query)
         if record is None:
-            raise SbonError("record-unknown", f"no node that answers has a record of {call.query}", where=call.component)
+            raise self._records.missing(call.query)
         epoch = call.epoch or record.epochs.get(call.component, 0)
         check_owner(record, call.component, caller.node, epoch)
         if record.state in LIVE:
             await self._holder.finish(record, call, caller.node)
 
     async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
-        """Say which of the queries are over, as a majority has it, and which are unknown here."""
+        """Say which of the queries are over, as a majority has it or had it when this node deleted the record, and which are
+        unknown here.
+        """
         known = {query: self._records.get(query) for query in call.queries}
         ended = [query for query, record in known.items() if record is not None and record.state not in LIVE]
         confirmed = [record for record in await asyncio.gather(*map(self._holder.latest, ended)) if record is not None]
-        over = [record for record in confirmed if record.state not in LIVE]
+        ends = {record.id: REFUSED if record.refused else QUERY_OVER for record in confirmed if record.state not in LIVE}
+        missing = [query for query, record in known.items() if record is None]
+        ends |= {query: end for query in missing if (end := self._records.end(query))}
         return QueriesChecked(
-            over=tuple(record.id for record in over if not record.refused),
-            refused=tuple(record.id for record in over if record.refused),
-            unknown=tuple(query for query, record in known.items() if record is None),
+            over=tuple(query for query, end in ends.items() if end == QUERY_OVER),
+            refused=tuple(query for query, end in ends.items() if end == REFUSED),
+            unknown=tuple(query for query in missing if query not in ends),
         )
 
     async def _list(self, call: ListQueries, caller: Caller) -> QueryRecords:

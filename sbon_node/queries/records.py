@@ -12,6 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.model.records import QueryRecord, QueryRegister
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
@@ -131,7 +132,7 @@ class Records:
             if outcome.verdict == Verdict.APPLIED:
                 return Changed(record, after)
             if decided and after.version == record.version:
-                raise SbonError("query-over", f"{query} is over, and nodes have deleted its record", where=query)
+                raise SbonError(QUERY_OVER, f"{query} is over, and nodes have deleted its record", where=query)
             record, decided = after, True
 
     def unfinished(self) -> list[str]:
@@ -147,7 +148,7 @@ class Records:
         known = self._known.get(query)
         if known is not None and not _is_over(known) and any(isinstance(one, Forgotten) for one in answers):
             # This node has missed the end, which all acceptors of that time knew.
-            self._registers.forget(key_of(query), over=True)
+            self._registers.forget(key_of(query), end=QUERY_OVER)
             self._known.pop(query, None)
             return
         states = [one.accepted and one.accepted.state for one in answers if isinstance(one, Report)]
@@ -155,6 +156,16 @@ class Records:
             await self._registers.catch_up(key_of(query))
         if self._store.state(key_of(query)) is None:
             self._known.pop(query, None)
+
+    def end(self, query: str) -> str:
+        """Return the end of a query whose record this node has deleted, :data:`QUERY_OVER` or :data:`REFUSED`; else nothing."""
+        return self._store.end(key_of(query))
+
+    def missing(self, query: str) -> SbonError:
+        """Return the error for a record that no node has: over, if this node has deleted it."""
+        if code := self.end(query):
+            return SbonError(code, f"{query} is over, and its record is deleted", where=query)
+        return SbonError("record-unknown", f"no node that answers has a record of {query}", where="query")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -173,7 +184,7 @@ class Records:
             if Report(None) in answers:  # It has missed all messages, which may still come.
                 await self._settle(query)
             return False
-        self._registers.forget(key_of(query), over=True)
+        self._registers.forget(key_of(query), end=REFUSED if known.refused else QUERY_OVER)
         self._known.pop(query, None)
         return True
 
@@ -252,7 +263,7 @@ class Records:
 
     def _existing(self, query: str, record: QueryRecord | None) -> QueryRecord:
         if record is None:
-            raise SbonError("record-unknown", f"no node that answers has a record of {query}", where="query")
+            raise self.missing(query)
         return record
 
 

@@ -28,9 +28,10 @@ Listener = Callable[[str, State], None]
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """That a register is over and was deleted here, as the ``number``-th."""
+    """That a register is over and was deleted here, as the ``number``-th; ``end`` says in a word how it ended."""
 
     number: int
+    end: str
 
 
 class AcceptorStore:
@@ -43,7 +44,7 @@ class AcceptorStore:
         self._records = context.store.all("register", AcceptorRecord)
         self.documents = DocumentStore(context, [digest for state in self.states.values() for digest in state.references])
         deleted = context.store.all("forgotten", Deleted)
-        self._forgotten = {key: deleted[key].number for key in sorted(deleted, key=lambda key: deleted[key].number)}
+        self._forgotten = {key: deleted[key] for key in sorted(deleted, key=lambda key: deleted[key].number)}
         self._listeners: list[Listener] = []
         context.server.handle(AskRegister, self._handle)
 
@@ -101,15 +102,21 @@ class AcceptorStore:
                 listener(key, record.accepted.state)
         return answer
 
-    def forget(self, key: str, *, over: bool = False) -> None:
-        """Delete the copy of a register. With ``over`` it never comes back: a late message gets :class:`Forgotten` for an answer.
+    def end(self, key: str) -> str:
+        """Return how a register ended that was deleted here with its end; empty for any other."""
+        deleted = self._forgotten.get(key)
+        return "" if deleted is None else deleted.end
 
-        That is only for keys that no proposer creates a second time.
+    def forget(self, key: str, *, end: str = "") -> None:
+        """Delete the copy of a register.
+
+        With its ``end`` in a word it never comes back: a late message gets :class:`Forgotten` for an answer. That is only for
+        keys that no proposer creates a second time.
         """
-        if over and key not in self._forgotten:
-            number = 1 + (self._forgotten[next(reversed(self._forgotten))] if self._forgotten else 0)
-            self._context.store.put("forgotten", key, Deleted(number))
-            self._forgotten[key] = number
+        if end and key not in self._forgotten:
+            number = 1 + (self._forgotten[next(reversed(self._forgotten))].number if self._forgotten else 0)
+            self._forgotten[key] = Deleted(number, end)
+            self._context.store.put("forgotten", key, self._forgotten[key])
             while len(self._forgotten) > self._context.settings.max_forgotten:
                 oldest = next(iter(self._forgotten))
                 self._context.store.delete("forgotten", oldest)

@@ -179,9 +179,9 @@ class Registers:
                 raise _no_majority(key, f"not all of {', '.join(one.node for one in others)} know its new acceptors")
         self.forget(key)
 
-    def forget(self, key: str, *, over: bool = False) -> None:
-        """Delete this node's copy, and what it would propose later; with ``over`` for ever."""
-        self._store.forget(key, over=over)
+    def forget(self, key: str, *, end: str = "") -> None:
+        """Delete this node's copy, and what it would propose later; with its ``end`` in a word for ever."""
+        self._store.forget(key, end=end)
         for remembered in (self._known, self._leads, self._behind):
             remembered.pop(key, None)
 

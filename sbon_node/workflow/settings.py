@@ -69,8 +69,8 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=1,
             le=1_048_576,
-            description="deleted records of ended queries whose uids one node remembers, so that no late message revives them; "
-            "the oldest go",
+            description="ended queries whose uids one node remembers, so that no late message revives their records or "
+            "sinks; the oldest go",
         ),
     ] = 16_384
     documents_mb: Annotated[

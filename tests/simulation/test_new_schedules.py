@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from sbon_node.experiments.bench import schedules
+from sbon_node.simulation.casting import NODES, Casting
+from sbon_node.simulation.faults.plan import AtFailpoint, Fault
+from sbon_node.simulation.schedule import run_schedule
 
 MOST_S = 50.0
 ROOT = Path(__file__).parents[2]
@@ -22,6 +25,7 @@ FAILED_ONCE = {
     50332: "a driver returned with a record that was never chosen",
     50502: "a wiped node whose address was swapped waits for its name",
     51110: "a receiver of a datagram was killed in its own code",
+    70263: "a sink that is opened after its query is forgotten",
     920004: "a wiped node whose seed is down starts again",
 }
 
@@ -54,6 +58,14 @@ def test_schedules_drawn_from_the_commit() -> None:
 @pytest.mark.parametrize("seed", FAILED_ONCE, ids=FAILED_ONCE.values())
 def test_schedules_that_have_failed_before(seed: int) -> None:
     _try(seed)
+
+
+def test_a_sink_that_is_opened_after_its_query_is_forgotten() -> None:
+    """The call that opens it and the one that ends it wait while the holder is cut off, and arrive at once."""
+    casting = Casting(holder="s", room=NODES, strategy="producer", sink="follow", fsync=False)
+    cut = Fault(AtFailpoint("s", "answer", 4), "cut", "s", "c", down_s=15.805221592686777)
+    outcome = run_schedule([cut], seed=13, casting=casting)
+    assert (outcome.failure, outcome.ending) == ("", "refused")
 
 
 @pytest.mark.thorough(f"chunks of {CHUNK} of the first schedules, which find the planted bugs")

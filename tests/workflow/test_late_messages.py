@@ -123,7 +123,7 @@ def test_keys_of_deleted_records_are_bounded(tmp_path: Path) -> None:
 
         async def forget() -> None:
             for number in range(4):
-                node._acceptors.forget(f"query/q{number}", over=True)
+                node._acceptors.forget(f"query/q{number}", end="query-over")
 
         await ask(cluster, "a", forget())
         cluster.crash(cluster.at("a"))
