@@ -219,6 +219,7 @@ class Node:
         if away and not self._left:
             await self.membership.go_away()
         await self._follows.close()
+        await self._submitter.close()
         await self._book.close()
         await self.registers.close()
         await self.context.planner.close()

@@ -40,6 +40,14 @@ class Submitter:
     ) -> None:
         self._context, self._planning, self._book, self._names = context, planning, book, names
         self._settings = settings
+        self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
+        """Tasks that undo submissions."""
+
+    async def close(self) -> None:
+        """Leave the submissions that are being undone to the next start."""
+        for task in self._ending:
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         """Yield the steps of a submission and last its acceptance; raise :class:`SbonError` if it is refused."""
@@ -91,21 +99,40 @@ class Submitter:
             await naming
             record = await self._book.begin(record.id)
         except BaseException as error:
-            naming.cancel()
-            await asyncio.gather(naming, return_exceptions=True)
-            latest = await self._book.latest(record.id) if isinstance(error, SbonError) else None
-            if latest is not None and has_begun(latest):
-                # It was marked as running by an attempt without an answer, or its rows were delivered while an answer to a start
-                # was still awaited: there is nothing to undo.
-                log.info("submission-begun-before", query=record.id, reason=str(error))
-                yield Accepted(query=await self._book.describe(await self._book.begin(record.id)), seconds=times.seconds())
-                return
-            log.info("submission-undone", query=record.id, reason=str(error))
-            await self._book.undo(record.id, str(error)[:500] or "the submission was given up")
-            if latest is not None and (ended := end_error(latest)) is not None:
-                raise ended from error  # the other parts then only report that they were stopped
-            raise
+            # In a task of its own: a user who leaves meanwhile must not end it half done.
+            ending = asyncio.get_running_loop().create_task(self._end(record.id, naming, error), name=f"undo {record.id}")
+            self._ending[ending] = None
+            ending.add_done_callback(self._ended)
+            begun = await asyncio.shield(ending)
+            if begun is None:
+                raise
+            record = begun
         yield Accepted(query=await self._book.describe(record), seconds=times.seconds())
+
+    async def _end(self, query: str, naming: asyncio.Future[None], error: BaseException) -> QueryRecord | None:
+        """Undo a submission after an error; return its record if the query has begun nevertheless.
+
+        Raises the reason of the query's end, if it ended meanwhile: its parts then only report that they were stopped.
+        """
+        naming.cancel()
+        await asyncio.gather(naming, return_exceptions=True)
+        latest = await self._book.latest(query) if isinstance(error, SbonError) else None
+        if latest is not None and has_begun(latest):
+            # It was marked as running by an attempt without an answer, or its rows were delivered while an answer to a start was
+            # still awaited: there is nothing to undo.
+            log.info("submission-begun-before", query=query, reason=str(error))
+            return await self._book.begin(query)
+        log.info("submission-undone", query=query, reason=str(error))
+        await self._book.undo(query, str(error)[:500] or "the submission was given up")
+        if latest is not None and (ended := end_error(latest)) is not None:
+            raise ended from error
+        return None
+
+    def _ended(self, task: asyncio.Task[QueryRecord | None]) -> None:
+        del self._ending[task]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, SbonError):
+            log.error("undo-failed", task=task.get_name(), exc_info=error)
 
     async def _named(self, name: str, holder: NameRecord, found: asyncio.Future[State | None] | None) -> None:
         """Take the name, if the user chose it. It takes round trips, in which the query is placed and started."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.leak_check import settled
+from sbon_protocol.calls import DestroyComponents, OpenSink
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submit, submitted
 
 
@@ -79,3 +82,29 @@ def test_a_node_that_dies_during_the_start_removes_the_results_on_return(tmp_pat
         await cluster.until(lambda: not left(tmp_path))
 
     in_cluster(tmp_path, "abc", test)
+
+
+def test_a_user_who_leaves_while_a_submission_is_undone_does_not_interrupt_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+        server: Any = cluster.at("d").daemon.context.server
+        destroy, asked = server._handlers["destroy-components"], []
+
+        async def refuse(*_: object) -> None:
+            raise SbonError("internal", "it cannot be opened")
+
+        async def take_long(call: Any, caller: Any) -> Any:
+            asked.append(call)
+            await cluster.sleep(5.0)
+            return await destroy(call, caller)
+
+        server.handle(OpenSink, refuse)
+        server.handle(DestroyComponents, take_long)
+        user = cluster.user("a", submit(cluster, "a", tmp_path / "out.csv", consumer="d"))
+        await cluster.until(lambda: bool(asked))
+        cluster.give_up("a")
+        await cluster.until(user.done)
+        assert user.cancelled()
+        await settled(cluster)
+
+    in_cluster(tmp_path, "abcd", test)
