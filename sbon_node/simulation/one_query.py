@@ -114,7 +114,9 @@ class OneQuery:
             state = record.state if record is not None else "gone"
             if state == query_states.FINISHED and accepted is not False:
                 return "finished"
-            if state in ("gone", query_states.FAILED) and not accepted:
+            # A user who did not learn the answer may have been accepted; then what was delivered stays.
+            undone = record is None or record.refused or accepted is False
+            if state in ("gone", query_states.FAILED) and not accepted and undone:
                 return "refused"
             if (
                 state == query_states.FAILED
@@ -124,8 +126,8 @@ class OneQuery:
             ):
                 return "failed"
             allowed = ALLOWED[accepted]
-            undone = state != query_states.PLACING or self.cluster.loop.time() < answered_s + 2 * SETTLE_S
-            if state not in allowed or not undone:
+            timely = state != query_states.PLACING or self.cluster.loop.time() < answered_s + 2 * SETTLE_S
+            if state not in allowed or not timely:
                 reason = record.reason if record is not None else ""
                 outcome = {True: "accepted", False: "refused", None: "cut short"}[accepted]
                 raise CheckFailedError(f"the submission was {outcome}, and the query is {state}: {reason}")

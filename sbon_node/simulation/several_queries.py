@@ -228,7 +228,9 @@ class SeveralQueries:
             undoing = self.cluster.loop.time() < submitted_s + 2 * SETTLE_S
             if running.twins and running.accepted is False and state in ("gone", query_states.FAILED):
                 return "refused"
-            if state in ("gone", query_states.FAILED) and not running.accepted and self.faults:
+            # A user who did not learn the answer may have been accepted; then what was delivered stays.
+            undone = record is None or record.refused or running.accepted is False
+            if state in ("gone", query_states.FAILED) and not running.accepted and undone and self.faults:
                 return "refused"
             if state == query_states.FINISHED or (state == query_states.STOPPED and running.may_be_stopped):
                 return state
