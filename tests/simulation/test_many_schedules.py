@@ -14,7 +14,7 @@ import pytest
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.experiments.bench import schedules
 from sbon_node.hosting.capacity import Reservations
-from sbon_node.simulation import leak_check, several_queries
+from sbon_node.simulation import leak_check, schedule, several_queries
 from sbon_node.simulation.__main__ import main
 from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery, windows
 from sbon_node.simulation.faults.plan import AtFailpoint, AtTime, Fault
@@ -68,6 +68,27 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
     monkeypatch.setattr("sys.argv", ["simulation", *shlex.split(failed.replay)[3:], "--shrink"])
     assert main() == 1
     assert "shrunk to 0 faults: python -m sbon_node.simulation" in capsys.readouterr().out
+
+
+def test_a_world_that_fails_without_faults_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule._undisturbed.cache_clear()
+    monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)
+    tried = schedules._try([3, 3 + schedules.WORLDS])
+    schedule._undisturbed.cache_clear()
+    assert (tried.seeds, [failed.seed for failed in tried.failed]) == (2, [3, 53])
+    assert all("free of" in failed.reason and failed.replay.endswith("--faults '[]'") for failed in tried.failed)
+
+
+def test_an_error_of_the_simulation_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    random_schedule(3)
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise KeyError("h")
+
+    monkeypatch.setattr(schedules, "run_schedule", broken)
+    (failed,) = schedules._try_one(3).failed
+    assert (failed.reason, failed.stuck) == ("KeyError: 'h'", False)
+    assert "--faults" in failed.replay
 
 
 SEVERAL = Casting(

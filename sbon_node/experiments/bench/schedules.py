@@ -16,6 +16,9 @@ from sbon_node.simulation.shrink import shrink
 TOGETHER = 5
 """Number of schedules of one world that a process runs at once."""
 
+MOST_REASON = 2000
+"""Most characters of a failure's reason."""
+
 
 class Failed(NamedTuple):
     """A schedule that failed, with the commands that run it again, whole and shrunk."""
@@ -83,14 +86,19 @@ def _try(seeds: list[int]) -> Tried:
 
 
 def _try_one(seed: int) -> Tried:
-    schedule = random_schedule(seed)
-    outcome = run_schedule(schedule.faults, seed=schedule.seed, casting=schedule.casting)
+    """Run the schedule of one seed. An error that no check has raised, in the daemon or the simulation, is a failure as well."""
+    world, casting, faults = random_schedule(seed)
     failed: tuple[Failed, ...] = ()
+    try:
+        outcome = run_schedule(faults, seed=world, casting=casting)
+    except Exception as error:  # noqa: BLE001 - whatever it raises, the other seeds go on
+        replay = replay_command(world, faults, casting)
+        failed = (Failed(seed, f"{type(error).__name__}: {error}"[:MOST_REASON], False, replay, replay),)
+        return Tried(1, Counter(), 0, 0, 0.0, failed)
     if outcome.failure:
-        world, casting, faults = schedule
         shrunk = shrink(faults, lambda fewer: bool(run_schedule(fewer, seed=world, casting=casting).failure))
         commands = (replay_command(world, those, casting) for those in (faults, shrunk))
-        failed = (Failed(seed, outcome.failure.split("\nreplay:")[0][:2000], outcome.stuck, *commands),)
+        failed = (Failed(seed, outcome.failure.split("\nreplay:")[0][:MOST_REASON], outcome.stuck, *commands),)
     return Tried(1, Counter(outcome.struck), outcome.checks, outcome.events, 0.0, failed)
 
 
