@@ -76,9 +76,12 @@ class Duties:
             await self._context.clock.sleep(settings.drive_s * self._context.rng.uniform(0.5, 1.0))
             before, known = known, self._incarnations()
             changed.update((name, None) for name, one in known.items() if before.get(name, one) != one)
-            if changed and "refresh" not in self._tasks:
-                self._tasks.start("refresh", self._refresh(self._shared_with(changed)))
+            if "refresh" not in self._tasks:
+                # A change that this node has read, but not accepted, would be undone for it by a restart.
+                queries = dict.fromkeys((*self._shared_with(changed), *self._records.behind()))
                 changed = {}
+                if queries:
+                    self._tasks.start("refresh", self._refresh(list(queries)))
             self._look_after_all()
 
     def _incarnations(self) -> dict[str, int]:
@@ -87,7 +90,7 @@ class Duties:
 
     def _shared_with(self, names: Collection[str]) -> list[str]:
         """Return unfinished queries of which one of these nodes may have missed a change; all, if it is this node."""
-        queries = self._records.unfinished()
+        queries = self._records.unfinished() if names else []
         if self._context.name in names:
             return queries
         return [query for query in queries if any(one.node in names for one in self._records.acceptors(query))]

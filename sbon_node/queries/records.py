@@ -139,6 +139,13 @@ class Records:
         """Return queries that are not over and cleaned up, as this node knows them, whether or not it is still an acceptor."""
         return sorted(uid for uid, record in self._known.items() if record.state in LIVE or not record.cleaned)
 
+    def behind(self) -> list[str]:
+        """Return queries of which this node, as an acceptor, has missed a change that it has read since."""
+        me, states = self._store.me, self._store.states
+        known = ((uid, record, states.get(key_of(uid))) for uid, record in self._known.items())
+        late = [uid for uid, record, state in known if state is not None and state.version < record.version]
+        return sorted(uid for uid in late if me in self.acceptors(uid))
+
     async def refresh(self, query: str) -> None:
         """Bring all acceptors up to date, if one has missed a change; forget a record that others keep instead of this node.
 

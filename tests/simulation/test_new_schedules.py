@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 FIRST_200 = 200
 CHUNK = 20
 FAILED_ONCE = {
+    119: "an acceptor reads a change that it has not accepted",
     50064: "a disk that was full when it was wiped",
     50199: "a refused query whose acceptor was wiped is forgotten",
     50246: "a result of a refused query that its wiped consumer cannot know",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from sbon_node.model.queries import Progress, QueryInfo, SinkSpec, Submission
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.leak_check import leaks
 from sbon_node.simulation.query_run import record_of
-from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.calls import AskRegister, DestroyComponents, RegisterAnswer
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, plain, refuse_ends, source_at, state_of, submitted, uid_of
 from tests.workflow.test_lost import lose_data
 
@@ -278,3 +279,39 @@ def test_components_stay_while_no_node_has_the_record(tmp_path: Path) -> None:
         assert not cluster.at("b").operators()
 
     in_cluster(tmp_path, "a" + OTHERS, test)
+
+
+def test_an_acceptor_that_has_read_a_change_which_it_missed_accepts_it(tmp_path: Path) -> None:
+    """Else a restart brings back the earlier state, and its copy keeps the others from deleting theirs."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+        await submitted(cluster, "a", None, consumer="b")
+        uid = uid_of(cluster)
+        key = f"query/{uid}"
+        late = next(name for name in "bcd" if cluster.at(name).daemon._acceptors.state(key) is not None)
+        server: Any = cluster.at(late).daemon.context.server
+        serve = server._handlers["ask-register"]
+
+        async def miss(call: AskRegister, caller: object) -> RegisterAnswer:
+            if call.request["type"] == "accept":
+                raise SbonError("internal", "the message is lost")
+            answer: RegisterAnswer = await serve(call, caller)
+            return answer
+
+        server.handle(AskRegister, miss)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await cluster.sleep(5)
+        for name in "abcd":
+            cluster.at(name).daemon.registers._behind.clear()  # Their memory of who missed it is lost, as by a restart.
+        server.handle(AskRegister, serve)
+        record = await ask(cluster, late, cluster.at(late).daemon._book.read(uid))
+        state = cluster.at(late).daemon._acceptors.state(key)
+        assert state is not None
+        assert state.version < record.version
+        await cluster.sleep(10)
+        state = cluster.at(late).daemon._acceptors.state(key)
+        assert state is not None
+        assert state.version == record.version
+
+    in_cluster(tmp_path, "abcd", test)
