@@ -14,7 +14,7 @@ from sbon_node.registers.states import Acceptor
 
 
 class EndedQueries:
-    """The last ``most`` queries that were ended here, each with the node that asked for its end.
+    """The last ``most`` ends that nodes have asked for here, by query and node.
 
     Kept in memory only: a call that was sent before a restart is lost with its connection. A sink that is opened nevertheless,
     by a node that learns of the end later, is closed by :class:`~sbon_node.hosting.orphans.OrphanCheck`.
@@ -22,11 +22,11 @@ class EndedQueries:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._ended: dict[str, str] = {}
+        self._ended: dict[tuple[str, str], None] = {}
 
     def add(self, query: str, node: str) -> None:
         """Remember that ``node`` has ended the query."""
-        self._ended[query] = node
+        self._ended[query, node] = None
         while len(self._ended) > self._most:
             del self._ended[next(iter(self._ended))]
 
@@ -35,5 +35,5 @@ class EndedQueries:
 
         Any other node may ask for an end as well; as it has no say, it cannot keep a query from its start either.
         """
-        if self._ended.get(query, "") in {one.node for one in acceptors}:
+        if any((query, one.node) in self._ended for one in acceptors):
             raise SbonError(QUERY_OVER, "it ended before this part was started", where=component)

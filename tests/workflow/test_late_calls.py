@@ -128,7 +128,15 @@ def test_ended_queries_are_bounded() -> None:
     for query in ("x", "y", "z"):
         ended.add(query, "a")
     ended.check("x", (A,), "x.sink")
-    ended.check("z", (B,), "z.sink")
     for query in ("y", "z"):
         with pytest.raises(SbonError):
             ended.check(query, (B, A), f"{query}.sink")
+
+
+def test_a_stranger_takes_back_no_end() -> None:
+    ended = EndedQueries(9)
+    for node in ("a", "b"):
+        ended.add("x", node)
+    with pytest.raises(SbonError):
+        ended.check("x", (A,), "x.sink")
+    ended.check("x", (Acceptor("c", "1"),), "x.sink")
