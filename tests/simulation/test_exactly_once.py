@@ -39,6 +39,7 @@ from sbon_node.simulation.faults.plan import (
     Fault,
     at_each,
     every_step,
+    held_back_at_each,
     occurrences,
 )
 from sbon_node.simulation.outcome import Outcome
@@ -77,6 +78,13 @@ def _at_submission(casting: Casting) -> list[Fault]:
 def _at_run(casting: Casting) -> list[Fault]:
     outcome = _undisturbed(casting)
     return every_step(casting.stage, occurrences(outcome.failpoint)[outcome.submission :])
+
+
+@functools.cache
+def _held_back(casting: Casting) -> list[Fault]:
+    """Faults that may cost a query its disk, at every step between nodes or to a disk."""
+    steps = [when for when in occurrences(_undisturbed(casting).failpoint) if when.step in ("ask", "answer", "store")]
+    return held_back_at_each(casting.stage, steps)
 
 
 def _struck(faults: list[Fault], casting: Casting) -> Counter[str]:
@@ -126,6 +134,21 @@ def test_a_fault_at_every_step_of_the_consumer_with_a_follower(eighth: int, sche
         (eighth + schedule_seed) % PARTS :: PARTS
     ]
     assert _struck(faults, FOLLOW)["finished"] == len(faults) > 5
+
+
+LOSSES = 40
+FORTIETHS = [
+    pytest.param(n, marks=pytest.mark.thorough("fortieths of the steps with a lost disk") if n else ()) for n in range(LOSSES)
+]
+
+
+@pytest.mark.parametrize("fortieth", FORTIETHS)
+def test_a_lost_disk_or_a_swapped_address_at_every_step_between_nodes(fortieth: int, schedule_seed: int) -> None:
+    """The query finishes, is refused, or fails with a reason, and leaves nothing."""
+    faults = _held_back(FILE)[(fortieth + schedule_seed) % LOSSES :: LOSSES]
+    endings = _struck(faults, FILE)
+    assert set(endings) <= {"finished", "refused", "failed"}
+    assert sum(endings.values()) == len(faults) > 10
 
 
 THOROUGH = pytest.mark.thorough(f"chunks of {CHUNK} random schedules")

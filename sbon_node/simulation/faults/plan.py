@@ -151,6 +151,17 @@ def at_each(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
     return faults
 
 
+def held_back_at_each(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
+    """Return faults of ``HELD_BACK`` at these steps: any node loses its disk; the node at the step and another swap addresses."""
+    faults = []
+    for index, when in enumerate(failpoint):
+        down_s = (_SHORT_S, _LONG_S)
+        faults += [Fault(when, "wipe", node, down_s=down_s[(index + i) % 2]) for i, node in enumerate(stage.nodes)]
+        others = [node for node in stage.nodes if node != when.node]
+        faults.append(Fault(when, "take-address", when.node, others[index % len(others)], down_s[index % 2]))
+    return faults
+
+
 def every_step(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
     """Return faults in which a node dies at each of these steps that it takes.
 
