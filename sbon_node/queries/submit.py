@@ -121,7 +121,11 @@ class Submitter:
             # It was marked as running by an attempt without an answer, or its rows were delivered while an answer to a start was
             # still awaited: there is nothing to undo.
             log.info("submission-begun-before", query=query, reason=str(error))
-            return await self._book.begin(query)
+            try:
+                return await self._book.begin(query)
+            except SbonError as ended:
+                await self._book.undo(query, str(ended)[:500])
+                raise
         log.info("submission-undone", query=query, reason=str(error))
         await self._book.undo(query, str(error)[:500] or "the submission was given up")
         if latest is not None and (ended := end_error(latest)) is not None:
