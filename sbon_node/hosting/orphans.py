@@ -79,14 +79,15 @@ class OrphanCheck:
         return list(checked.unknown)
 
     async def _search(self, query: str) -> None:
-        """Look for a record at all members, and ask an acceptor that has it."""
+        """Look for a record at all members, and ask an acceptor that has it; without one, any that remembers the query's end."""
         found = (await self._registers.find(key_of(query))).configuration
+        nodes = self._acceptors_of(query) if found is None else [one.node for one in found.members]
+        present = [node for node in nodes if not self._context.away(node)]
+        for node in present if found is None else present[:1]:
+            if query not in await self._ask(node, (query,)):
+                return
         if found is None:
             log.warning("record-lost", query=query, hint=f"its components end with: sbon query stop {query}")
-            return
-        present = [one.node for one in found.members if not self._context.away(one.node)]
-        for node in present[:1]:
-            await self._ask(node, (query,))
 
     async def _end(self, query: str, *, refused: bool) -> None:
         components = tuple(one.component for one in self._destroyer.components() if one.query == query)

@@ -15,6 +15,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.leak_check import settled
 from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
+from tests.workflow.test_lost import lose_data
 
 A, B = Acceptor("a", "1"), Acceptor("b", "1")
 
@@ -88,6 +89,23 @@ def test_a_sink_that_is_opened_late_is_closed_with_its_result(tmp_path: Path, re
             cluster.crash(cluster.at("d"))
             cluster.boot(cluster.at("d"))
             await cluster.together()
+        await settled(cluster)
+        assert results(tmp_path) == []
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_any_acceptor_that_remembers_the_end_is_enough(tmp_path: Path) -> None:
+    """The first one in the order of the acceptors has lost its disk since."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        call = await undone(cluster, tmp_path / "out.csv")
+        cluster.crash(cluster.at("d"))
+        cluster.boot(cluster.at("d"))
+        await cluster.together()
+        await lose_data(cluster, "a")
+        await cluster.together()
+        await arrive(cluster, call)
         await settled(cluster)
         assert results(tmp_path) == []
 
