@@ -123,8 +123,8 @@ class Submitter:
             log.info("submission-begun-before", query=query, reason=str(error))
             try:
                 return await self._book.begin(query)
-            except SbonError as ended:
-                await self._book.undo(query, str(ended)[:500])
+            except SbonError as refusal:
+                await self._book.undo(query, str(refusal)[:500])
                 raise
         log.info("submission-undone", query=query, reason=str(error))
         await self._book.undo(query, str(error)[:500] or "the submission was given up")
