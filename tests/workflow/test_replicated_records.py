@@ -19,6 +19,7 @@ from tests.workflow.test_lost import lose_data
 
 ROWS = 2000
 OTHERS = "bcde"
+ORDERS = pytest.mark.thorough("orders in which all nodes stop")
 
 
 async def runs(cluster: SimulatedCluster, path: Path, rows: int = ROWS) -> None:
@@ -181,7 +182,11 @@ def test_a_side_without_the_majority_changes_nothing_and_says_so(tmp_path: Path)
     in_cluster(tmp_path, "a" + OTHERS, test)
 
 
-@pytest.mark.parametrize("order", [*itertools.permutations("abc")], ids="".join)
+@pytest.mark.parametrize(
+    "order",
+    [pytest.param(order, marks=() if order[0] == "b" else ORDERS) for order in itertools.permutations("abc")],
+    ids="".join,
+)
 def test_all_nodes_stop_and_start_in_any_order_and_the_query_goes_on(tmp_path: Path, order: tuple[str, ...]) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=1000)
