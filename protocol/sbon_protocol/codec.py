@@ -17,6 +17,7 @@ MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 MAX_MESSAGE_BYTES = MAX_PAYLOAD_BYTES + 64 * 1024
 MAX_ITEMS = 16_384
 MAX_DEPTH = 32
+_PLAIN = frozenset({str, int, bool, bytes, type(None)})
 
 T = TypeVar("T")
 
@@ -70,19 +71,21 @@ def decode_record(value: Any, type_: type[T] | Any) -> T:
 
 
 def _check_finite(value: Any, depth: int) -> None:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ProtocolError("not-finite", f"{value} is no number to work with")
-    elif isinstance(value, list | tuple):
-        if depth == 0:
-            raise ProtocolError("too-deep", f"nested deeper than {MAX_DEPTH}")
-        for item in value:
-            _check_finite(item, depth - 1)
-    elif isinstance(value, dict):
-        if depth == 0:
-            raise ProtocolError("too-deep", f"nested deeper than {MAX_DEPTH}")
-        for item in value.values():
-            _check_finite(item, depth - 1)
+    """Check all numbers, level by level: a call for each value would cost more than the rest of decoding."""
+    level = [value]
+    while level:
+        nested: list[Any] = []
+        for item in level:
+            if type(item) in _PLAIN:
+                continue
+            if isinstance(item, float):
+                if not math.isfinite(item):
+                    raise ProtocolError("not-finite", f"{item} is no number to work with")
+            elif isinstance(item, list | tuple | dict):
+                if depth == 0:
+                    raise ProtocolError("too-deep", f"nested deeper than {MAX_DEPTH}")
+                nested.extend(item.values() if isinstance(item, dict) else item)
+        level, depth = nested, depth - 1
 
 
 def _no_extension(code: int, content: bytes) -> object:
