@@ -66,6 +66,7 @@ from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.names import QueryNames
+from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.record_calls import RecordCalls
 from sbon_node.queries.records import Records
@@ -153,7 +154,10 @@ class Node:
         )
         records = Records(self._acceptors, self.registers, config.control.max_queries, self._distance_ms)
         self._book = QueryHolder(self.context, self._measurements, records)
-        self._record_calls = RecordCalls(self.context, records, self._book, self._destroyer.components, self._sinks.rows)
+        self._operator_registers = OperatorRegisters(self.context, self._acceptors, self.registers, records)
+        self._record_calls = RecordCalls(
+            self.context, records, self._book, self._operator_registers, self._destroyer.components, self._sinks.rows
+        )
         self._leaving = Leaving(
             self.context,
             self._book,
@@ -178,7 +182,7 @@ class Node:
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         names = QueryNames(self.registers, records, self._lookup.is_over)
-        self._submitter = Submitter(self.context, planning, self._book, names, config.connectors)
+        self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, config.connectors)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
@@ -208,6 +212,7 @@ class Node:
         self._tasks.start("load", self._watch_load())
         self._tasks.start("outbox", self._shrink_outbox())
         self._tasks.start("repair", self._repair.run())
+        self._tasks.start("operator registers", self._operator_registers.run())
         self._tasks.start("orphans", self._orphans.run())
         if self._machine.counts_usage:
             self._tasks.start("usage", self._usage.run())

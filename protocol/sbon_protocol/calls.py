@@ -190,11 +190,11 @@ class FetchedDocuments(Message, frozen=True):
 
 
 class ClaimComponent(Call, frozen=True):
-    """Take the next epoch of an operator or sink for a restarted host, at the query holder.
+    """Take the next epoch of an operator or sink for a restarted host, at any acceptor of the query's record.
 
     The reply is the new epoch; the same instance gets it again if it repeats the claim. Rejected with ``query-over`` if the query
-    has been stopped, with ``not-owner`` if the component belongs to another node or epoch, and with
-    ``record-unknown`` if the receiver has no record of the query, which proves nothing.
+    has been stopped, with ``not-owner`` if the component belongs to another node, instance, epoch or query, and with
+    ``record-unknown`` if no node that answers has a record of the query or a register of the component, which proves nothing.
     """
 
     query: Line

@@ -33,8 +33,7 @@ class QueryEnd(msgspec.Struct, frozen=True, kw_only=True):
 class QueryRegister(Goal, frozen=True, kw_only=True):
     """The value of a query's register: what changes, and the digests of the documents beside it, empty for none.
 
-    ``hosts`` and ``epochs`` are by part: operators, and ``<uid>.sink``; so are ``claimants``, the instances of the nodes that
-    have claimed the newest epochs.
+    ``hosts`` are the nodes of its operators and sources. Epochs are in the operators' own registers.
 
     A query that is over keeps its record as a tombstone, with its last description and network usage, so that a host that was
     away does not revive it; ``cleaned`` means that its hosts know of its end, ``accepted`` that its submitter knows that it runs.
@@ -49,8 +48,6 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
     consumer: str
     on_error: OnError = "fail"
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
-    epochs: dict[str, int] = msgspec.field(default_factory=dict)
-    claimants: dict[str, str] = msgspec.field(default_factory=dict)
     cleaned: bool = False
     accepted: bool = False
     withdrawn: bool = False
@@ -77,6 +74,21 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
         return sink_of(self.id)
 
 
+class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of the register of an operator or sink: who hosts it.
+
+    ``instance`` is the host's, or empty if it was not known. ``definition_digest`` names the document with its specification,
+    the definition of the query that made it. ``queries`` are the uids of the queries that refer to it.
+    """
+
+    id: str
+    host: str
+    instance: str
+    epoch: int
+    definition_digest: str
+    queries: tuple[str, ...]
+
+
 class QueryRecord(QueryRegister, frozen=True, kw_only=True):
     """The authoritative state of a query, with its goal: its register and the documents that this refers to."""
 
@@ -88,6 +100,11 @@ class QueryRecord(QueryRegister, frozen=True, kw_only=True):
     query_usage: QueryUsage | None = None
     version: int = 0
     """The version of its register."""
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The ids of its operators and its sink."""
+        return (*(operator.id for operator in self.plan.operators), self.sink_component)
 
     @property
     def streams(self) -> tuple[str, ...]:

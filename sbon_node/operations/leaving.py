@@ -14,7 +14,7 @@ from sbon_node.model.catalogue import is_source
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.replication.query_keys import key_of
+from sbon_node.replication.query_keys import query_of
 from sbon_node.replication.repair import Repair
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ReportState
@@ -51,8 +51,8 @@ class Leaving:
         self._check(self.needed_for(), force=force)
         for component in self._destroyer.components():
             await self._give_up(component)
-        left = await self._repair.hand_over()
-        kept = [record for record in self._book.records() if key_of(record.id) in left]
+        left = {query_of(key) for key in await self._repair.hand_over()}
+        kept = [record for record in self._book.records() if record.id in left]
         self._check(
             [
                 f"keeps the record of query {record.id}"

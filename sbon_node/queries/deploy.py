@@ -110,8 +110,7 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     A running operator subscribes again if its source has just removed its subscription. So the sources' nodes are asked once more
     when no operator is left.
     """
-    components = (*(o.id for o in record.plan.operators), record.sink_component)
-    call = DestroyComponents(query=record.id, components=components, refused=record.refused)
+    call = DestroyComponents(query=record.id, components=record.components, refused=record.refused)
     called_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
     answers = await _destroy_at_all(context, called_nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}

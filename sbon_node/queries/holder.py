@@ -154,12 +154,12 @@ class QueryHolder:
         """Return the acceptors of a record, the submitter first."""
         return self._records.acceptors(query)
 
-    async def place(self, query: str, placement: Placement, hosts: dict[str, str], epochs: dict[str, int]) -> QueryRecord:
+    async def place(self, query: str, placement: Placement, hosts: dict[str, str]) -> QueryRecord:
         """Store the placement; raise ``query-over`` if the query has ended meanwhile."""
 
         def placed(record: QueryRecord) -> QueryRecord:
             check_placing(record)
-            return msgspec.structs.replace(record, placement=placement, hosts=hosts, epochs=epochs)
+            return msgspec.structs.replace(record, placement=placement, hosts=hosts)
 
         before, record = await self._records.change(query, placed)
         notify_of_placement(self._context.bus, before, record)

@@ -18,7 +18,8 @@ from sbon_node.model.usage import QueryUsage
 from sbon_node.net.peers import Caller
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.lost_records import end_components
-from sbon_node.queries.record_steps import check_owner, next_epoch
+from sbon_node.queries.operator_registers import OperatorRegisters, check_owner
+from sbon_node.queries.record_steps import check_live
 from sbon_node.queries.records import Records
 from sbon_node.queries.summary import stale, summary_of
 from sbon_node.workflow.context import Context
@@ -51,10 +52,11 @@ class RecordCalls:
         context: Context,
         records: Records,
         holder: QueryHolder,
+        operators: OperatorRegisters,
         components: Callable[[], list[HostedComponent]],
         delivered: Callable[[str], int | None],
     ) -> None:
-        self._context, self._records, self._holder = context, records, holder
+        self._context, self._records, self._holder, self._operators = context, records, holder, operators
         self._components, self._delivered = components, delivered
         handle = context.server.handle
         handle(ClaimComponent, self._claim)
@@ -65,17 +67,21 @@ class RecordCalls:
         handle(StopQuery, self._stop)
 
     async def _claim(self, call: ClaimComponent, caller: Caller) -> Claimed:
-        _, record = await self._records.change(call.query, lambda now: next_epoch(now, call, caller.node, caller.instance))
-        return Claimed(epoch=record.epochs[call.component])
+        check_live(await self._record(call.query), call.component)
+        return Claimed(epoch=await self._operators.claim(call, caller.node, caller.instance))
 
     async def _report(self, call: ReportState, caller: Caller) -> None:
-        record = await self._records.read(call.query)
-        if record is None:
-            raise self._records.missing(call.query)
-        epoch = call.epoch or record.epochs.get(call.component, 0)
-        check_owner(record, call.component, caller.node, epoch)
+        record = await self._record(call.query)
         if record.state in LIVE:
+            register = await self._operators.read(call.query, call.component)
+            check_owner(register, caller.node, caller.instance, call.epoch or register.epoch)
             await self._holder.finish(record, call, caller.node)
+
+    async def _record(self, query: str) -> QueryRecord:
+        record = await self._records.read(query)
+        if record is None:
+            raise self._records.missing(query)
+        return record
 
     async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
         """Say which of the queries are over, as a majority has it or had it when this node deleted the record, and which are

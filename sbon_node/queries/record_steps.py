@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import REFUSED
+from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.terminal_description import as_terminal
-from sbon_protocol.calls import ClaimComponent
 
 
 def is_placing(record: QueryRecord) -> bool:
@@ -50,22 +49,7 @@ def cleaned(record: QueryRecord) -> QueryRecord | None:
     return None if record.cleaned else msgspec.structs.replace(record, cleaned=True)
 
 
-def next_epoch(record: QueryRecord, call: ClaimComponent, node: str, instance: str) -> QueryRecord | None:
-    """Return the record with the claimed epoch; None if the claim is a repeated one, whose answer was lost."""
+def check_live(record: QueryRecord, component: str) -> None:
+    """Raise ``query-over`` or ``query-refused`` for a query that is over: none of its components may go on."""
     if record.state not in LIVE:
-        raise SbonError(REFUSED if record.refused else "query-over", f"{record.id} is over", where=call.component)
-    component, known = call.component, record.epochs.get(call.component, 0)
-    if call.epoch == known - 1 and record.claimants.get(component) == instance:
-        check_owner(record, component, node, known)
-        return None
-    check_owner(record, component, node, call.epoch)
-    epochs, claimants = {**record.epochs, component: known + 1}, {**record.claimants, component: instance}
-    return msgspec.structs.replace(record, epochs=epochs, claimants=claimants)
-
-
-def check_owner(record: QueryRecord, component: str, node: str, epoch: int) -> None:
-    """Raise ``not-owner`` unless ``node`` hosts the component, in the record's epoch."""
-    owner = record.consumer if component == record.sink_component else record.hosts.get(component)
-    known = record.epochs.get(component, 0)
-    if (owner, known) != (node, epoch):
-        raise SbonError("not-owner", f"{component} belongs to {owner} in epoch {known}", where=component)
+        raise SbonError(REFUSED if record.refused else QUERY_OVER, f"{record.id} is over", where=component)

@@ -21,7 +21,7 @@ from sbon_node.registers.acceptor import Forgotten, Report, UnknownInstance
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import Acceptor, State
 from sbon_node.replication.acceptor_store import AcceptorStore
-from sbon_node.replication.query_keys import QUERY, key_of
+from sbon_node.replication.query_keys import QUERY, key_of, operator_key
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
 
@@ -147,7 +147,8 @@ class Records:
         return sorted(uid for uid in late if me in self.acceptors(uid))
 
     async def refresh(self, query: str) -> None:
-        """Bring all acceptors up to date, if one has missed a change; forget a record that others keep instead of this node.
+        """Bring all acceptors of the record, and of its operators, up to date, if one has missed a change; forget a record that
+        others keep instead of this node.
 
         Raises ``no-majority``.
         """
@@ -158,11 +159,15 @@ class Records:
             self._registers.forget(key_of(query), end=QUERY_OVER)
             self._known.pop(query, None)
             return
-        states = [one.accepted and one.accepted.state for one in answers if isinstance(one, Report)]
-        if len({state and (state.version, state.configuration.era) for state in states}) > 1:
-            await self._registers.catch_up(key_of(query))
+        await self._registers.level(key_of(query), answers)
         if self._store.state(key_of(query)) is None:
             self._known.pop(query, None)
+        known = self._known.get(query)
+        if known is not None and known.state in LIVE and known.placement is not None:
+            for key in map(operator_key, known.components):
+                configuration = self._registers.configuration(key)
+                acceptors = self.acceptors(query) if configuration is None else configuration.members
+                await self._registers.level(key, await self._registers.accepted(key, acceptors))
 
     def end(self, query: str) -> str:
         """Return the end of a query whose record this node has deleted, :data:`QUERY_OVER` or :data:`REFUSED`; else nothing."""

@@ -15,6 +15,7 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
+from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.query_ids import new_name, new_uid
@@ -23,6 +24,7 @@ from sbon_node.model.states import query_states
 from sbon_node.queries import deploy
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.names import NameRecord, QueryNames
+from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.record_steps import end_error, has_begun
 from sbon_node.queries.step_times import StepTimes
@@ -36,9 +38,15 @@ class Submitter:
     """Takes queries at this node, which then holds their records."""
 
     def __init__(
-        self, context: Context, planning: Planning, book: QueryHolder, names: QueryNames, settings: ConnectorSettings
+        self,
+        context: Context,
+        planning: Planning,
+        book: QueryHolder,
+        operators: OperatorRegisters,
+        names: QueryNames,
+        settings: ConnectorSettings,
     ) -> None:
-        self._context, self._planning, self._book, self._names = context, planning, book, names
+        self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
         self._settings = settings
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
         """Tasks that undo submissions."""
@@ -158,6 +166,17 @@ class Submitter:
             hosts={p.source.id: p.source.node for p in plan.sources},
         )
 
+    async def _placed(self, record: QueryRecord, placement: Placement, hosts: dict[str, str]) -> QueryRecord:
+        """Store the placement in the query's record and in its operators' registers, at the same time."""
+        placing = asyncio.ensure_future(self._operators.place(record, hosts))
+        try:
+            placed = await self._book.place(record.id, placement, hosts)
+            await placing
+        finally:
+            placing.cancel()
+            await asyncio.gather(placing, return_exceptions=True)
+        return placed
+
     async def _place(self, record: QueryRecord, times: StepTimes) -> QueryRecord:
         """Place and reserve; exclude a host that refuses from the next round."""
         refused: dict[str, frozenset[str]] = {}
@@ -166,8 +185,7 @@ class Submitter:
             with times.step("place"):
                 placement = await self._planning.place(record.plan, record, record.consumer, refused)
             hosts = {**record.hosts, **placement.hosts()}
-            epochs = dict.fromkeys((*placement.hosts(), record.sink_component), 1)
-            record = await self._book.place(record.id, placement, hosts, epochs)
+            record = await self._placed(record, placement, hosts)
             with times.step("reserve"):
                 failed = await deploy.reserve(self._context, record)
             if not failed:

@@ -13,6 +13,7 @@ from sbon_node.net.peers import Caller
 from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, Forgotten, MissingDocuments, Request, react
 from sbon_node.registers.states import Accepted, Acceptor, State
 from sbon_node.replication.document_store import MAX_REFERENCES, DocumentStore, verified
+from sbon_node.replication.query_keys import OPERATOR, key_of, query_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
@@ -79,7 +80,7 @@ class AcceptorStore:
         """
         if isinstance(request, Accept):
             _check_size(key, request.state)
-        if key in self._forgotten and request.acceptor == self.me:
+        if self._is_over(key) and request.acceptor == self.me:
             return Forgotten()
         before = self._records.get(key, AcceptorRecord())
         record, answer = react(self.me, before, request)
@@ -106,6 +107,13 @@ class AcceptorStore:
         """Return how a register ended that was deleted here with its end; empty for any other."""
         deleted = self._forgotten.get(key)
         return "" if deleted is None else deleted.end
+
+    def operators(self) -> list[str]:
+        """Return the keys of operators' registers of which this node keeps a copy."""
+        return [key for key in self._records if key.startswith(OPERATOR)]
+
+    def _is_over(self, key: str) -> bool:
+        return key in self._forgotten or (key.startswith(OPERATOR) and key_of(query_of(key)) in self._forgotten)
 
     def forget(self, key: str, *, end: str = "") -> None:
         """Delete the copy of a register.

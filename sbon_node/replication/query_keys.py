@@ -1,12 +1,30 @@
-"""Keys of the registers of queries."""
+"""Keys of the registers of queries, and of their operators and sinks."""
 
 from __future__ import annotations
 
 from typing import Final
 
 QUERY: Final = "query/"
+OPERATOR: Final = "operator/"
 
 
 def key_of(query: str) -> str:
     """Return the key of the record of a query, by its uid."""
     return f"{QUERY}{query}"
+
+
+def operator_key(component: str) -> str:
+    """Return the key of the register of an operator or sink."""
+    return f"{OPERATOR}{component}"
+
+
+def query_of(key: str) -> str:
+    """Return the uid of the query whose record the key has, or one of whose operators; nothing for another key."""
+    if key.startswith(OPERATOR):
+        return key.removeprefix(OPERATOR).rpartition(".")[0]
+    return key.removeprefix(QUERY) if key.startswith(QUERY) else ""
+
+
+def ranked_as(key: str) -> str:
+    """Return the key by which the register's acceptors are ranked: an operator's are those of its query."""
+    return key_of(query) if (query := query_of(key)) else key

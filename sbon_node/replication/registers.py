@@ -189,6 +189,12 @@ class Registers:
         """Ask each acceptor for what it has accepted; None for no answer."""
         return await asyncio.gather(*(self._ask(key, Read(one)) for one in acceptors))
 
+    async def level(self, key: str, answers: Iterable[Answer | None]) -> None:
+        """Bring all acceptors up to date if what they have accepted differs, by their ``answers``; see :meth:`catch_up`."""
+        states = [one.accepted and one.accepted.state for one in answers if isinstance(one, Report)]
+        if len({state and (state.version, state.configuration.era) for state in states}) > 1:
+            await self.catch_up(key)
+
     def configuration(self, key: str) -> Configuration | None:
         """Return the newest acceptors known here."""
         state, known = self._store.state(key), self._known.get(key)

@@ -10,6 +10,7 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.registers.states import Acceptor, Configuration
 from sbon_node.replication.acceptor_store import AcceptorStore
+from sbon_node.replication.query_keys import ranked_as
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import chosen
 from sbon_node.workflow.context import Context
@@ -65,7 +66,7 @@ class Repair:
             try:
                 if not alive:
                     raise SbonError("no-majority", "there is no other node")
-                await self._registers.move(key, chosen(key, alive, staying))
+                await self._registers.move(key, chosen(ranked_as(key), alive, staying))
             except SbonError as error:
                 log.info("register-not-handed-over", key=key, code=error.code, reason=str(error))
                 left.append(key)
@@ -107,7 +108,7 @@ class Repair:
             return None
         if configuration.joining:
             return configuration.joining
-        wanted = chosen(key, alive, staying)
+        wanted = chosen(ranked_as(key), alive, staying)
         if len(wanted) < len(configuration.acceptors):
             return None  # Fewer copies than now, as long as no other node is there.
         return wanted if set(wanted) != set(configuration.acceptors) else None

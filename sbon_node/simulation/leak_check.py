@@ -9,7 +9,7 @@ from sbon_node.model.operators import Needs
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.placement.model.network_view import NOTHING
 from sbon_node.queries.record_documents import decoded
-from sbon_node.replication.query_keys import QUERY
+from sbon_node.replication.query_keys import OPERATOR, QUERY
 from sbon_node.simulation.checks import StuckError
 from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster
 from sbon_node.simulation.node import SimulatedNode
@@ -64,7 +64,9 @@ def _kept(node: SimulatedNode) -> list[str]:
     leftovers += [f"{one} in the engine" for one in (node.engine.running() if node.engine else ())]
     assert node.process is not None
     leftovers += [f"task {task.get_name()}" for task in node.process.tasks() if task.get_name().startswith(OF_QUERIES)]
-    for record in (decoded(one.state) for key, one in node.daemon._acceptors.accepted() if key.startswith(QUERY)):
+    kept = {key: one.state for key, one in node.daemon._acceptors.accepted()}
+    leftovers += [f"register of {key}" for key in kept if key.startswith(OPERATOR)]
+    for record in (decoded(state) for key, state in kept.items() if key.startswith(QUERY)):
         if record.withdrawn:
             leftovers.append(f"{record.id} is refused, and not forgotten")
         elif record.state in LIVE:

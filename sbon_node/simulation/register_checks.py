@@ -10,12 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
+from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states.query_states import LIFECYCLE, LIVE, RUNNING
 from sbon_node.queries.names import NAME, NameRecord
+from sbon_node.queries.operator_registers import decoded as decoded_operator
 from sbon_node.queries.record_documents import decoded
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
-from sbon_node.replication.query_keys import QUERY, key_of
+from sbon_node.replication.query_keys import OPERATOR, QUERY, key_of
 
 Expect = Callable[[bool, str], None]
 """Fails with a text unless the condition holds."""
@@ -85,6 +87,14 @@ class RegisterChecks:
         if key.startswith(QUERY):
             was, now = decoded(before), decoded(after)
             self._expect(was.state not in LIFECYCLE.terminal or now.state == was.state, f"{change}: {was.state}, {now.state}")
+        if key.startswith(OPERATOR):
+            self._owner(change, decoded_operator(before), decoded_operator(after))
+
+    def _owner(self, change: str, was: OperatorRegister, now: OperatorRegister) -> None:
+        """Check that an operator has one owner in each epoch; until it starts in its first one, it may be placed again."""
+        self._expect(was.epoch <= now.epoch <= was.epoch + 1, f"{change}: epoch {was.epoch}, {now.epoch}")
+        same = (was.host, was.instance) == (now.host, now.instance)
+        self._expect(same or was.epoch < now.epoch or now.epoch == 1, f"{change}: {was.host}, {now.host} in epoch {now.epoch}")
 
     def _given(self, key: str, before: State, after: State) -> None:
         """Check that a name which now points to another query pointed to one that is over."""

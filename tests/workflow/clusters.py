@@ -15,6 +15,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_node.model.records import OperatorRegister
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.faults.disk import watched_disks
 from sbon_node.simulation.loop import VirtualLoop, run
@@ -115,6 +116,13 @@ async def submit(
 async def submitted(cluster: SimulatedCluster, at: str, path: Path | None, **fields: Any) -> QueryInfo:
     info: QueryInfo = await ask(cluster, at, submit(cluster, at, path, **fields))
     return info
+
+
+async def owner_of(cluster: SimulatedCluster, at: str, component: str) -> tuple[str, int]:
+    """Host and epoch of an operator or sink, as its register has them."""
+    registers = cluster.at(at).daemon._operator_registers
+    register: OperatorRegister = await ask(cluster, at, registers.read(component.rpartition(".")[0], component))
+    return register.host, register.epoch
 
 
 async def state_of(cluster: SimulatedCluster, at: str, query: str = "q") -> QueryInfo:

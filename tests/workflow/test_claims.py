@@ -14,10 +14,9 @@ from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
 from sbon_node.model.query_ids import new_uid
 from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.query_run import record_of
 from sbon_node.workflow.store import RecordStore
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
-from tests.workflow.clusters import ask, in_cluster, state_of, uid_of
+from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_descriptions import running
 
 
@@ -43,9 +42,7 @@ def test_a_claim_is_for_the_epoch_of_the_record_and_may_be_repeated(tmp_path: Pa
         for stale in (1, 0, 9):
             assert await refusal_of(cluster, "b", msgspec.structs.replace(claim, epoch=stale)) == "not-owner"
         assert await refusal_of(cluster, "c", msgspec.structs.replace(claim, epoch=3)) == "not-owner"
-        record = record_of(cluster, "q")
-        assert record is not None
-        assert record.epochs[f"{uid}.b0"] == 3
+        assert await owner_of(cluster, "a", f"{uid}.b0") == ("b", 3)
 
     in_cluster(tmp_path, "abcd", test)
 

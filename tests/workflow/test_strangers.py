@@ -25,8 +25,10 @@ def test_a_stranger_at_the_holders_address_ends_no_part(tmp_path: Path) -> None:
         await cluster.stop("a")
         cluster.crash(cluster.at("b"))
         cluster.boot(cluster.at("b"))
-        await cluster.until(lambda: cluster.at("b").ready)
-        membership = cluster.at("b").daemon.context.membership
+        await cluster.until(lambda: cluster.at("b").created is not None)
+        created = cluster.at("b").created
+        assert created is not None
+        membership = created.context.membership
         known = membership.address_of
         membership.address_of = lambda name: cluster.at(stranger if name in kept else name).address  # type: ignore[method-assign]
         await cluster.sleep(30)

@@ -1,0 +1,169 @@
+"""Registers of operators and sinks: who hosts each, in which epoch. A host's claim changes its operator's register alone.
+
+An operator's register is made with its placement, at the acceptors of its query's record, and goes with that record: no host
+may hold an operator whose query is over, or whose record no node has. So a copy may be deleted by what its acceptor knows of
+the query, without regard to other copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import QUERY_OVER
+from sbon_node.model.records import OperatorRegister, QueryRecord
+from sbon_node.model.states.query_states import LIVE
+from sbon_node.queries.records import Records
+from sbon_node.registers.changes import Verdict
+from sbon_node.registers.states import State
+from sbon_node.replication.acceptor_store import AcceptorStore
+from sbon_node.replication.query_keys import key_of, operator_key, query_of
+from sbon_node.replication.registers import Attached, Registers
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import ClaimComponent
+
+log = structlog.get_logger()
+
+MOST_SEARCHED = 16
+"""Most queries that one round looks for at all members."""
+
+
+class OperatorRegisters:
+    """The registers of operators and sinks, for a node that may or may not be an acceptor of them.
+
+    Calls raise ``no-majority`` as those of :class:`~sbon_node.replication.registers.Registers` do.
+    """
+
+    def __init__(self, context: Context, store: AcceptorStore, registers: Registers, records: Records) -> None:
+        self._context, self._store, self._registers, self._records = context, store, registers, records
+
+    async def place(self, record: QueryRecord, hosts: Mapping[str, str]) -> None:
+        """Store the hosts of the query's operators and of its sink, in epoch 1; ``record`` is as it was before the placement.
+
+        It takes one round trip at a query's first placement. A later one replaces a placement of which nothing was started.
+        """
+        owners = {**hosts, record.sink_component: record.consumer}
+        await asyncio.gather(*(self._place(record, component, owners[component]) for component in record.components))
+
+    async def _place(self, record: QueryRecord, component: str, host: str) -> None:
+        key = operator_key(component)
+        placed = OperatorRegister(
+            id=component,
+            host=host,
+            instance=self._context.membership.expected(host).instance,
+            epoch=1,
+            definition_digest=record.definition_digest,
+            queries=(record.id,),
+        )
+        value, attached = msgspec.msgpack.encode(placed), Attached((record.definition_digest,))
+        before = None if record.placement is None else await self._registers.read(key)
+        if before is None:
+            outcome = await self._registers.create(key, value, self._records.acceptors(record.id), attached, alone=True)
+        else:
+            outcome = await self._registers.compare_and_set(key, before.version, value, attached=attached)
+        if outcome.verdict != Verdict.APPLIED:
+            raise SbonError("record-changed", f"the register of {component} was changed meanwhile", where=component)
+
+    async def read(self, query: str, component: str) -> OperatorRegister:
+        """Return the register at some moment of the call; raise ``record-unknown``, ``not-owner`` for one of another query."""
+        return (await self._read(query, component))[1]
+
+    async def _read(self, query: str, component: str) -> tuple[State, OperatorRegister]:
+        state = await self._registers.read(operator_key(component))
+        if state is None:
+            raise SbonError("record-unknown", f"no node that answers has a register of {component}", where=component)
+        register = decoded(state)
+        if query not in register.queries:
+            raise SbonError("not-owner", f"{component} is no part of {query}", where=component)
+        return state, register
+
+    async def claim(self, call: ClaimComponent, node: str, instance: str) -> int:
+        """Give the next epoch to the host, which was restarted; the same one again, if the answer to its claim was lost.
+
+        Raises ``not-owner``, ``record-unknown``, and ``query-over`` if the query ends meanwhile.
+        """
+        while True:
+            state, register = await self._read(call.query, call.component)
+            claimed = next_epoch(register, call, node, instance)
+            if claimed is None:
+                return register.epoch
+            value, attached = msgspec.msgpack.encode(claimed), Attached(state.references)
+            outcome = await self._registers.compare_and_set(operator_key(call.component), state.version, value, attached=attached)
+            if outcome.verdict == Verdict.APPLIED:
+                return claimed.epoch
+            if outcome.state is None or outcome.state.version == state.version:
+                raise SbonError(QUERY_OVER, f"{call.query} is over, and nodes have deleted its registers", where=call.component)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Delete the registers of queries that are over, for ever."""
+        settings, clock = self._context.settings, self._context.clock
+        search_at = clock.now()
+        while True:
+            await clock.sleep(settings.drive_s * self._context.rng.uniform(0.5, 1.0))
+            unknown = self._sweep()
+            if unknown and clock.now() >= search_at:
+                for query in unknown[:MOST_SEARCHED]:
+                    try:
+                        await self._search(query)
+                    except SbonError as error:
+                        log.info("registers-kept", query=query, code=error.code, reason=str(error))
+                search_at = clock.now() + settings.orphan_check_s
+
+    def _sweep(self) -> list[str]:
+        """Delete the registers of queries that this node knows to be over; return queries that it does not know."""
+        unknown: dict[str, None] = {}
+        for key in self._store.operators():
+            query = query_of(key)
+            record = self._records.get(query)
+            if self._records.end(query) or (record is not None and record.state not in LIVE and record.cleaned):
+                self._registers.forget(key)
+            elif record is None:
+                unknown[query] = None
+        return sorted(unknown)
+
+    async def _search(self, query: str) -> None:
+        """Delete the registers of a query that is over elsewhere, or of which every member says that it has no record; and
+        those whose acceptors were replaced while this node was away.
+        """
+        present = self._registers.candidates()
+        found = await self._registers.find(key_of(query))
+        record = None if found.configuration is None else await self._records.read(query)
+        for key in [key for key in self._store.operators() if query_of(key) == query]:
+            configuration = self._registers.configuration(key)
+            if record is not None and (record.state in LIVE or not record.cleaned):
+                await self._registers.catch_up(key)
+            elif record is not None:
+                self._registers.forget(key)
+            elif configuration is not None and not found.silent and all(one in present for one in configuration.members):
+                log.info("register-deleted", key=key, reason="no node has a record of its query")
+                self._registers.forget(key)
+
+
+def decoded(state: State) -> OperatorRegister:
+    """Return the value of an operator's register; raise ``bad-record`` for anything else."""
+    try:
+        return msgspec.msgpack.decode(state.value, type=OperatorRegister)
+    except msgspec.MsgspecError as error:
+        raise SbonError("bad-record", str(error), where="operator", hint="do all nodes run the same version?") from error
+
+
+def next_epoch(register: OperatorRegister, call: ClaimComponent, node: str, instance: str) -> OperatorRegister | None:
+    """Return the register with the claimed epoch; None if the claim is a repeated one, whose answer was lost."""
+    if call.epoch == register.epoch - 1 and call.epoch > 0:
+        check_owner(register, node, instance, register.epoch)
+        return None
+    check_owner(register, node, instance, call.epoch)
+    return msgspec.structs.replace(register, epoch=register.epoch + 1, instance=instance)
+
+
+def check_owner(register: OperatorRegister, node: str, instance: str, epoch: int) -> None:
+    """Raise ``not-owner`` unless that instance of ``node`` hosts the component, in the register's epoch."""
+    if (register.host, register.epoch) != (node, epoch) or register.instance not in ("", instance):
+        message = f"{register.id} belongs to {register.host} in epoch {register.epoch}"
+        raise SbonError("not-owner", message, where=register.id)
