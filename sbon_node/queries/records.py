@@ -162,9 +162,9 @@ class Records:
         await self._registers.level(key_of(query), answers)
         if self._store.state(key_of(query)) is None:
             self._known.pop(query, None)
-        known = self._known.get(query)
-        if known is not None and known.state in LIVE and known.placement is not None:
-            for key in map(operator_key, known.components):
+        record = await self.read(query)
+        if record is not None and record.state in LIVE and record.placement is not None:
+            for key in map(operator_key, record.components):
                 configuration = self._registers.configuration(key)
                 acceptors = self.acceptors(query) if configuration is None else configuration.members
                 await self._registers.level(key, await self._registers.accepted(key, acceptors))

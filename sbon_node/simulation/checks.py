@@ -21,7 +21,7 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 
 RECHECKED = 8
-"""Number of frames before the new ones that are compared again: they must not have changed."""
+"""Number of frames before the new ones that are compared again, one where none is new: they must not have changed."""
 
 
 class CheckFailedError(AssertionError):
@@ -67,7 +67,7 @@ class Checker:
             self._expect(
                 publisher == process, f"{process} publishes {stream} in epoch {outbox.epoch(stream)}, as {publisher} did"
             )
-        first = max(min(before, latest) - RECHECKED, outbox.earliest(stream) - 1) if latest > before else latest
+        first = max(min(before, latest) - (RECHECKED if latest > before else 1), outbox.earliest(stream) - 1)
         while first < latest:
             for frame in outbox.read(stream, first, self._settings.read_bytes):
                 self._expect(frame.number == first + 1, f"frame {frame.number} of {stream} follows {first}")
