@@ -8,7 +8,6 @@ the query, without regard to other copies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import msgspec
 import structlog
@@ -41,15 +40,15 @@ class OperatorRegisters:
     def __init__(self, context: Context, store: AcceptorStore, registers: Registers, records: Records) -> None:
         self._context, self._store, self._registers, self._records = context, store, registers, records
 
-    async def place(self, record: QueryRecord, hosts: Mapping[str, str]) -> None:
-        """Store the hosts of the query's operators and of its sink, in epoch 1; ``record`` is as it was before the placement.
+    async def place(self, record: QueryRecord, *, again: bool) -> None:
+        """Store the hosts of a query's operators and of its sink, in epoch 1.
 
-        It takes one round trip at a query's first placement. A later one replaces a placement of which nothing was started.
+        It takes one round trip at the first placement; ``again`` replaces one of which nothing was started.
         """
-        owners = {**hosts, record.sink_component: record.consumer}
-        await asyncio.gather(*(self._place(record, component, owners[component]) for component in record.components))
+        hosts = {**record.hosts, record.sink_component: record.consumer}
+        await asyncio.gather(*(self._place(record, component, hosts[component], again) for component in record.components))
 
-    async def _place(self, record: QueryRecord, component: str, host: str) -> None:
+    async def _place(self, record: QueryRecord, component: str, host: str, again: bool) -> None:
         key = operator_key(component)
         placed = OperatorRegister(
             id=component,
@@ -60,9 +59,10 @@ class OperatorRegisters:
             queries=(record.id,),
         )
         value, attached = msgspec.msgpack.encode(placed), Attached((record.definition_digest,))
-        before = None if record.placement is None else await self._registers.read(key)
+        before = await self._registers.read(key) if again else None
         if before is None:
-            outcome = await self._registers.create(key, value, self._records.acceptors(record.id), attached, alone=True)
+            acceptors = self._records.acceptors(record.id)
+            outcome = await self._registers.create(key, value, acceptors, attached, alone=not again)
         else:
             outcome = await self._registers.compare_and_set(key, before.version, value, attached=attached)
         if outcome.verdict != Verdict.APPLIED:

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
+import msgspec
 import structlog
 
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
-from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.query_ids import new_name, new_uid
@@ -89,10 +89,12 @@ class Submitter:
         plan = await self._planning.plan(submission, uid, times)
         record = await self._book.create(self._record(submission, name, uid, consumer, plan))
         naming = asyncio.ensure_future(self._named(name, NameRecord(uid, context.name), found))
+        # Other registers take round trips as well, in which the query is placed and started.
+        stored = [naming]
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
-            record = await self._place(record, times)
+            record = await self._place(record, times, stored)
             if naming.done():
                 await naming
             if record.placement is not None and record.placement.reason:
@@ -104,11 +106,12 @@ class Submitter:
                 async with aclosing(deploy.start(context, record, self._book.acceptors(uid))) as starting:
                     async for progress in starting:
                         yield progress
-            await naming
+            for storing in stored:
+                await storing
             record = await self._book.begin(record.id)
         except BaseException as error:
             # In a task of its own: a user who leaves meanwhile must not end it half done.
-            ending = asyncio.get_running_loop().create_task(self._end(record.id, naming, error), name=f"undo {record.id}")
+            ending = asyncio.get_running_loop().create_task(self._end(record.id, stored, error), name=f"undo {record.id}")
             self._ending[ending] = None
             ending.add_done_callback(self._ended)
             begun = await asyncio.shield(ending)
@@ -117,13 +120,14 @@ class Submitter:
             record = begun
         yield Accepted(query=await self._book.describe(record), seconds=times.seconds())
 
-    async def _end(self, query: str, naming: asyncio.Future[None], error: BaseException) -> QueryRecord | None:
+    async def _end(self, query: str, stored: list[asyncio.Task[None]], error: BaseException) -> QueryRecord | None:
         """Undo a submission after an error; return its record if the query has begun nevertheless.
 
         Raises the reason of the query's end, if it ended meanwhile: its parts then only report that they were stopped.
         """
-        naming.cancel()
-        await asyncio.gather(naming, return_exceptions=True)
+        for storing in stored:
+            storing.cancel()
+        await asyncio.gather(*stored, return_exceptions=True)
         latest = await self._book.latest(query) if isinstance(error, SbonError) else None
         if latest is not None and has_begun(latest):
             # It was marked as running by an attempt without an answer, or its rows were delivered while an answer to a start was
@@ -147,7 +151,7 @@ class Submitter:
             log.error("undo-failed", task=task.get_name(), exc_info=error)
 
     async def _named(self, name: str, holder: NameRecord, found: asyncio.Future[State | None] | None) -> None:
-        """Take the name, if the user chose it. It takes round trips, in which the query is placed and started."""
+        """Take the name, if the user chose it."""
         if found is not None:
             await self._names.take(name, holder, found)
 
@@ -166,26 +170,19 @@ class Submitter:
             hosts={p.source.id: p.source.node for p in plan.sources},
         )
 
-    async def _placed(self, record: QueryRecord, placement: Placement, hosts: dict[str, str]) -> QueryRecord:
-        """Store the placement in the query's record and in its operators' registers, at the same time."""
-        placing = asyncio.ensure_future(self._operators.place(record, hosts))
-        try:
-            placed = await self._book.place(record.id, placement, hosts)
-            await placing
-        finally:
-            placing.cancel()
-            await asyncio.gather(placing, return_exceptions=True)
-        return placed
-
-    async def _place(self, record: QueryRecord, times: StepTimes) -> QueryRecord:
-        """Place and reserve; exclude a host that refuses from the next round."""
+    async def _place(self, record: QueryRecord, times: StepTimes, stored: list[asyncio.Task[None]]) -> QueryRecord:
+        """Place and reserve; exclude a host that refuses from the next round. ``stored`` gets the tasks that store the hosts."""
         refused: dict[str, frozenset[str]] = {}
         reasons: list[str] = []
         for _ in range(self._context.settings.placement_rounds):
             with times.step("place"):
                 placement = await self._planning.place(record.plan, record, record.consumer, refused)
             hosts = {**record.hosts, **placement.hosts()}
-            record = await self._placed(record, placement, hosts)
+            if refused:
+                await stored[-1]
+            placed = msgspec.structs.replace(record, hosts=hosts)
+            stored.append(asyncio.ensure_future(self._operators.place(placed, again=bool(refused))))
+            record = await self._book.place(record.id, placement, hosts)
             with times.step("reserve"):
                 failed = await deploy.reserve(self._context, record)
             if not failed:
