@@ -11,8 +11,9 @@ from rich.console import Console
 
 from sbon_cli.commands.queries import progress
 from sbon_cli.commands.queries.progress import Bar, progress_text, short_text
+from sbon_cli.commands.queries.query import show_query
 from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import QueryInfo, QueryProgress
+from sbon_node.model.queries import OperatorInfo, QueryInfo, QueryProgress
 from tests.cli.commands import FINISHED, frame, lines, run
 
 HALF = QueryProgress(rows_in=1204, rows_out=310, read_share=0.453, rows_in_s=120.4, rows_out_s=9.6, lag_ms=2100, left_s=40.2)
@@ -100,3 +101,12 @@ def test_a_long_batch_is_reported(
     said = run(api, "query", "show", "q1").stdout
     assert told in said
     assert ("batch" in said) == (under_way_s is not None and under_way_s > 1)
+
+
+@pytest.mark.parametrize("query_reason", ["o1 at b: division by zero", "stopped by hand"])
+def test_an_operator_repeats_no_reason_of_its_query(capsys: pytest.CaptureFixture[str], query_reason: str) -> None:
+    operator = OperatorInfo(id="o1", node="b", fragment="SELECT 1", state="failed", reason="division by zero")
+    show_query(QueryInfo(id="q", sql="SELECT 1", state="failed", reason=query_reason, operators=(operator,)))
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"q failed ({query_reason})")
+    assert shown.count("division by zero") == 1

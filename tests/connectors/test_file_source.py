@@ -181,6 +181,26 @@ def test_an_empty_csv_is_called_empty_and_not_headless(tmp_path: Path, content: 
     assert "header=false" not in str(refused.value.hint)
 
 
+def test_a_csv_that_begins_with_a_row_is_refused_with_the_option_for_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "2013-01-01T00:00:00Z,1.50,a\n")
+    with pytest.raises(SbonError) as refused:
+        source(path).check()
+    assert refused.value.code == "missing-columns"
+    assert "2013-01-01T00:00:00Z, 1.50, a" in str(refused.value.hint)
+    assert "header=false" in str(refused.value.hint)
+    write(path, "ts,1.50,a\n")
+    with pytest.raises(SbonError) as refused:
+        source(path).check()
+    assert "header=false" not in str(refused.value.hint)
+
+
+def test_column_names_that_look_like_values_stay_as_they_are(tmp_path: Path) -> None:
+    schema = to_arrow(parse_schema("ts timestamp, true boolean, nan double"))
+    rows, bad, _ = read(source(write(tmp_path / "a.csv", b"nan,007,ts,true,\xe4\n1.5,x,2013-01-01,true,y\n"), schema))
+    assert [(row["true"], row["nan"]) for row in rows] == [(True, 1.5)]
+    assert not bad
+
+
 def test_columns_may_have_letters_of_any_script(tmp_path: Path) -> None:
     schema = to_arrow(parse_schema("ts timestamp, größe bigint, ä string"))
     path = write(tmp_path / "a.csv", "größe,ts,ä\n7,2013-01-01T00:00:00Z,ö\n")

@@ -68,9 +68,12 @@ class CsvRows:
             pa.py_buffer(match[0]),
             read_options=arrow_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
             parse_options=arrow_csv.ParseOptions(**self._parse),
-            convert_options=arrow_csv.ConvertOptions(strings_can_be_null=False, null_values=[]),
+            # Names stay as they are written: with a type that Arrow infers, true becomes True, and 1.50 becomes 1.5.
+            convert_options=arrow_csv.ConvertOptions(
+                column_types={f"f{i}": pa.binary() for i in range(match[0].count(self._delimiter) + 1)}
+            ),
         )
-        self._set_columns([str(column[0]).strip() for column in table])
+        self._set_columns([column[0].as_py().decode(errors="replace").strip() for column in table])
         return min(mark + match.end(), len(head))
 
     def split(self, text: bytes) -> int:
@@ -107,12 +110,10 @@ class CsvRows:
     def _set_columns(self, names: Sequence[str]) -> None:
         missing = [name for name in self._schema.names if name not in names]
         if missing:
-            raise SbonError(
-                "missing-columns",
-                f"there is no column {', '.join(missing)}",
-                where="options.path",
-                hint=f"its columns: {', '.join(names)[:500]}",
-            )
+            hint = f"its columns: {', '.join(names)[:500]}"
+            if len(missing) == len(self._schema):
+                hint += "; if they are a row, set header=false (in a post: text/csv; header=absent)"
+            raise SbonError("missing-columns", f"there is no column {', '.join(missing)}", where="options.path", hint=hint)
         twice = [name for name in self._schema.names if names.count(name) > 1]
         if twice:
             raise SbonError("bad-header", f"there are several columns {twice[0]}", where="options.path")

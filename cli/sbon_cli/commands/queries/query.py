@@ -101,7 +101,7 @@ def show_query(info: QueryInfo) -> None:
             (
                 o.id,
                 o.node,
-                _doing(o),
+                _doing(o, info),
                 o.stats.rows_in if o.stats else None,
                 o.stats.rows_out if o.stats else None,
                 o.stats.rows_out_s if o.stats else None,
@@ -130,9 +130,9 @@ def show_query(info: QueryInfo) -> None:
     )
 
 
-def _doing(operator: OperatorInfo) -> str:
-    """Return its state, why it waits, and its batch: a long batch is no hang."""
-    reasons = [operator.reason] if operator.reason else []
+def _doing(operator: OperatorInfo, query: QueryInfo) -> str:
+    """Return its state, why it waits or failed unless the query's reason says that, and its batch: a long batch is no hang."""
+    reasons = [operator.reason] if operator.reason and operator.reason not in query.reason else []
     stats = operator.stats
     if stats is not None and stats.under_way_s is not None and stats.under_way_s >= LONG_BATCH_S:
         reasons.append(f"{stats.under_way_s:.0f} s on a batch of {rows_text(stats.under_way_rows)}")
