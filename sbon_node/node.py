@@ -76,6 +76,7 @@ from sbon_node.replication.registers import Registers
 from sbon_node.replication.repair import Repair
 from sbon_node.space.load import per_core
 from sbon_node.sql.stream_names import check_name
+from sbon_node.streams.links.publisher import Publisher
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.rejoin import Rejoin
 
@@ -133,6 +134,27 @@ class Node:
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
         self._pushes = Pushes(self.context, self._catalogue, self._sources)
+        self._record_acceptors = RecordAcceptors(self.context, self.registers)
+        self._host_components()
+        records = self._keep_records()
+        self._leaving = Leaving(
+            self.context,
+            self._book,
+            self._destroyer,
+            self._record_acceptors,
+            self._repair,
+            lambda: {**self._operators.epochs(), **self._sinks.epochs()},
+        )
+        self.operations = self._operate(publisher)
+        self._take_queries(records)
+        self._usage = MachineUsageHistory(self.context, self._machine, self.engine)
+        self._tasks = Tasks()
+        self._left = False
+        self.leaving = asyncio.Event()
+
+    def _host_components(self) -> None:
+        """Create what runs operators and sinks here."""
+        config = self._config
         capacity = self._machine.capacity(config.engine.max_operators)
         self.membership.describe(
             cores=capacity.cores,
@@ -140,7 +162,7 @@ class Node:
             bandwidth_bytes_s=capacity.bandwidth_bytes_s,
             version=version("sbon"),
         )
-        acceptors = RecordAcceptors(self.context, self.registers)
+        acceptors = self._record_acceptors
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
         ended = EndedQueries(config.control.max_forgotten)
         self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
@@ -149,6 +171,9 @@ class Node:
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
+    def _keep_records(self) -> Records:
+        """Create what keeps the records of queries and their operators."""
+        config = self._config
         self._measurements = MeasurementStore(
             self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
         )
@@ -158,14 +183,10 @@ class Node:
         self._record_calls = RecordCalls(
             self.context, records, self._book, self._operator_registers, self._destroyer.components, self._sinks.rows
         )
-        self._leaving = Leaving(
-            self.context,
-            self._book,
-            self._destroyer,
-            acceptors,
-            self._repair,
-            lambda: {**self._operators.epochs(), **self._sinks.epochs()},
-        )
+        return records
+
+    def _operate(self, publisher: Publisher) -> Operations:
+        """Create what answers the node's administrator."""
         components = Components(
             self.context,
             self.engine,
@@ -177,7 +198,11 @@ class Node:
             self._sinks,
             self._book,
         )
-        self.operations = Operations(config, components, self._leaving)
+        return Operations(self._config, components, self._leaving)
+
+    def _take_queries(self, records: Records) -> None:
+        """Create what accepts, explains and follows queries."""
+        config = self._config
         self._lookup = QueryLookup(self.context)
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
@@ -186,10 +211,6 @@ class Node:
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
-        self._usage = MachineUsageHistory(self.context, self._machine, self.engine)
-        self._tasks = Tasks()
-        self._left = False
-        self.leaving = asyncio.Event()
 
     # -- life ---------------------------------------------------------------------------------------------------------
 

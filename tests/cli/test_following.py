@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from itertools import count, pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -368,34 +367,3 @@ def test_ctrl_c_before_a_query_is_accepted_says_where_to_look(api: str, monkeypa
     assert (result.exit_code, result.stdout) == (130, "")
     assert "interrupted before the query was accepted" in result.stderr
     assert "sbon query list" in result.stderr
-
-
-def test_a_refused_submission_lists_who_refused(api: str, node: Any) -> None:
-    node.refuse_submit = SbonError(
-        "no-capacity", "no node has capacity for o1", hint="add nodes", details=("a: cores", "b: memory")
-    )
-    result = run(api, "submit", "select 1")
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert lines[-4:] == ["error: no node has capacity for o1", "  - a: cores", "  - b: memory", "  hint: add nodes"]
-
-
-def test_sql_comes_from_a_file_or_standard_input(api: str, node: Any, tmp_path: Path) -> None:
-    (tmp_path / "q.sql").write_text("select 2")
-    assert run(api, "submit", "--no-follow", f"@{tmp_path}/q.sql").exit_code == 0
-    assert run(api, "submit", "--no-follow", "-", stdin="select 3").exit_code == 0
-    assert [s.sql for s in node.submitted] == ["select 2", "select 3"]
-    assert run(api, "submit", f"@{tmp_path}/none.sql").exit_code == 2
-
-
-def test_results_may_go_to_a_file_at_the_consumer(api: str, node: Any) -> None:
-    result = run(
-        api, "submit", "select 1", "--to", "/data/out.bin", "--format", "parquet", "--consumer", "b", "--strategy", "producer"
-    )
-    assert result.exit_code == 0
-    sent = node.submitted[0]
-    assert (sent.sink.kind, sent.sink.options) == ("file", {"path": "/data/out.bin", "format": "parquet"})
-    assert (sent.consumer, sent.strategy) == ("b", "producer")
-    assert result.stdout == "q1\n"
-    assert "for its progress: sbon query show q1" in result.stderr

@@ -230,7 +230,10 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         assert (up[0]["pid"], up[1]["pid"] != back[1]["pid"]) == (back[0]["pid"], True)
         assert said[-1] == f"restarted: {up[1]['node']}"
     finally:
+        run("down")
+        assert (tmp_path / "c" / up[0]["node"]).is_dir()
         run("down", "--purge")
+    assert said[-1] == "stopped 0 of 2 nodes", "the data of a stopped cluster can still be deleted"
     assert not any(psutil.pid_exists(n["pid"]) and psutil.Process(n["pid"]).status() != "zombie" for n in up)
     assert not (tmp_path / "c").exists()
 

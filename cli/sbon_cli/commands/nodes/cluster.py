@@ -158,7 +158,6 @@ def down(purge: bool, folder: Path) -> None:
             _signal(process, signum)
     psutil.wait_procs(going, timeout=15.0)
     killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
-    (folder / STATE).unlink(missing_ok=True)
     if purge:
         _purge(folder, state)
     forced = f", {killed} processes killed" if killed else ""
@@ -201,6 +200,7 @@ def _signal(process: psutil.Process, signum: signal.Signals) -> None:
 
 def _purge(folder: Path, state: ClusterState) -> None:
     """Delete the cluster's files, and the folder if it is then empty."""
+    (folder / STATE).unlink(missing_ok=True)
     for node in state.nodes:
         shutil.rmtree(folder / node.name, ignore_errors=True)
     (folder / "emulation.json").unlink(missing_ok=True)

@@ -1,0 +1,40 @@
+"""``sbon submit``: its query, its sink, and its refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sbon_node.errors import SbonError
+from tests.cli.commands import run
+
+
+def test_a_refused_submission_lists_who_refused(api: str, node: Any) -> None:
+    node.refuse_submit = SbonError(
+        "no-capacity", "no node has capacity for o1", hint="add nodes", details=("a: cores", "b: memory")
+    )
+    result = run(api, "submit", "select 1")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert lines[-4:] == ["error: no node has capacity for o1", "  - a: cores", "  - b: memory", "  hint: add nodes"]
+
+
+def test_sql_comes_from_a_file_or_standard_input(api: str, node: Any, tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("select 2")
+    assert run(api, "submit", "--no-follow", f"@{tmp_path}/q.sql").exit_code == 0
+    assert run(api, "submit", "--no-follow", "-", stdin="select 3").exit_code == 0
+    assert [s.sql for s in node.submitted] == ["select 2", "select 3"]
+    assert run(api, "submit", f"@{tmp_path}/none.sql").exit_code == 2
+
+
+def test_results_may_go_to_a_file_at_the_consumer(api: str, node: Any) -> None:
+    result = run(
+        api, "submit", "select 1", "--to", "/data/out.bin", "--format", "parquet", "--consumer", "b", "--strategy", "producer"
+    )
+    assert result.exit_code == 0
+    sent = node.submitted[0]
+    assert (sent.sink.kind, sent.sink.options) == ("file", {"path": "/data/out.bin", "format": "parquet"})
+    assert (sent.consumer, sent.strategy) == ("b", "producer")
+    assert result.stdout == "q1\n"
+    assert "for its progress: sbon query show q1" in result.stderr
