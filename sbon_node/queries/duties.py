@@ -75,7 +75,7 @@ class Duties:
         while True:
             await self._context.clock.sleep(settings.drive_s * self._context.rng.uniform(0.5, 1.0))
             before, known = known, self._incarnations()
-            changed.update((name, None) for name, one in known.items() if before.get(name, one) != one)
+            changed.update((name, None) for name, one in known.items() if before.get(name) != one)
             if "refresh" not in self._tasks:
                 # A change that this node has read, but not accepted, would be undone for it by a restart.
                 queries = dict.fromkeys((*self._shared_with(changed), *self._records.behind()))

@@ -131,7 +131,7 @@ class OperatorRegisters:
         """Delete the registers of a query that is over elsewhere, or of which every member says that it has no record; and
         those whose acceptors were replaced while this node was away.
         """
-        present = self._registers.candidates()
+        present = {one.node for one in self._registers.candidates()}
         found = await self._registers.find(key_of(query))
         record = None if found.configuration is None else await self._records.read(query)
         for key in [key for key in self._store.operators() if query_of(key) == query]:
@@ -140,7 +140,7 @@ class OperatorRegisters:
                 await self._registers.catch_up(key)
             elif record is not None:
                 self._registers.forget(key)
-            elif configuration is not None and not found.silent and all(one in present for one in configuration.members):
+            elif configuration is not None and not found.silent and all(one.node in present for one in configuration.members):
                 log.info("register-deleted", key=key, reason="no node has a record of its query")
                 self._registers.forget(key)
 

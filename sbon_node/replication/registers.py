@@ -11,7 +11,17 @@ import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
-from sbon_node.registers.acceptor import Accept, Answer, Forgotten, MissingDocuments, Read, Report, Request, UnknownInstance
+from sbon_node.registers.acceptor import (
+    Accept,
+    Answer,
+    Forgotten,
+    MissingDocuments,
+    Read,
+    Refusal,
+    Report,
+    Request,
+    UnknownInstance,
+)
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
 from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
 from sbon_node.registers.states import Acceptor, Ballot, Configuration, State, newest
@@ -160,6 +170,7 @@ class Registers:
     async def settle(self, key: str) -> State | None:
         """Read the register, and bring all its acceptors up to date."""
         self._behind.pop(key, None)
+        self._leads.pop(key, None)
         configuration = await self._configuration(key)
         return None if configuration is None else (await self._decide(key, configuration, Keep())).state
 
@@ -335,6 +346,10 @@ class Registers:
                 missing = [digest for digest in references if digest in answer.digests]
                 others = [one for one in members if one != request.acceptor]
                 answer = await self._answer(key, request, await self.documents.get(missing, others))
+            if isinstance(answer, Refusal):
+                # The others may accept it nevertheless. Then only a ballot above the promised one reaches this acceptor.
+                self._number = max(self._number, answer.promised.counter >> LIFE_BITS)
+                _keep(self._behind, key, True)
             return answer
         except (SbonError, ProtocolError) as error:
             log.debug("register-not-asked", key=key, node=node, reason=str(error))

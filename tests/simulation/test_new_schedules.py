@@ -30,6 +30,10 @@ FAILED_ONCE = {
     1000242: "a query fails whose user did not learn of its start",
     1000525: "a user leaves while the submission is undone",
     920004: "a wiped node whose seed is down starts again",
+    5001239: "an acceptor that had promised a higher ballot misses the end",
+    5001769: "an operator's register at a new acceptor outlives its query",
+    5002699: "an operator's register whose acceptor was wiped outlives its query",
+    5003663: "an acceptor meets a member that has just restarted",
 }
 
 

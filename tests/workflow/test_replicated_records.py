@@ -292,6 +292,7 @@ def test_an_acceptor_that_has_read_a_change_which_it_missed_accepts_it(tmp_path:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
         await submitted(cluster, "a", None, consumer="b")
+        await cluster.sleep(10)  # All have met, and have asked each other what they missed.
         uid = uid_of(cluster)
         key = f"query/{uid}"
         late = next(name for name in "bcd" if cluster.at(name).daemon._acceptors.state(key) is not None)
