@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from sbon_node.queries.describe import Description, delivery_of, describe
 from sbon_node.queries.duties import Duties, Work
 from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
-from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, with_last
+from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, with_last, withdrawn
 from sbon_node.queries.records import Records, Step
 from sbon_node.queries.stops import Stops
 from sbon_node.queries.terminal_description import as_terminal
@@ -183,41 +184,35 @@ class QueryHolder:
         self._submitting.pop(query, None)
         return record
 
-    async def undo(self, query: str, reason: str) -> None:
-        """Undo a refused submission, and have its record forgotten.
+    async def undo(self, query: str, reason: str) -> QueryRecord | None:
+        """Undo a refused submission, and have its record forgotten; return the record, or None if that has to wait.
 
-        The record stays while a host is still to be informed, or if the query was ended meanwhile. It keeps its state until
-        then, so that a restart of this node undoes the rest. A query that was marked as running, although nobody has learnt of
-        it, first becomes a failed one.
+        The query fails first, so that it cannot finish any more: only then may its results be deleted. If it has ended before,
+        its end stands. The record stays while a host is still to be informed, and that of a query that was marked as running,
+        although nobody has learnt of it.
         """
-        record = await self.latest(query)
-        missed: Collection[str] = ()
-        if record is not None and record.state == query_states.RUNNING:
-            missed = {*record.hosts.values(), record.consumer}
-        elif record is not None:
-            missed = (await deploy.destroy(self._context, record))[0]
-        self._submitting.pop(query, None)
-        self._forget_counts(query)
         try:
-            await self._refuse(query, reason, missed)
+            return await self._refuse(query, reason)
         except SbonError as error:
             # The user gets the reason for the refusal, not the reason why the record stays.
             log.warning("query-not-undone", query=query, code=error.code, reason=str(error))
-            self._tasks.start(f"refuse {query}", self._refuse_at_last(query, reason, missed))
+            self._tasks.start(f"refuse {query}", self._refuse_at_last(query, reason))
+            return None
+        finally:
+            self._submitting.pop(query, None)
+            self._forget_counts(query)
 
-    async def _refuse(self, query: str, reason: str, missed: Collection[str]) -> None:
-        def refused(record: QueryRecord) -> QueryRecord | None:
-            if record.state not in LIVE:
-                return None
-            done = not missed and is_placing(record)
-            failed = {"state": query_states.FAILED, "reason": reason, "accepted": False}
-            return msgspec.structs.replace(record, **failed, cleaned=done, withdrawn=done)
+    async def _refuse(self, query: str, reason: str) -> QueryRecord:
+        before, record = await self._records.change(query, partial(refused, reason=reason))
+        if before.state in LIVE:
+            notify_of_query(self._context.bus, record, "refused", before.state, reason)
+        missed: Collection[str] = (await deploy.destroy(self._context, record))[0] if is_placing(before) else ()
+        if is_placing(before) and not missed:
+            return (await self._records.change(query, withdrawn)).after
+        self._tasks.start(f"undo {query}", self._clean(query, missed))
+        return record
 
-        record = await self._change(query, refused)
-        if not record.withdrawn:
-            self._tasks.start(f"undo {query}", self._clean(query, missed))
-
-    async def _refuse_at_last(self, query: str, reason: str, missed: Collection[str]) -> None:
+    async def _refuse_at_last(self, query: str, reason: str) -> None:
         """Store the refusal as soon as the disks accept it."""
         backoff = backoff_of(self._context.settings)
         while True:
@@ -225,7 +220,7 @@ class QueryHolder:
             if self._records.get(query) is None:
                 return
             with suppress(SbonError):
-                await self._refuse(query, reason, missed)
+                await self._refuse(query, reason)
                 return
 
     async def _give_up(self, query: str, reason: str) -> None:
@@ -247,8 +242,7 @@ class QueryHolder:
     async def _change(self, query: str, step: Step) -> QueryRecord:
         before, record = await self._records.change(query, step)
         if record.state != before.state:
-            state = "refused" if record.withdrawn else record.state
-            notify_of_query(self._context.bus, record, state, before.state, record.reason)
+            notify_of_query(self._context.bus, record, record.state, before.state, record.reason)
         return record
 
     # -- questions ----------------------------------------------------------------------------------------------------

@@ -49,6 +49,16 @@ def cleaned(record: QueryRecord) -> QueryRecord | None:
     return None if record.cleaned else msgspec.structs.replace(record, cleaned=True)
 
 
+def refused(record: QueryRecord, reason: str) -> QueryRecord | None:
+    """Return the record of a query that fails because its submission is refused; None if it is over."""
+    failed = {"state": query_states.FAILED, "reason": reason, "accepted": False}
+    return msgspec.structs.replace(record, **failed) if record.state in LIVE else None
+
+
+def withdrawn(record: QueryRecord) -> QueryRecord | None:
+    return None if record.withdrawn else msgspec.structs.replace(record, cleaned=True, withdrawn=True)
+
+
 def check_live(record: QueryRecord, component: str) -> None:
     """Raise ``query-over`` or ``query-refused`` for a query that is over: none of its components may go on."""
     if record.state not in LIVE:

@@ -139,7 +139,9 @@ class Submitter:
                 await self._book.undo(query, str(refusal)[:500])
                 raise
         log.info("submission-undone", query=query, reason=str(error))
-        await self._book.undo(query, str(error)[:500] or "the submission was given up")
+        undone = await self._book.undo(query, str(error)[:500] or "the submission was given up")
+        if isinstance(error, SbonError) and undone is not None and has_begun(undone):
+            return undone  # It has finished meanwhile.
         if latest is not None and (ended := end_error(latest)) is not None:
             raise ended from error
         return None

@@ -27,6 +27,7 @@ FAILED_ONCE = {
     50502: "a wiped node whose address was swapped waits for its name",
     51110: "a receiver of a datagram was killed in its own code",
     70263: "a sink that is opened after its query is forgotten",
+    5000699: "a query that ends while its submission is undone",
     1000242: "a query fails whose user did not learn of its start",
     1000525: "a user leaves while the submission is undone",
     920004: "a wiped node whose seed is down starts again",
