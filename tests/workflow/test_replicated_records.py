@@ -10,6 +10,8 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.model.queries import Progress, QueryInfo, SinkSpec, Submission
+from sbon_node.registers.acceptor import AcceptorRecord
+from sbon_node.registers.states import Ballot
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.leak_check import leaks
 from sbon_node.simulation.query_run import record_of
@@ -319,5 +321,25 @@ def test_an_acceptor_that_has_read_a_change_which_it_missed_accepts_it(tmp_path:
         state = cluster.at(late).daemon._acceptors.state(key)
         assert state is not None
         assert state.version == record.version
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_an_acceptor_that_has_promised_a_higher_ballot_gets_the_change_that_it_refuses(tmp_path: Path) -> None:
+    """A proposer without a majority has asked it again and again. The two others accept the end of the query."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+        await submitted(cluster, "a", None, consumer="b")
+        await cluster.sleep(10)
+        key = f"query/{uid_of(cluster)}"
+        refusing = next(name for name in "bcd" if cluster.at(name).daemon._acceptors.state(key) is not None)
+        acceptors = cluster.at(refusing).daemon._acceptors
+        kept = acceptors._records[key]
+        acceptors._records[key] = AcceptorRecord(Ballot(kept.promised.counter << 8, "d", "gone"), kept.accepted)
+        assert (await stop(cluster, "a")).state == "stopped"
+        await clean(cluster)
+        (newest,) = {node.daemon._acceptors.state(key) for node in cluster.nodes.values()} - {None}
+        assert acceptors.state(key) == newest
 
     in_cluster(tmp_path, "abcd", test)
