@@ -24,7 +24,7 @@ from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.follower import Follower
 from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
-from sbon_node.simulation.query_run import expect, record_of
+from sbon_node.simulation.query_run import expect, record_of, recorded
 
 ALLOWED = {
     True: (query_states.RUNNING, query_states.FINISHED),
@@ -109,8 +109,7 @@ class OneQuery:
         """
         holder, answered_s = self.cluster.nodes[self.casting.holder], self.cluster.loop.time()
         while True:
-            await self.cluster.until(lambda: holder.ready)
-            record = record_of(self.cluster, QUERY)
+            record = await recorded(self.cluster, holder, lambda: record_of(self.cluster, QUERY))
             state = record.state if record is not None else "gone"
             if state == query_states.FINISHED and accepted is not False:
                 return "finished"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.simulation.faults.plan import Fault, Stage, random_plan
 from sbon_node.simulation.leak_check import settled
+from sbon_node.simulation.node import SimulatedNode
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.sql.planner import plan_query
 
@@ -136,6 +137,18 @@ def record_of(cluster: SimulatedCluster, query: str) -> QueryRecord | None:
     return max(
         (r for r in records_of(cluster) if r.name == query and not r.withdrawn), key=lambda r: r.submitted_ms, default=None
     )
+
+
+async def recorded(
+    cluster: SimulatedCluster, holder: SimulatedNode, find: Callable[[], QueryRecord | None]
+) -> QueryRecord | None:
+    """Return the record that ``find`` returns, once the holder is up; None only while all nodes are up: another may keep it."""
+    while True:
+        await cluster.until(lambda: holder.ready)
+        record = find()
+        if record is not None or all(node.ready for node in cluster.nodes.values()):
+            return record
+        await cluster.sleep(0.25)
 
 
 def records_of(cluster: SimulatedCluster) -> list[QueryRecord]:

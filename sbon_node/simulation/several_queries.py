@@ -37,7 +37,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
-from sbon_node.simulation.query_run import expect, records_of
+from sbon_node.simulation.query_run import expect, recorded, records_of
 
 BY_USERS = ("again", "twin", "stop")
 """Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop."""
@@ -221,8 +221,7 @@ class SeveralQueries:
         """Wait for the end of the life, and return it."""
         holder, submitted_s = self.cluster.nodes[running.life.holder], self.cluster.loop.time()
         while True:
-            await self.cluster.until(lambda: holder.ready)
-            record = self._record(running)
+            record = await recorded(self.cluster, holder, lambda: self._record(running))
             state = record.state if record is not None else "gone"
             reason = record.reason if record is not None else ""
             undoing = self.cluster.loop.time() < submitted_s + 2 * SETTLE_S
