@@ -28,6 +28,7 @@ FAILED_ONCE = {
     51110: "a receiver of a datagram was killed in its own code",
     70263: "a sink that is opened after its query is forgotten",
     5000699: "a query that ends while its submission is undone",
+    5001772: "helpers know another instance of a wiped node",
     1000242: "a query fails whose user did not learn of its start",
     1000525: "a user leaves while the submission is undone",
     920004: "a wiped node whose seed is down starts again",

@@ -161,12 +161,14 @@ class Probes:
         return []
 
     def relay(self, request: PingRequest, sender: Endpoint, now: float) -> Send:
-        """Ping the target of a request if this node knows it to be at that address, so that it never pings strangers.
+        """Ping the target of a request if this node knows it at that address, so that it pings no stranger.
 
-        A relay that has sent its nack makes room for a new one.
+        Under another address it may know another instance, whose answer must not keep a lost one alive. A relay that has sent
+        its nack makes room for a new one.
         """
         row = self._table.get(request.target)
-        if row is None or row.member.state in GONE or not self._makes_room():
+        known = row is not None and row.member.state not in GONE and row.member.address == request.address
+        if row is None or not known or not self._makes_room():
             return Send(sender, Nack(request.sequence, self._table.own.name))
         ping = self.ping(row)
         deadline = now + NACK_SHARE * self._settings.probe_timeout_s
