@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 
 from sbon_node.errors import SbonError
@@ -36,15 +37,30 @@ class Follower:
 
     async def _follow(self) -> bool:
         daemon, node = self._cluster.nodes[self._name].daemon, self._cluster.nodes[self._name]
-        async with aclosing(daemon.follow(self._query, dict(self.taken))) as events:  # type: ignore[type-var]
-            async for event in events:
-                if isinstance(event, Finished):
-                    return event.state == query_states.FINISHED
-                self._take(event)
-                if self._cluster.loop.time() < node.slow_until:
-                    await self._cluster.clock.sleep(SLOW_S)
-                await daemon.acknowledge(self._query, {event.stream: event.number})
-        return False
+        again = asyncio.ensure_future(self._acknowledge_again(dict(self.taken)))
+        try:
+            async with aclosing(daemon.follow(self._query, dict(self.taken))) as events:  # type: ignore[type-var]
+                async for event in events:
+                    if isinstance(event, Finished):
+                        return event.state == query_states.FINISHED
+                    self._take(event)
+                    if self._cluster.loop.time() < node.slow_until:
+                        await self._cluster.clock.sleep(SLOW_S)
+                    await daemon.acknowledge(self._query, {event.stream: event.number})
+            return False
+        finally:
+            again.cancel()
+            await asyncio.wait([again])
+
+    async def _acknowledge_again(self, taken: dict[str, int]) -> None:
+        """Acknowledge the frames taken before, which do not come again; repeat it until the consumer has them again."""
+        while taken:
+            await self._cluster.clock.sleep(PATIENCE_S)
+            try:
+                await self._cluster.nodes[self._name].daemon.acknowledge(self._query, taken)
+                return
+            except SbonError as error:
+                self._cluster.note(f"{self._name} does not acknowledge again: {error}")
 
     def _take(self, frame: Rows) -> None:
         if frame.number > self.taken.get(frame.stream, 0):

@@ -29,6 +29,7 @@ FAILED_ONCE = {
     70263: "a sink that is opened after its query is forgotten",
     5000699: "a query that ends while its submission is undone",
     5001772: "helpers know another instance of a wiped node",
+    5005320: "a follower dies before it acknowledges the last frame",
     1000242: "a query fails whose user did not learn of its start",
     1000525: "a user leaves while the submission is undone",
     920004: "a wiped node whose seed is down starts again",
