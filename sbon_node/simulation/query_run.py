@@ -142,11 +142,14 @@ def record_of(cluster: SimulatedCluster, query: str) -> QueryRecord | None:
 async def recorded(
     cluster: SimulatedCluster, holder: SimulatedNode, find: Callable[[], QueryRecord | None]
 ) -> QueryRecord | None:
-    """Return the record that ``find`` returns, once the holder is up; None only while all nodes are up: another may keep it."""
+    """Return the record that ``find`` returns, once the holder is up.
+
+    None, or one that is being placed, only while all nodes are up: one that is down may keep it, or its next state.
+    """
     while True:
         await cluster.until(lambda: holder.ready)
         record = find()
-        if record is not None or all(node.ready for node in cluster.nodes.values()):
+        if (record is not None and record.state != query_states.PLACING) or all(node.ready for node in cluster.nodes.values()):
             return record
         await cluster.sleep(0.25)
 
