@@ -42,6 +42,7 @@ FAILED_ONCE = {
     5004084: "all nodes that have the record of a query are down",
     5004777: "an acceptor of a full disk misses the end, and its submitter restarts",
     5005320: "a follower dies before it acknowledges the last frame",
+    5007436: "a wiped node comes back at another address, and its old one is taken",
     5009561: "a host reserves late for a followed query",
     6002768: "the only acceptor that knows of the start is down",
 }
