@@ -68,6 +68,20 @@ class OperatorRegisters:
         if outcome.verdict != Verdict.APPLIED:
             raise SbonError("record-changed", f"the register of {component} was changed meanwhile", where=component)
 
+    def check_hosts(self, record: QueryRecord) -> None:
+        """Raise ``wrong-node`` if a host has lost its disk since its operator was placed there: it may report nothing of it.
+
+        For the node that has placed the query, an acceptor of the registers, once all hosts have started their parts.
+        """
+        for component in record.components:
+            state = self._store.state(operator_key(component))
+            if state is None:
+                continue
+            host, instance = decoded(state).host, decoded(state).instance
+            if instance not in ("", self._context.membership.expected(host).instance):
+                message = f"{host} lost its data while the query was being placed"
+                raise SbonError("wrong-node", message, where=component, hint="submit it again")
+
     async def read(self, query: str, component: str) -> OperatorRegister:
         """Return the register at some moment of the call; raise ``record-unknown``, ``not-owner`` for one of another query."""
         return (await self._read(query, component))[1]

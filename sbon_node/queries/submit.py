@@ -108,6 +108,7 @@ class Submitter:
                         yield progress
             for storing in stored:
                 await storing
+            self._operators.check_hosts(record)
             record = await self._book.begin(record.id)
         except BaseException as error:
             # In a task of its own: a user who leaves meanwhile must not end it half done.

@@ -11,7 +11,7 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, Forgotten, MissingDocuments, Request, react
-from sbon_node.registers.states import Accepted, Acceptor, State
+from sbon_node.registers.states import Accepted, Acceptor, Ballot, State
 from sbon_node.replication.document_store import MAX_REFERENCES, DocumentStore, verified
 from sbon_node.replication.query_keys import OPERATOR, key_of, query_of
 from sbon_node.workflow.context import Context
@@ -68,6 +68,10 @@ class AcceptorStore:
         """Return the accepted state."""
         record = self._records.get(key)
         return None if record is None or record.accepted is None else record.accepted.state
+
+    def promised(self, key: str) -> Ballot:
+        """Return the ballot below which this acceptor refuses all."""
+        return self._records.get(key, AcceptorRecord()).promised
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)

@@ -171,6 +171,8 @@ class Registers:
         """Read the register, and bring all its acceptors up to date."""
         self._behind.pop(key, None)
         self._leads.pop(key, None)
+        # What this node alone has accepted, perhaps of a proposer that is gone, is found only by a ballot above that one's.
+        self._number = max(self._number, self._store.promised(key).counter >> LIFE_BITS)
         configuration = await self._configuration(key)
         return None if configuration is None else (await self._decide(key, configuration, Keep())).state
 

@@ -32,11 +32,13 @@ async def settled(cluster: SimulatedCluster) -> None:
     A late call may have reserved capacity that its sender no longer knows of. That lapses ``control.reservation_s`` later.
     """
     whole_since = cluster.loop.time()
-    while cluster.fault_injector.broken or (left := await leaks(cluster)):
-        now = cluster.loop.time()
+    while True:
+        now, limit_s = cluster.loop.time(), SETTLE_S + _lapse_s(cluster)  # before the question: it may lapse meanwhile
         if cluster.fault_injector.broken:
             whole_since = now
-        elif now > whole_since + (limit_s := SETTLE_S + _lapse_s(cluster)):
+        elif not (left := await leaks(cluster)):
+            return
+        elif now > whole_since + limit_s:
             raise StuckError(f"left behind {limit_s:g} s after the end: {'; '.join(left)}")
         await cluster.sleep(0.5)
 

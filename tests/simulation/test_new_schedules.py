@@ -45,6 +45,9 @@ FAILED_ONCE = {
     5007436: "a wiped node comes back at another address, and its old one is taken",
     5009561: "a host reserves late for a followed query",
     6002768: "the only acceptor that knows of the start is down",
+    7001389: "a late reservation lapses while the nodes are asked for it",
+    7004617: "the consumer lost its disk before the sink was opened there",
+    7008984: "a record that only one acceptor has, of a submitter that was killed",
 }
 
 
