@@ -48,6 +48,7 @@ FAILED_ONCE = {
     7001389: "a late reservation lapses while the nodes are asked for it",
     7004617: "the consumer lost its disk before the sink was opened there",
     7008984: "a record that only one acceptor has, of a submitter that was killed",
+    37182452189: "a subscription is ended on a connection that is closed at once",
 }
 
 

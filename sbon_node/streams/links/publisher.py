@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 
 from sbon_node.clock import Clock
@@ -25,11 +27,12 @@ log = structlog.get_logger()
 class _Serving:
     """One subscription being served on one connection."""
 
-    def __init__(self, stream: str, subscriber: str, channel: FrameChannel, first: int, credit_bytes: int) -> None:
+    def __init__(self, stream: str, subscriber: str, channel: FrameChannel, answer: Subscribed, credit_bytes: int) -> None:
         self.stream = stream
         self.subscriber = subscriber
         self.channel = channel
-        self.sent = first - 1
+        self.answer = answer
+        self.sent = answer.next - 1
         self.credit = Credit(credit_bytes)
         self.changed = Signal()
         self.ending: SbonError | None = None
@@ -100,13 +103,13 @@ class Publisher:
         except SbonError as error:
             await self._tell(channel, Refused(code=error.code, reason=error.message[:500]))
             return None
-        serving = _Serving(stream, subscriber, channel, first, message.credit_bytes)
+        lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
+        answer = Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch)
+        serving = _Serving(stream, subscriber, channel, answer, message.credit_bytes)
         replaced = self._serving.get((stream, subscriber))
         self._serving[stream, subscriber] = serving
         if replaced is not None:
             replaced.end(SbonError("replaced", "the subscriber has connected anew"))
-        lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
-        await channel.send(Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch))
         return serving
 
     def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:
@@ -127,6 +130,15 @@ class Publisher:
         raise serving.ending
 
     async def _send(self, serving: _Serving) -> None:
+        """Send frames until the connection is lost, then leave it to :meth:`_receive`: an Unsubscribe may have come before."""
+        try:
+            await self._send_all(serving)
+        except ConnectionLostError as error:
+            log.debug("subscriber_lost", reason=str(error))
+            await asyncio.get_running_loop().create_future()
+
+    async def _send_all(self, serving: _Serving) -> None:
+        await serving.channel.send(serving.answer)
         while True:
             await self._outbox.wait_visible(serving.stream, serving.sent)
             for frame in self._outbox.read(serving.stream, serving.sent, self._settings.read_bytes):
