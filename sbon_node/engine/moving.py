@@ -1,4 +1,4 @@
-"""What a running operator does for its move to another host: it comes to rest at an offset, or stops amid its watermark's way."""
+"""A running operator in its move to another host: it comes to rest at an offset, or stops amid its watermark's way."""
 
 from __future__ import annotations
 

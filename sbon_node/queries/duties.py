@@ -1,7 +1,7 @@
 """The work that a record asks of its acceptors, done by the first of them that lives: the query's driver.
 
-Who drives matters for liveness alone. Safety comes from the register: a majority decides each change, and all other work
-may be done twice. So a node drives by what it knows, without asking, and two may drive for a while.
+The choice of the driver matters for liveness alone. Safety comes from the register: a majority decides each change, and all
+other work may be done twice. So a node drives by what it knows, without asking, and two may drive for a while.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Work:
-    """What the duties ask a query holder to do, by the query's uid."""
+    """The work that the duties ask of a query holder, by the query's uid."""
 
     is_submitting: Callable[[str], bool]
     begin: Callable[[str], None]
