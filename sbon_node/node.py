@@ -35,6 +35,7 @@ from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.pushes import Pushes
@@ -46,6 +47,7 @@ from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.schema import check_stream
@@ -65,9 +67,11 @@ from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.moving import OperatorMover
 from sbon_node.queries.names import QueryNames
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
+from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_calls import RecordCalls
 from sbon_node.queries.records import Records
 from sbon_node.queries.submit import Submitter
@@ -135,8 +139,10 @@ class Node:
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
         self._pushes = Pushes(self.context, self._catalogue, self._sources)
         self._record_acceptors = RecordAcceptors(self.context, self.registers)
+        records = Records(self._acceptors, self.registers, config.control.max_queries, self._distance_ms)
+        self._operator_registers = OperatorRegisters(self.context, self._acceptors, self.registers, records)
         self._host_components()
-        records = self._keep_records()
+        self._keep_records(records)
         self._leaving = Leaving(
             self.context,
             self._book,
@@ -164,26 +170,25 @@ class Node:
         )
         acceptors = self._record_acceptors
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
+        owners = self._operator_registers
+        self._moves = Moves(config.engine, config.migration, self.context, self._operators, self.engine, owners, acceptors)
         ended = EndedQueries(config.control.max_forgotten)
         self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
-        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended)
+        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended, self._moves)
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
-        self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
+        self._descriptions = Descriptions(self.context, self._sources, self._operators, self._moves.arrivals, self._sinks)
 
-    def _keep_records(self) -> Records:
+    def _keep_records(self, records: Records) -> None:
         """Create what keeps the records of queries and their operators."""
-        config = self._config
         self._measurements = MeasurementStore(
             self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
         )
-        records = Records(self._acceptors, self.registers, config.control.max_queries, self._distance_ms)
-        self._book = QueryHolder(self.context, self._measurements, records)
-        self._operator_registers = OperatorRegisters(self.context, self._acceptors, self.registers, records)
+        hosts = QueryHosts(self.context, self._operator_registers)
+        self._book = QueryHolder(self.context, self._measurements, records, hosts)
         self._record_calls = RecordCalls(
-            self.context, records, self._book, self._operator_registers, self._destroyer.components, self._sinks.rows
+            self.context, records, self._book, self._operator_registers, hosts, self._destroyer.components, self._sinks.rows
         )
-        return records
 
     def _operate(self, publisher: Publisher) -> Operations:
         """Create what answers the node's administrator."""
@@ -204,6 +209,7 @@ class Node:
         """Create what accepts, explains and follows queries."""
         config = self._config
         self._lookup = QueryLookup(self.context)
+        self._mover = OperatorMover(self.context, self._lookup, self._operator_registers)
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         names = QueryNames(self.registers, records, self._lookup.is_over)
@@ -225,6 +231,7 @@ class Node:
         self.membership.listen(self._rejoin.member_changed)
         self.membership.listen(self._publish_member)
         await self._rejoin.start()
+        self._moves.start()
         self._operators.start()
         self._sinks.start()
         self._sources.start()
@@ -249,6 +256,7 @@ class Node:
         await self._book.close()
         await self.registers.close()
         await self.context.planner.close()
+        await self._moves.close()
         await self._operators.close()
         await self._sinks.close()
         await self._sources.close()
@@ -286,6 +294,7 @@ class Node:
 
     def _operator_state(self, operator: str, state: OperatorState, reason: str) -> None:
         self._operators.engine_state(operator, state, reason)
+        self._moves.arrivals.engine_state(operator, state, reason)
 
     # -- NodeInterface ------------------------------------------------------------------------------------------------
 
@@ -377,6 +386,9 @@ class Node:
 
     async def stop_query(self, query_id: str) -> QueryInfo:
         return await self._lookup.stop(query_id)
+
+    def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[MoveProgress | Moved]:
+        return self._mover.move(query_id, request)
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
         return (await self._lookup.show(query_id, after_ms))[1]

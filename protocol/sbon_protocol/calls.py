@@ -24,6 +24,18 @@ from sbon_protocol.measuring import (
     SourceSamples,
 )
 from sbon_protocol.messages import Call, Count, Line, Member, Message, Milliseconds, Names, Quantity
+from sbon_protocol.moving import (
+    AbandonOperator,
+    ActivateOperator,
+    ComponentHost,
+    FollowOperator,
+    LocateComponent,
+    MoveOperator,
+    OperatorFollowed,
+    OperatorMove,
+    PrepareOperator,
+    SettleOperator,
+)
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 
@@ -340,6 +352,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "ask-register": (AskRegister, RegisterAnswer),
     "fetch-documents": (FetchDocuments, FetchedDocuments),
     "claim-component": (ClaimComponent, Claimed),
+    "locate-component": (LocateComponent, ComponentHost),
     "report-state": (ReportState, None),
     "check-queries": (CheckQueries, QueriesChecked),
     "list-queries": (ListQueries, QueryRecords),
@@ -353,6 +366,12 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sample-sources": (SampleSources, SourceSamples),
     "measure-rtt": (MeasureRtt, MeasuredRtts),
     "reach-back": (ReachBack, ReachedBack),
+    "move-operator": (MoveOperator, OperatorMove),
+    "prepare-operator": (PrepareOperator, None),
+    "follow-operator": (FollowOperator, OperatorFollowed),
+    "settle-operator": (SettleOperator, None),
+    "activate-operator": (ActivateOperator, None),
+    "abandon-operator": (AbandonOperator, None),
 }
 """Request and reply types by method name."""
 

@@ -78,7 +78,7 @@ class PlacementExplainer:
         info, _ = await self._lookup.show(query_id)
         if info.plan is None or info.placement is None:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
-        hosts = info.placement.hosts()
+        hosts = info.hosts()
         return await self._explain(_Subject(info.plan, info, info.sql, info.consumer, info.id, info.state, hosts))
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:

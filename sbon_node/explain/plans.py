@@ -55,7 +55,7 @@ class Explainer:
             sql=info.sql,
             strategy=info.strategy,
             consumer=info.consumer,
-            hosts=info.placement.hosts(),
+            hosts=info.hosts(),
             latency_ms=latency_ms,
             sources=await self._described(info.plan),
             operators={operator.id: operator for operator in info.operators},

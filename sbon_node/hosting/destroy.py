@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.ended_queries import EndedQueries
+from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sinks import SinkHost
@@ -17,15 +18,21 @@ class ComponentDestroyer:
     """Answers an acceptor of a query's record that ends the query."""
 
     def __init__(
-        self, context: Context, operators: OperatorHost, sinks: SinkHost, records: RecordAcceptors, ended: EndedQueries
+        self,
+        context: Context,
+        operators: OperatorHost,
+        sinks: SinkHost,
+        records: RecordAcceptors,
+        ended: EndedQueries,
+        moves: Moves,
     ) -> None:
         self._outbox, self._operators, self._sinks, self._records = context.outbox, operators, sinks, records
-        self._ended = ended
+        self._ended, self._moves = ended, moves
         context.server.handle(DestroyComponents, self._destroy)
 
     def components(self) -> list[HostedComponent]:
-        """Return all operators and sinks of this node."""
-        return [*self._operators.components(), *self._sinks.components()]
+        """Return all operators and sinks of this node, also those that only follow."""
+        return [*self._operators.components(), *self._moves.arrivals.components(), *self._sinks.components()]
 
     async def _destroy(self, call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
         acceptors = [one.acceptors for one in self.components() if one.query == call.query and one.component in call.components]
@@ -41,6 +48,8 @@ class ComponentDestroyer:
     async def end(self, call: DestroyComponents) -> ComponentsDestroyed:
         """End components, and release reservations for them."""
         rows, sink = await self._sinks.destroy(call)
+        await self._moves.departures.cancel(call.components)
+        await self._moves.arrivals.destroy(call)
         await self._operators.destroy(call)
         self._forget_subscribers(frozenset(call.components))
         return ComponentsDestroyed(rows=rows, sink=sink)

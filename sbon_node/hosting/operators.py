@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 import msgspec
 import structlog
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
 from sbon_node.disk import named_errors
 from sbon_node.engine.interface import EngineCapacity, MovingEngine
 from sbon_node.errors import SbonError
@@ -19,22 +18,20 @@ from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.claims import check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.lineages import Lineages
+from sbon_node.hosting.operator_info import operator_info
 from sbon_node.hosting.operator_states_here import HostedStates
+from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
-from sbon_node.hosting.sweep import checkpoint_of, spill_of, sweep, sweep_again
+from sbon_node.hosting.skipped_rows import trim_letters
+from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.operators import Needs, OperatorSpec
-from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
+from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import OperatorState
-from sbon_node.model.stream_counts import SpillCount
 from sbon_node.net.peers import Caller
 from sbon_node.planner.planner import CLIENT
 from sbon_node.streams.links.link import Link
-from sbon_node.streams.port import NodePort, PortInput
-from sbon_node.streams.watermark import shown_watermark
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
@@ -59,18 +56,23 @@ class OperatorHost:
         records: RecordAcceptors,
     ) -> None:
         self._context, self._engine, self._load, self._connectors = context, engine, load, connectors
-        self._records = records
+        self._records, self.ports = records, OperatorPorts(context, connectors, records)
         settings = context.settings
         self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
         self._hosted = context.store.all("operator", HostedOperator)
         self._stored = tuple(self._hosted)
-        self._lineages = Lineages(context.store)
+        self._orphaned, self._swept_s = dict.fromkeys(self._stored), 0.0
+        """Operators to whose checkpoints an engine process of the earlier daemon may write until the time ``_swept_s``."""
         self._states = HostedStates()
-        self._ports: dict[str, NodePort] = {}
-        self._letters: dict[str, OperatorLetters] = {}
         self._starting: dict[str, None] = {}
         self._checked: dict[str, None] = {}
         self._closing = False
+        self._departed: dict[str, None] = {}
+        """Operators that another node hosts, whose streams are still here."""
+        self.arriving: Container[str] = ()
+        """Operators that follow their host, to go on here."""
+        self.hand_over: Callable[[HostedOperator], bool] = lambda hosted: False
+        """Hands over an operator that has moved before a restart; returns False for any other."""
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
@@ -82,8 +84,9 @@ class OperatorHost:
     def start(self) -> None:
         """Resume operators of an earlier run, each once its query's record confirms it; delete the remains of others."""
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
-        if self._stored:
-            self._tasks.start("sweep again", sweep_again(self._context, self._stored, self._hosted))
+        if self._orphaned:
+            self._swept_s = self._context.clock.now() + ORPHANED_S
+            self._tasks.start("sweep again", sweep_again(self._context, tuple(self._orphaned), self._kept))
         for operator in self._stored:
             hosted = self._hosted.get(operator)
             if hosted is not None:
@@ -94,8 +97,8 @@ class OperatorHost:
         self._closing = True
         await self._tasks.close()
         await self._engine.close()
-        for operator in list(self._ports):
-            await self._disconnect(operator)
+        for operator in list(self.ports.open):
+            await self.ports.disconnect(operator)
 
     def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
         """Handle a state report of the engine.
@@ -104,7 +107,7 @@ class OperatorHost:
         """
         log.info("operator", operator=operator, state=state, reason=reason)
         hosted = self._hosted.get(operator)
-        if hosted is None:
+        if hosted is None or operator in self._departed:
             return
         self._states.enter(operator, state, reason)
         self._notify(hosted, state, reason)
@@ -117,36 +120,11 @@ class OperatorHost:
         self._context.bus.publish("placement", changed)
 
     def describe(self, query: str) -> list[OperatorInfo]:
-        described = []
-        for operator, hosted in sorted(self._hosted.items()):
-            if hosted.spec.query == query:
-                state, reason = self._states.of(operator)
-                watermark_ms, ended = self._promised(operator)
-                port, letters = self._ports.get(operator), self._letters.get(operator)
-                if port is not None:
-                    reason = reason or self._held_back(port)
-                described.append(
-                    OperatorInfo(
-                        id=operator,
-                        node=self._context.name,
-                        fragment=hosted.spec.fragment,
-                        state=state,
-                        reason=reason,
-                        stats=self._engine.stats(operator),
-                        spilled=port.spilled if port is not None else SpillCount(),
-                        watermark_ms=watermark_ms,
-                        ended=ended,
-                        skipped=letters.rows if letters is not None else 0,
-                        dead_letters=letters.path if letters is not None else "",
-                    )
-                )
-        return described
-
-    def _held_back(self, port: NodePort) -> str:
-        """Return why a healthy operator takes no batch of its available input."""
-        if self._context.outbox.pressure(port.operator):
-            return HELD_BACK
-        return f"{', '.join(port.held)} {AHEAD}" if port.held else ""
+        """Return the operators of a query; those that have left are the business of their new hosts."""
+        known = [hosted for one, hosted in sorted(self._hosted.items()) if hosted.spec.query == query]
+        return [
+            operator_info(self._context, self._engine, self.ports, hosted, *self._states.of(hosted.spec.id)) for hosted in known
+        ]
 
     def all(self) -> list[tuple[str, OperatorInfo]]:
         """Return every operator of this node with its query's name."""
@@ -159,14 +137,7 @@ class OperatorHost:
 
     def links(self) -> list[Link]:
         """Links that bring rows to this node's operators."""
-        return [link for port in self._ports.values() for link in port.links]
-
-    def _promised(self, operator: str) -> tuple[int | None, bool]:
-        """Return its output's watermark, as shown to users, and whether it has ended; None while the stream is not open."""
-        outbox = self._context.outbox
-        if operator not in outbox.streams():
-            return None, False
-        return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
+        return [link for port in self.ports.open.values() for link in port.links]
 
     def components(self) -> list[HostedComponent]:
         """Return every operator of this node."""
@@ -209,17 +180,16 @@ class OperatorHost:
                 await self._engine.destroy(operator)
                 await self._forget(operator, hosted.submitter)
 
-    async def _forget(self, operator: str, submitter: str) -> None:
-        await self._disconnect(operator, unsubscribe=True)
+    async def _forget(self, operator: str, submitter: str, *, moved: bool = False) -> None:
+        await self.ports.disconnect(operator, unsubscribe=not moved)
+        self._departed.pop(operator, None)
         self._states.forget(operator)
         self._reservations.release(operator, submitter)
         if operator in self._hosted:
-            self._lineages.forget(operator)
-            self._context.outbox.drop_stream(operator)
+            self.ports.forget(operator)
+            self._context.outbox.drop_stream(operator, moved=moved)
             shutil.rmtree(checkpoint_of(self._context, operator), ignore_errors=True)
             shutil.rmtree(spill_of(self._context, operator), ignore_errors=True)
-            if (letters := self._letters.pop(operator, None)) is not None:
-                letters.close()
             self._context.store.delete("operator", operator)
             self._notify(self._hosted.pop(operator), "ended")
 
@@ -254,20 +224,10 @@ class OperatorHost:
 
     async def _instantiate(self, call: InstantiateOperator, caller: Caller) -> None:
         """Instantiate a reserved operator. A request after the query's end has no reservation and is refused."""
-        self._check_open()
         spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
-        if len(spec.inputs) > self._context.settings.max_inputs:
-            raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
         check_epoch(spec.epoch, spec.id)
-        if spec.id in self._hosted or spec.id in self._checked:
-            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
-        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
-        await self._check_fragment(spec, caller)
-        self._check_open()
-        if spec.id in self._hosted:
-            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
-        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
+        await self._admit(hosted, caller)
         self._hosted[spec.id] = hosted
         self._states.begin(spec.id)
         try:
@@ -278,6 +238,82 @@ class OperatorHost:
                 await self._engine.destroy(spec.id)
                 await self._forget(spec.id, hosted.submitter)
             raise
+
+    async def _admit(self, hosted: HostedOperator, caller: Caller) -> None:
+        """Check an operator for which capacity is reserved, and hold the capacity until it ends here."""
+        spec = hosted.spec
+        self._check_open()
+        if len(spec.inputs) > self._context.settings.max_inputs:
+            raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
+        if spec.id in self._checked:
+            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
+        self._check_new(spec.id)
+        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
+        await self._check_fragment(spec, caller)
+        self._check_open()
+        self._check_new(spec.id)
+        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
+
+    def _check_new(self, operator: str) -> None:
+        if operator in self._hosted:
+            raise SbonError("operator-exists", f"{operator} runs here already", where=self._context.name)
+
+    # -- operators that come from another node, or go to one -----------------------------------------------------------
+
+    def get(self, operator: str) -> HostedOperator | None:
+        return self._hosted.get(operator)
+
+    def check_running(self, operator: str) -> None:
+        """Raise ``not-movable`` for an operator that does not run."""
+        state, reason = self._states.of(operator)
+        if state != operator_states.RUNNING or operator not in self.ports.open or operator in self._departed:
+            raise SbonError("not-movable", f"it is {state}{reason and ': '}{reason}", where=operator, hint="try again later")
+
+    async def admit(self, hosted: HostedOperator, caller: Caller) -> None:
+        """Reserve and hold capacity for an operator that may come, after the same checks as for a new one."""
+        spec, now = hosted.spec, self._context.clock.now()
+        self._check_open()
+        if spec.id in self._orphaned and now < self._swept_s:
+            reason = "an engine of before this node's restart may still write to it"
+            raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
+        self._check_new(spec.id)
+        deadline = now + self._context.settings.reservation_s
+        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=self._holder(caller))
+        try:
+            await self._admit(hosted, caller)
+        except BaseException:
+            self.dismiss(hosted)
+            raise
+
+    def expect(self, hosted: HostedOperator) -> None:
+        """Hold the capacity of an operator that was admitted before a restart."""
+        self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter)
+        self._orphaned[hosted.spec.id] = None
+
+    def dismiss(self, hosted: HostedOperator) -> None:
+        """Release the capacity of an operator that does not come."""
+        self._reservations.release(hosted.spec.id, hosted.submitter)
+
+    async def adopt(self, hosted: HostedOperator, *, runs: bool) -> None:
+        """Host an operator whose stream and checkpoint are here now; start it unless the engine ``runs`` it."""
+        self._context.store.put("operator", hosted.spec.id, hosted)
+        self._hosted[hosted.spec.id] = hosted
+        self._states.begin(hosted.spec.id)
+        if runs:
+            self.engine_state(hosted.spec.id, operator_states.RUNNING, "")
+        else:
+            self._tasks.start(f"resume {hosted.spec.id}", self._resume(hosted))
+
+    def depart(self, operator: str) -> None:
+        """Ignore what becomes of an operator that another node hosts; its stream stays until :meth:`leave`."""
+        self._departed[operator] = None
+
+    async def leave(self, operator: str) -> None:
+        """Forget an operator that goes on at another node; its readers look for it there."""
+        hosted = self._hosted.get(operator)
+        if hosted is not None:
+            await self._engine.destroy(operator)
+            await self._forget(operator, hosted.submitter, moved=True)
 
     async def _check_fragment(self, spec: OperatorSpec, caller: Caller) -> None:
         """Check the fragment against the allow-list.
@@ -301,6 +337,8 @@ class OperatorHost:
         try:
             epoch = await claim(context, self._records, hosted.acceptors, hosted.claim())
         except SbonError as error:
+            if error.code == "not-owner" and self.hand_over(hosted):
+                return
             log.info("operator-given-up", operator=spec.id, reason=str(error))
             await until_passed(context, lambda: self._forget(spec.id, hosted.submitter), partial(self._waits, spec.id))
             return
@@ -323,9 +361,14 @@ class OperatorHost:
         if operator in self._hosted:
             self._states.enter(operator, operator_states.STARTING, str(error))
 
+    @property
+    def _kept(self) -> Either:
+        """The operators whose checkpoints stay."""
+        return Either(self._hosted, self.arriving)
+
     async def _sweep(self) -> None:
-        sweep(self._context, self._hosted, self._ports)
-        trim_letters(self._context.data_dir / DEAD_LETTERS, self._connectors)
+        sweep(self._context, self._kept, self.ports.open)
+        trim_letters(self.ports.letters_folder, self._connectors)
 
     def _resume_broken(self, task: str, error: BaseException) -> None:
         """Report our own broken invariant to the query's record and in this node's log."""
@@ -344,55 +387,12 @@ class OperatorHost:
                 for reader in spec.readers:
                     context.outbox.subscribe(spec.id, reader, 1)
             checkpoint = checkpoint_of(self._context, spec.id)
-            await self._disconnect(spec.id)
-            port = self._ports[spec.id] = self._port(spec)
+            port = await self.ports.connect(spec, hosted.acceptors)
             with named_errors(checkpoint):
                 checkpoint.mkdir(parents=True, exist_ok=True)
             await self._engine.instantiate(spec, port, checkpoint)
         finally:
             del self._starting[spec.id]
-
-    def _port(self, spec: OperatorSpec) -> NodePort:
-        context = self._context
-        return NodePort(
-            spec.id,
-            [
-                PortInput(
-                    stream=input_spec.stream,
-                    locate=partial(context.membership.address_of, input_spec.node),
-                    expect=partial(context.membership.expected, input_spec.node),
-                    lineage=self._lineages.of(spec.id, input_spec.stream),
-                    learn=self._lineages.learner(spec.id, input_spec.stream),
-                    lag_ms=input_spec.lag_ms,
-                    ahead_ms=input_spec.ahead_ms,
-                    spill_to=spill_of(self._context, spec.id) / str(position) if input_spec.shared else None,
-                )
-                for position, input_spec in enumerate(spec.inputs)
-            ],
-            outbox=context.outbox,
-            peers=context.peers,
-            clock=context.clock,
-            settings=context.stream_settings,
-            rng=context.rng,
-            failpoint=context.failpoint,
-            limits=context.stream_settings.batch_limits(
-                has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced
-            ),
-            epoch=spec.epoch,
-            letters=self._letters_of(spec),
-        )
-
-    def _letters_of(self, spec: OperatorSpec) -> OperatorLetters | None:
-        """Read when the operator is connected, so that rows skipped earlier count."""
-        if spec.on_error != "skip":
-            return None
-        letters = self._letters[spec.id] = OperatorLetters(self._context.data_dir / DEAD_LETTERS, spec.id, self._connectors)
-        return letters
-
-    async def _disconnect(self, operator: str, *, unsubscribe: bool = False) -> None:
-        port = self._ports.pop(operator, None)
-        if port is not None:
-            await port.close(unsubscribe=unsubscribe)
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
         ended = hosted.failure(reason)

@@ -22,6 +22,7 @@ from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.model.columns import Schema
 from sbon_node.model.delivery import Finished, Rows, Sample, SinkReport
 from sbon_node.model.queries import SinkSpec
@@ -288,7 +289,7 @@ class SinkHost:
         """Run the sink; raise ``query-over`` if it was destroyed while its file was created."""
         context, order = self._context, hosted.order
         if order.spec.kind == FOLLOW:
-            links = [self._link(order, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
+            links = [self._link(hosted, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
             sink = FollowSink(order.query, links, context.clock, hosted.ended, hosted.rows, context.computing)
             self._followed[order.query] = sink
             work: Callable[[], Awaitable[None]] = sink.run
@@ -298,7 +299,7 @@ class SinkHost:
                 await opened.close()
                 raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
             done = opened.positions()
-            links = [self._link(order, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
+            links = [self._link(hosted, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
             runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing)
             self._runners[order.query] = runner
             work = runner.run
@@ -344,13 +345,15 @@ class SinkHost:
         )
         await report(self._context, self._records, hosted.acceptors, ended, lambda: self._is_current(hosted))
 
-    def _link(self, order: SinkOrder, stream: str, node: str, done: int) -> Link:
-        context = self._context
+    def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
+        context, order = self._context, hosted.order
+        host = StreamHost(context, self._records, order.query, stream, node, hosted.acceptors)
         return Link(
             stream,
             order.component,
-            locate=partial(context.membership.address_of, node),
-            expect=partial(context.membership.expected, node),
+            locate=host.locate,
+            expect=host.expect,
+            search=host.search,
             peers=context.peers,
             clock=context.clock,
             settings=context.stream_settings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from sbon_node.model.catalogue import is_source
@@ -12,6 +13,17 @@ from sbon_node.workflow.context import Context
 ORPHANED_S = 60.0
 """Seconds after a start in which an engine process of the earlier daemon may still write to the checkpoints of operators that
 have been deleted since; longer than a new one waits for their lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """The elements of two containers."""
+
+    one: Container[str]
+    other: Container[str]
+
+    def __contains__(self, element: object) -> bool:
+        return element in self.one or element in self.other
 
 
 def spill_of(context: Context, operator: str) -> Path:

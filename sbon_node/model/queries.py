@@ -179,6 +179,11 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     progress: QueryProgress | None = None
     """None in a list."""
 
+    def hosts(self) -> dict[str, str]:
+        """Return the nodes of its operators by id: where they are now, or else where they were placed."""
+        placed = self.placement.hosts() if self.placement is not None else {}
+        return placed | {operator.id: operator.node for operator in self.operators if operator.node}
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
     """Begin or end of a submission's step: ``parsing``, ``analysing``, ``placing``, ``reserving``, ``starting`` ..."""

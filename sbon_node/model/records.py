@@ -74,11 +74,20 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
         return sink_of(self.id)
 
 
+class MoveLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A move under way: its ``attempt``, and the node that is to be the next host, with its instance."""
+
+    attempt: str
+    target: str
+    instance: str
+
+
 class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
     """The value of the register of an operator or sink: who hosts it.
 
     ``instance`` is the host's, or empty if it was not known. ``definition_digest`` names the document with its specification,
-    the definition of the query that made it. ``queries`` are the uids of the queries that refer to it.
+    the definition of the query that made it. ``queries`` are the uids of the queries that refer to it. ``move`` is set by the
+    host as long as it tries to hand the operator over; nobody relies on it to be there.
     """
 
     id: str
@@ -87,6 +96,7 @@ class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     definition_digest: str
     queries: tuple[str, ...]
+    move: MoveLease | None = None
 
 
 class QueryRecord(QueryRegister, frozen=True, kw_only=True):

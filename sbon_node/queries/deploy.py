@@ -6,7 +6,7 @@ Source: docs/design.md, section 10.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -102,8 +102,8 @@ class Destroyed(NamedTuple):
     sink: ComponentsDestroyed | None
 
 
-async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] = ()) -> Destroyed:
-    """Ask ``nodes``, by default every node that has a part, to end all parts of the query.
+async def destroy(context: Context, record: QueryRecord, hosts: Mapping[str, str], nodes: Collection[str]) -> Destroyed:
+    """Ask ``nodes`` to end all parts of the query; ``hosts`` are those of its operators and sources, by id.
 
     Nodes that have left for good are skipped.
 
@@ -111,15 +111,14 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     when no operator is left.
     """
     call = DestroyComponents(query=record.id, components=record.components, refused=record.refused)
-    called_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
-    answers = await _destroy_at_all(context, called_nodes, call)
+    answers = await _destroy_at_all(context, nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}
     sink = answers.get(record.consumer)
-    hosts = {record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts}
-    if not hosts & called_nodes:
+    running = {hosts[o.id] for o in record.plan.operators if o.id in hosts}
+    if not running & set(nodes):
         return Destroyed(sorted(missed), sink)
-    again = {record.hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in record.hosts}
-    if not hosts & missed:
+    again = {hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in hosts}
+    if not running & missed:
         answers = await _destroy_at_all(context, again - missed, call)
         again = {node for node, answer in answers.items() if answer is None}
     return Destroyed(sorted(missed | again), sink)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.moving.arrivals import Arrivals
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import SourceDeclaration, called
 from sbon_node.model.delivery import Sample, SinkReport
-from sbon_node.model.plan import Plan
+from sbon_node.model.plan import Plan, PlannedOperator
 from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import operator_states, query_states, source_states
@@ -32,14 +33,17 @@ from sbon_protocol.errors import ProtocolError
 class Descriptions:
     """Answers for the parts that this node hosts."""
 
-    def __init__(self, context: Context, sources: SourceHost, operators: OperatorHost, sinks: SinkHost) -> None:
+    def __init__(
+        self, context: Context, sources: SourceHost, operators: OperatorHost, arrivals: Arrivals, sinks: SinkHost
+    ) -> None:
         self._context, self._sources, self._operators, self._sinks = context, sources, operators, sinks
+        self._arrivals = arrivals
         context.server.handle(DescribeComponents, self._described)
 
     async def _described(self, call: DescribeComponents, caller: Caller) -> ComponentStates:
         directory, name = self._context.directory, self._context.name
         return ComponentStates(
-            operators=tuple(self._operators.describe(call.query)),
+            operators=(*self._arrivals.describe(call.query), *self._operators.describe(call.query)),
             links=tuple(self._links(call.streams)),
             latencies_ms={
                 target: one_way_ms
@@ -60,6 +64,8 @@ class Descriptions:
             if stream not in known:
                 continue
             for subscriber, count in outbox.link_counts(stream).links.items():
+                if "~" in subscriber:  # a follower's, which reads what the operator itself reads
+                    continue
                 yield LinkInfo(
                     stream=stream,
                     source_node=self._context.name,
@@ -93,17 +99,17 @@ class Description(NamedTuple):
     latencies_ms: dict[str, dict[str, float]]
 
 
-async def describe(context: Context, record: QueryRecord) -> Description:
-    """Ask every node that has a part, once and all at the same time.
+async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, str]) -> Description:
+    """Ask every node that has a part, once and all at the same time; ``hosts`` are those of operators by id.
 
     A part is ``unreachable`` if its node gives no valid answer. The query's reason names the silent nodes, the sources that
     cannot be read, and the operators that wait, with what they wait for.
     """
     components = {o.id for o in record.plan.operators} | {record.sink_component}
     streams = {p.source.id: p.source.node for p in record.plan.sources} | {
-        o.id: record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts
+        o.id: hosts[o.id] for o in record.plan.operators if o.id in hosts
     }
-    hosts = {**record.hosts, record.sink_component: record.consumer}
+    readers = {**hosts, record.sink_component: record.consumer}
     nodes = sorted({*streams.values(), record.consumer})
     answers = dict(zip(nodes, await asyncio.gather(*(_ask(context, record, n, streams, nodes) for n in nodes)), strict=True))
     reports = {node: answer for node, answer in answers.items() if answer is not None}
@@ -111,13 +117,15 @@ async def describe(context: Context, record: QueryRecord) -> Description:
     operators = {operator.id: operator for report in reports.values() for operator in report.operators}
     source_infos = {info.source.id: info for report in reports.values() for info in report.sources}
     links = [
-        _placed(link, hosts, report.latencies_ms)
+        _placed(link, readers, report.latencies_ms)
         for report in reports.values()
         for link in report.links
         if link.target in components
     ]
     consumer = reports.get(record.consumer)
-    described = tuple(operators.get(o.id) or _unreported(record, o.id, o.fragment, unanswered) for o in record.plan.operators)
+    described = tuple(
+        operators.get(o.id) or _unreported(record, hosts.get(o.id, ""), o, unanswered) for o in record.plan.operators
+    )
     sources = tuple(_of_plan(planned.source, source_infos.get(planned.source.id), unanswered) for planned in record.plan.sources)
     rows = consumer.rows if consumer is not None else None
     progress = progress_of(
@@ -223,16 +231,15 @@ def _placed(link: LinkInfo, hosts: dict[str, str], latencies_ms: dict[str, float
     return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
 
 
-def _unreported(record: QueryRecord, operator: str, fragment: str, unanswered: Collection[str]) -> OperatorInfo:
-    """Describe an operator that no host reports."""
-    node = record.hosts.get(operator, "")
+def _unreported(record: QueryRecord, node: str, operator: PlannedOperator, unanswered: Collection[str]) -> OperatorInfo:
+    """Describe an operator that its host does not report."""
     if node in unanswered:
         state, reason = UNREACHABLE, f"no answer from {node}"
     elif record.state != query_states.RUNNING:
         state, reason = PLANNED, ""
     else:
         state, reason = LOST, unknown_at(node)
-    return OperatorInfo(id=operator, node=node, fragment=fragment, state=state, reason=reason, stats=None)
+    return OperatorInfo(id=operator.id, node=node, fragment=operator.fragment, state=state, reason=reason, stats=None)
 
 
 def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Collection[str]) -> SourceInfo:

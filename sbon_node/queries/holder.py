@@ -19,11 +19,11 @@ from sbon_node.model.states import query_states
 from sbon_node.model.states.lifecycle import LOST
 from sbon_node.model.states.query_states import LIVE, QueryState
 from sbon_node.model.usage import QueryUsage, QueryUsagePoint
-from sbon_node.queries import deploy
-from sbon_node.queries.describe import Description, delivery_of, describe
+from sbon_node.queries.describe import Description, delivery_of
 from sbon_node.queries.duties import Duties, Work
 from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
+from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, with_last, withdrawn
 from sbon_node.queries.records import Records, Step
 from sbon_node.queries.stops import Stops
@@ -45,8 +45,8 @@ class QueryHolder:
     driver's (:mod:`sbon_node.queries.duties`), except that a node which ends a query begins to clean up after it.
     """
 
-    def __init__(self, context: Context, measurements: MeasurementStore, records: Records) -> None:
-        self._context, self._measurements, self._records = context, measurements, records
+    def __init__(self, context: Context, measurements: MeasurementStore, records: Records, hosts: QueryHosts) -> None:
+        self._context, self._measurements, self._records, self._hosts = context, measurements, records, hosts
         self.counted: dict[str, int] = {}
         """Rows of driven queries, as last counted."""
         self.troubles: dict[str, str] = {}
@@ -206,7 +206,7 @@ class QueryHolder:
         before, record = await self._records.change(query, partial(refused, reason=reason))
         if before.state in LIVE:
             notify_of_query(self._context.bus, record, "refused", before.state, reason)
-        missed: Collection[str] = (await deploy.destroy(self._context, record))[0] if is_placing(before) else ()
+        missed: Collection[str] = (await self._hosts.destroy(record))[0] if is_placing(before) else ()
         if is_placing(before) and not missed:
             return (await self._records.change(query, withdrawn)).after
         self._tasks.start(f"undo {query}", self._clean(query, missed))
@@ -280,7 +280,7 @@ class QueryHolder:
 
     async def _described(self, record: QueryRecord) -> Description:
         """Return the current state, and remember countable rows for lists."""
-        described = await describe(self._context, record)
+        described = await self._hosts.describe(record)
         described = described._replace(info=msgspec.structs.replace(described.info, **self._keeping(record)))
         now = self._records.get(record.id)
         if described.info.rows is not None and now is not None and now.state in LIVE:
@@ -383,11 +383,11 @@ class QueryHolder:
         record = await self._records.read(query)
         if record is None or record.state in LIVE:
             return []
-        missed, sink = await deploy.destroy(self._context, record, nodes)
+        missed, sink = await self._hosts.destroy(record, nodes)
         if sink is not None and sink.rows is not None and record.last is not None:
             delivered = {"rows": sink.rows, "delivery": delivery_of(self._context, sink)}
             await self._change(query, lambda now: with_last(now, **delivered))
-            await deploy.confirm(self._context, record)
+            await self._hosts.confirm(record)
         # Parts of a query still in submission may start after this; its submitter ends them.
         if not missed and query not in self._submitting:
             await self._change(query, cleaned)

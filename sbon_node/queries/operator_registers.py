@@ -8,13 +8,14 @@ the query, without regard to other copies.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER
-from sbon_node.model.records import OperatorRegister, QueryRecord
+from sbon_node.model.records import MoveLease, OperatorRegister, QueryRecord
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.records import Records
 from sbon_node.registers.changes import Verdict
@@ -86,6 +87,11 @@ class OperatorRegisters:
         """Return the register at some moment of the call; raise ``record-unknown``, ``not-owner`` for one of another query."""
         return (await self._read(query, component))[1]
 
+    def known(self, component: str) -> OperatorRegister | None:
+        """Return the register as this node, one of its acceptors, has accepted it; None at any other node."""
+        state = self._store.state(operator_key(component))
+        return None if state is None else decoded(state)
+
     async def _read(self, query: str, component: str) -> tuple[State, OperatorRegister]:
         state = await self._registers.read(operator_key(component))
         if state is None:
@@ -100,17 +106,56 @@ class OperatorRegisters:
 
         Raises ``not-owner``, ``record-unknown``, and ``query-over`` if the query ends meanwhile.
         """
+        claimed = await self._change(call.query, call.component, lambda register: next_epoch(register, call, node, instance))
+        return claimed.epoch
+
+    # -- moves, each driven by the present host ---------------------------------------------------------------------------
+
+    async def begin_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> None:
+        """Note that this node tries to hand the operator over; raise ``not-owner`` if another hosts it."""
+
+        def begun(register: OperatorRegister) -> OperatorRegister:
+            check_owner(register, self._store.me.node, self._store.me.instance, epoch)
+            return msgspec.structs.replace(register, move=lease)
+
+        await self._change(query, operator, begun)
+
+    async def commit_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> bool:
+        """Make the target of the move the host, in the next epoch; return False if the move is off.
+
+        Raises ``no-majority`` if that cannot be known; :meth:`end_move` tells.
+        """
+
+        def committed(register: OperatorRegister) -> OperatorRegister | None:
+            if register.move != lease or register.epoch != epoch:
+                return None
+            return msgspec.structs.replace(register, host=lease.target, instance=lease.instance, epoch=epoch + 1, move=None)
+
+        return (await self._change(query, operator, committed)).host != self._store.me.node
+
+    async def end_move(self, query: str, operator: str, lease: MoveLease) -> bool:
+        """Make sure that the move is not committed any more; return False if it has been."""
+
+        def ended(register: OperatorRegister) -> OperatorRegister | None:
+            return msgspec.structs.replace(register, move=None) if register.move == lease else None
+
+        return (await self._change(query, operator, ended)).host == self._store.me.node
+
+    async def _change(
+        self, query: str, operator: str, step: Callable[[OperatorRegister], OperatorRegister | None]
+    ) -> OperatorRegister:
+        """Change the register, and again while others change it at the same time; return it as it is then."""
         while True:
-            state, register = await self._read(call.query, call.component)
-            claimed = next_epoch(register, call, node, instance)
-            if claimed is None:
-                return register.epoch
-            value, attached = msgspec.msgpack.encode(claimed), Attached(state.references)
-            outcome = await self._registers.compare_and_set(operator_key(call.component), state.version, value, attached=attached)
+            state, register = await self._read(query, operator)
+            changed = step(register)
+            if changed is None:
+                return register
+            value, attached = msgspec.msgpack.encode(changed), Attached(state.references)
+            outcome = await self._registers.compare_and_set(operator_key(operator), state.version, value, attached=attached)
             if outcome.verdict == Verdict.APPLIED:
-                return claimed.epoch
+                return changed
             if outcome.state is None or outcome.state.version == state.version:
-                raise SbonError(QUERY_OVER, f"{call.query} is over, and nodes have deleted its registers", where=call.component)
+                raise SbonError(QUERY_OVER, f"{query} is over, and nodes have deleted its registers", where=operator)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -173,7 +218,7 @@ def next_epoch(register: OperatorRegister, call: ClaimComponent, node: str, inst
         check_owner(register, node, instance, register.epoch)
         return None
     check_owner(register, node, instance, call.epoch)
-    return msgspec.structs.replace(register, epoch=register.epoch + 1, instance=instance)
+    return msgspec.structs.replace(register, epoch=register.epoch + 1, instance=instance, move=None)
 
 
 def check_owner(register: OperatorRegister, node: str, instance: str, epoch: int) -> None:

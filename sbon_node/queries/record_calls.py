@@ -19,6 +19,7 @@ from sbon_node.net.peers import Caller
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.lost_records import end_components
 from sbon_node.queries.operator_registers import OperatorRegisters, check_owner
+from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_live
 from sbon_node.queries.records import Records
 from sbon_node.queries.summary import stale, summary_of
@@ -35,6 +36,7 @@ from sbon_protocol.calls import (
     ShowQuery,
     StopQuery,
 )
+from sbon_protocol.moving import ComponentHost, LocateComponent
 
 MAX_COMPONENTS = 2048
 """Most components in a list of all records, which must fit a message."""
@@ -53,13 +55,15 @@ class RecordCalls:
         records: Records,
         holder: QueryHolder,
         operators: OperatorRegisters,
+        hosts: QueryHosts,
         components: Callable[[], list[HostedComponent]],
         delivered: Callable[[str], int | None],
     ) -> None:
         self._context, self._records, self._holder, self._operators = context, records, holder, operators
-        self._components, self._delivered = components, delivered
+        self._hosts, self._components, self._delivered = hosts, components, delivered
         handle = context.server.handle
         handle(ClaimComponent, self._claim)
+        handle(LocateComponent, self._locate)
         handle(ReportState, self._report)
         handle(CheckQueries, self._check)
         handle(ListQueries, self._list)
@@ -69,6 +73,11 @@ class RecordCalls:
     async def _claim(self, call: ClaimComponent, caller: Caller) -> Claimed:
         check_live(await self._record(call.query), call.component)
         return Claimed(epoch=await self._operators.claim(call, caller.node, caller.instance))
+
+    async def _locate(self, call: LocateComponent, caller: Caller) -> ComponentHost:
+        register = await self._operators.read(call.query, call.component)
+        move = "" if register.move is None else register.move.attempt
+        return ComponentHost(node=register.host, instance=register.instance, epoch=register.epoch, move=move)
 
     async def _report(self, call: ReportState, caller: Caller) -> None:
         record = await self._record(call.query)
@@ -113,7 +122,8 @@ class RecordCalls:
     def _listing(self, record: QueryRecord) -> QueryInfo:
         here = self._delivered(record.id) if record.consumer == self._context.name else None
         counted = self._holder.counted.get(record.id) if here is None else here
-        summary = summary_of(self._context, record, counted, self._holder.troubles.get(record.id, ""))
+        trouble, hosts = self._holder.troubles.get(record.id, ""), self._hosts.known(record)
+        summary = summary_of(self._context, record, hosts.values(), counted, trouble)
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
         return msgspec.structs.replace(summary, node=self._holder.driver(record.id), acceptors=acceptors, version=record.version)
 

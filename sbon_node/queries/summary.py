@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from sbon_node.model.queries import QueryInfo, SinkSpec
@@ -16,14 +18,14 @@ A list of all records must fit a message.
 """
 
 
-def summary_of(context: Context, record: QueryRecord, counted: int | None, trouble: str = "") -> QueryInfo:
-    """Return the summary; ``counted`` are the rows at the last count, ``trouble`` the reason why it might not progress then."""
+def summary_of(context: Context, record: QueryRecord, nodes: Iterable[str], counted: int | None, trouble: str = "") -> QueryInfo:
+    """Return the summary; ``nodes`` are its hosts, ``counted`` the rows at the last count, ``trouble`` why it may wait."""
     return QueryInfo(
         id=record.called,
         uid=record.id,
         sql=_cut(record.sql),
         state=record.state,
-        reason=_cut(record.reason or _missing(context, record) or trouble),
+        reason=_cut(record.reason or _missing(context, record, nodes) or trouble),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
@@ -40,13 +42,13 @@ def stale(info: QueryInfo, why: str) -> QueryInfo:
     return msgspec.structs.replace(info, stale=True, reason=f"{info.reason}; {reason}" if info.reason else reason)
 
 
-def _missing(context: Context, record: QueryRecord) -> str:
+def _missing(context: Context, record: QueryRecord, nodes: Iterable[str]) -> str:
     """Return the nodes that the query needs and that are missing as far as this node knows."""
     if record.state not in LIVE:
         return ""
     sources = (planned.source.node for planned in record.plan.sources)
     missing = []
-    for name in sorted({*sources, *record.hosts.values(), record.consumer} - {context.name}):
+    for name in sorted({*sources, *nodes, record.consumer} - {context.name}):
         if away := context.away(name):
             missing.append(f"{name} {away}")
     return "; ".join(missing)

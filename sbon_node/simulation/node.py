@@ -74,6 +74,6 @@ class SimulatedNode:
         """Return all links that bring streams to this node; only checkers look so deep inside a daemon."""
         if self.node is None or not self.alive:
             return []
-        links = [link for port in self.node._operators._ports.values() for link in port.links]
+        links = [link for port in self.node._operators.ports.open.values() for link in port.links]
         links += [link for runner in self.node._sinks._runners.values() for link in runner._links]
         return links + [link for sink in self.node._sinks._followed.values() for link in sink._links.values()]

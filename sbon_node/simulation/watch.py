@@ -43,7 +43,7 @@ class Watch:
         outbox = node.outbox
         assert outbox is not None
         for stream in outbox.streams():
-            self.checker.recovered(outbox, stream, _checkpoint(node, stream))
+            self.checker.recovered(outbox, stream, _checkpoint(node, stream), node.name)
             self._shown(outbox, stream)
 
     def stepped(self, node: SimulatedNode, step: Failpoint) -> None:
@@ -68,7 +68,7 @@ class Watch:
             for link in node.links():
                 if step == "receive":
                     self.checker.received(link)
-                elif self._readers:
+                elif self._readers and "~" not in link.subscriber:
                     self.checker.acknowledged(link, link.subscriber)
 
     def stored(self, node: SimulatedNode) -> None:

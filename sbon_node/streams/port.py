@@ -15,7 +15,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.streams.links.channel import StreamOpener
-from sbon_node.streams.links.link import Expect, Link, Locate, anyone
+from sbon_node.streams.links.link import Expect, Link, Locate, Search, anyone
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
@@ -40,6 +40,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     locate: Locate
     expect: Expect = anyone
+    search: Search | None = None
     start_after: int = 0
     epoch: int = 0
     lineage: int = 0
@@ -159,6 +160,7 @@ class NodePort:
                 self._subscriber(position),
                 locate=source.locate,
                 expect=source.expect,
+                search=source.search,
                 peers=self._peers,
                 clock=self._clock,
                 settings=self._settings,

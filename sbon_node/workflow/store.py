@@ -28,6 +28,8 @@ Kind = Literal[
     "proposer",
     "lineages",
     "sink-end",
+    "departure",
+    "arrival",
 ]
 T = TypeVar("T")
 

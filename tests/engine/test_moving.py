@@ -15,7 +15,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.experiments.bench.migration.kinds import KINDS, Feed
 from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
-from sbon_node.hosting.moves import Frozen
+from sbon_node.hosting.moving.ends import Frozen
 from tests.engine.states import PATIENCE_S
 
 pytestmark = pytest.mark.live

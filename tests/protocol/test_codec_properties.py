@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sbon_protocol import calls, codec, measuring, messages
+from sbon_protocol import calls, codec, measuring, messages, moving
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, fill, kind_of, pack, unpack
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame
@@ -27,7 +27,7 @@ checked = settings(max_examples=150, deadline=None, suppress_health_check=[Healt
 
 TYPES: list[type[Message]] = [
     member
-    for module in (messages, calls, measuring)
+    for module in (messages, calls, measuring, moving)
     for member in vars(module).values()
     if inspect.isclass(member) and issubclass(member, Message) and member not in (Message, messages.Call)
 ]

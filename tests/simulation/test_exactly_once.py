@@ -313,9 +313,9 @@ def sink_not_closed(patch: pytest.MonkeyPatch) -> None:
 def output_not_dropped(patch: pytest.MonkeyPatch) -> None:
     honest = Outbox.drop_stream
 
-    def drop_stream(self: Outbox, stream: str) -> None:
+    def drop_stream(self: Outbox, stream: str, *, moved: bool = False) -> None:
         if stream.startswith("source/"):
-            honest(self, stream)
+            honest(self, stream, moved=moved)
 
     patch.setattr(Outbox, "drop_stream", drop_stream)
 

@@ -10,7 +10,7 @@ import pytest
 
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
-from sbon_node.hosting.moves import Frozen, Origin, Target
+from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.streams.port import Following, NodePort, PortInput
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
@@ -33,7 +33,7 @@ class Followed:
         self.origin = Origin(
             self.operator,
             engine=self._old.engine,
-            port=self._old._operators._ports[self.operator],
+            port=self._old._operators.ports.open[self.operator],
             outbox=context.outbox,
             copies=context.data_dir / "copies",
             executor=context.executor,

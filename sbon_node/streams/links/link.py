@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import structlog
@@ -40,6 +40,9 @@ Locate = Callable[[], Address]
 Expect = Callable[[], Expected]
 """Returns the node that must answer at that address."""
 
+Search = Callable[[str], Awaitable[bool]]
+"""Looks for the stream's present host after a failure with that code, "" for a lost connection; returns whether it is another."""
+
 LinkState = Literal["connecting", "connected", "failed", "closed"]
 
 
@@ -60,7 +63,7 @@ class Link:
     ``start_after`` is the last frame the subscriber has durably finished with: the link first asks for the frame after it; 0
     asks for the first frame, of a live source for the earliest retained one. ``epoch`` is the greatest epoch of the stream's host
     it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``expect`` returns the node
-    that must answer at the address. ``spill`` stores frames that are held back.
+    that must answer at the address; ``search`` looks for another host. ``spill`` stores frames that are held back.
 
     ``lineage`` identifies the stream that the subscriber has read; 0 accepts any and passes it to ``learn``, which stores it
     before the first frame is taken. ``reader_epoch`` is the subscriber's own epoch.
@@ -73,6 +76,7 @@ class Link:
         *,
         locate: Locate,
         expect: Expect = anyone,
+        search: Search | None = None,
         peers: StreamOpener,
         clock: Clock,
         settings: StreamSettings,
@@ -101,7 +105,7 @@ class Link:
             rng,
             failpoint,
         )
-        self._expect = expect
+        self._expect, self._search = expect, search
         self.lineage, self._learn, self._reader_epoch = lineage, learn, reader_epoch
         self._failure: SbonError | None = None
         self._acknowledged = start_after
@@ -222,6 +226,9 @@ class Link:
                 if self.state == "connected":
                     backoff.reset()
                 self._lost(error)
+                code = error.code if isinstance(error, SbonError) else ""
+                if self._search is not None and await self._search(code):
+                    continue
             await self._clock.sleep(backoff.next_s())
 
     def _fail(self, error: SbonError) -> None:

@@ -41,10 +41,13 @@ class Handover:
         """Return the state of an operator's stream after its newest visible batch. Raises ``stream-unknown``."""
         return self._operator(stream).visible
 
-    def export(self, stream: str) -> StreamState:
-        """Return the state of a stream that grows no more: all its batches are visible. Raises ``stream-unknown``."""
+    def export(self, stream: str, *, cut_off: bool = False) -> StreamState:
+        """Return the state of a stream that grows no more: all its batches are visible. Raises ``stream-unknown``.
+
+        With ``cut_off`` its host has no say any more: later batches, as of a restart without further input, are left out.
+        """
         known = self._operator(stream)
-        if known.pending:
+        if known.pending and not cut_off:
             raise BrokenInvariantError(
                 f"batch {known.newest.batch} of {stream} is not visible, so the stream cannot go on elsewhere"
             )

@@ -94,6 +94,8 @@ class Stream:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     unsaved: bool = False
     dropped: bool = False
+    moved: bool = False
+    """Whether it was dropped because another node hosts it."""
     news: Signal = field(default_factory=Signal)
     room: Signal = field(default_factory=Signal)
 

@@ -34,6 +34,9 @@ from sbon_node.streams.settings import StreamSettings
 
 Written = Literal["written", "replaced", "dropped"]
 
+MOVED = "moved"
+"""Code of the end of subscriptions to a stream that goes on at another node."""
+
 
 class Outbox:
     """All streams produced on this node, in one database file; ``rng`` draws their lineages.
@@ -83,19 +86,19 @@ class Outbox:
         if epoch > known.epoch:
             statements.set_epoch(self._store, known, epoch)
 
-    def drop_stream(self, stream: str) -> None:
-        """Delete the stream with all its frames and subscriptions; ignore an unknown one."""
+    def drop_stream(self, stream: str, *, moved: bool = False) -> None:
+        """Delete the stream with all its frames and subscriptions; ignore an unknown one. ``moved``: it goes on elsewhere."""
         known = self._streams.get(stream)
         if known is None:
             return
         statements.delete(self._store, known)
         del self._streams[stream]
-        known.dropped = True
+        known.dropped, known.moved = True, moved
         self.changed.notify()
         known.news.notify()
         known.room.notify()
         for subscriber in known.subscriptions:
-            self._retention.on_gone(stream, subscriber, dropped(stream))
+            self._retention.on_gone(stream, subscriber, _gone(known))
 
     def streams(self) -> list[str]:
         return sorted(self._streams)
@@ -365,7 +368,7 @@ class Outbox:
 
     def _alive(self, known: Stream) -> None:
         if known.dropped:
-            raise dropped(known.name)
+            raise _gone(known)
 
     def _show(self, known: Stream, tail: Tail) -> None:
         known.pending = [later for later in known.pending if later.batch > tail.batch]
@@ -377,5 +380,7 @@ class Outbox:
         self.changed.notify()
 
 
-def dropped(stream: str) -> SbonError:
-    return SbonError("stream-dropped", "the stream was dropped", where=stream)
+def _gone(stream: Stream) -> SbonError:
+    if stream.moved:
+        return SbonError(MOVED, "another node hosts the stream", where=stream.name)
+    return SbonError("stream-dropped", "the stream was dropped", where=stream.name)

@@ -1,7 +1,7 @@
 """An operator that moves between hosts while rows arrive: two nodes with an engine, a third with its sources and its consumer.
 
-Streams, engines and the two ends of a move (:mod:`sbon_node.hosting.moves`) are the real ones. The messages between nodes and
-the change of the operator's record are left out: the steps of a move are calls here, and readers learn of it at once.
+Streams, engines and the two ends of a move (:mod:`sbon_node.hosting.moving.ends`) are the real ones. The messages between nodes
+and the change of the operator's record are left out: the steps of a move are calls here, and readers learn of it at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sbon_node.errors import SbonError
 from sbon_node.executors import in_thread
 from sbon_node.experiments.bench.migration.kinds import SCHEMA, Feed, Kind, wrong_rows
 from sbon_node.experiments.bench.sites import Site
-from sbon_node.hosting.moves import Frozen, Origin, Target
+from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.model.frames import END_WATERMARK_MS, FrameDraft
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.model.states import operator_states

@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from sbon_node.executors import Executor
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.handover import StreamState
-from sbon_node.streams.outbox.ledger import Tail
+from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 
@@ -202,9 +202,14 @@ class Target:
         Call once the operator's record names this host, after :meth:`settle`, with the result of :meth:`Origin.stream`. Raises
         ``not-settled`` if the engine has died meanwhile and takes too long to come to rest again; call it again then.
         """
-        if stream.tail != frozen.stream.tail:
+        if _emitted(stream.tail) != _emitted(frozen.stream.tail):
             raise BrokenInvariantError(f"{self._spec.id} has published batch {stream.tail.batch} at its frozen host")
         await self._engine.settled(self._spec.id, frozen.cut.frames, self._settle_s)
         tail = self._port.discarded
         self._outbox.handover.adopt(self._spec.id, stream, frames, batch=tail.batch, offsets=tail.offsets, epoch=epoch)
         self._port.go_live(epoch)
+
+
+def _emitted(tail: Tail) -> Tail:
+    """Return the tail without its batch: an engine that starts again amid a move runs one more, from which nothing comes."""
+    return replace(tail, batch=NO_BATCH, offsets=())

@@ -1,0 +1,123 @@
+"""Requests by which an operator moves to another node with its state (see SPEC.md, moves)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from sbon_protocol.messages import Call, Count, Line, Message, Name, Quantity
+
+MoveStep = Literal["copying", "following", "settling", "switching", "moved", "given-up"]
+
+
+class LocateComponent(Call, frozen=True):
+    """Ask an acceptor of the query's record which node hosts an operator now; the reply is as a majority has it."""
+
+    query: Line
+    component: Line
+
+
+class ComponentHost(Message, frozen=True):
+    """The host of an operator by its register; ``move`` is the attempt under way to move it, empty for none."""
+
+    node: Line
+    instance: Line
+    epoch: Count
+    move: Line = ""
+
+
+class MoveOperator(Call, frozen=True):
+    """Ask an operator's host to move it to the node ``target``, or with ``start`` false how that goes on.
+
+    The caller chooses ``attempt``; a repeated call with it starts no second move. The reply comes after ``wait_s`` seconds, or
+    once the move is over.
+    """
+
+    query: Line
+    operator: Line
+    target: Name
+    attempt: Name
+    start: bool = True
+    wait_s: Quantity = 0.0
+
+
+class OperatorMove(Message, frozen=True):
+    """State of a move.
+
+    ``pause_ms`` is the time for which the operator has read no input; ``code`` and ``reason`` tell why it was given up.
+    """
+
+    step: MoveStep
+    copied_bytes: Count = 0
+    total_bytes: Count = 0
+    pause_ms: Count = 0
+    code: Line = ""
+    reason: Line = ""
+
+
+class PrepareOperator(Call, frozen=True):
+    """Ask the target to reserve capacity, to fetch the copy of the checkpoint from the caller, and to follow the operator.
+
+    ``tail`` is the state of the operator's stream after the copied batch, ``manifest`` the content of the copy, ``lineages``
+    those of the streams that the operator reads. The reply comes once capacity is reserved; the rest goes on.
+    """
+
+    attempt: Name
+    spec: Any
+    acceptors: Annotated[tuple[Any, ...], Meta(max_length=4096)]
+    tail: Any
+    batch: Count
+    cut: Any
+    lineages: Annotated[dict[Line, Count], Meta(max_length=4096)]
+
+
+class FollowOperator(Call, frozen=True):
+    """Tell the target the position up to which the operator has emitted, and ask how far it is. ``cut`` is nil before that."""
+
+    operator: Line
+    attempt: Name
+    cut: Any = None
+
+
+class OperatorFollowed(Message, frozen=True):
+    """Progress of a follower; ``level`` means that it is behind by the host's newest batches at most."""
+
+    step: Literal["copying", "following"]
+    copied_bytes: Count = 0
+    total_bytes: Count = 0
+    level: bool = False
+
+
+class SettleOperator(Call, frozen=True):
+    """Ask the follower to come to rest where its frozen host has, and to store that it is ready.
+
+    ``cut`` and ``stream`` are the host's position and stream. After the reply the follower waits for the register alone.
+    """
+
+    operator: Line
+    attempt: Name
+    cut: Any
+    stream: Any
+
+
+class ActivateOperator(Call, frozen=True):
+    """Hand the stream over to the new host, which the register names in ``epoch``, with the next retained ``frames``.
+
+    With the last ones, ``more`` is false, and the reply comes once the operator publishes there. A call whose first frame is the
+    first retained one begins anew. Repeated after the reply, it changes nothing.
+    """
+
+    operator: Line
+    attempt: Name
+    epoch: Count
+    stream: Any
+    frames: Annotated[tuple[Any, ...], Meta(max_length=4096)] = ()
+    more: bool = False
+
+
+class AbandonOperator(Call, frozen=True):
+    """Tell the target that the move is given up: it forgets the follower."""
+
+    operator: Line
+    attempt: Name

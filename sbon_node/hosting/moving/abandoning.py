@@ -1,0 +1,55 @@
+"""Moves that are given up: their target forgets the follower, and the hosts of its inputs forget what it has subscribed to.
+
+A subscription of a follower that is gone would hold its stream back for ever.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.moving import AbandonOperator
+
+log = structlog.get_logger()
+
+TRIES = 10
+
+
+class Abandonment:
+    """Tells other nodes, in the background, that an attempt is over."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._tasks = context, Tasks()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def tell(self, spec: OperatorSpec, attempt: str, target: str = "") -> None:
+        """Tell the target and the nodes of the operator's inputs."""
+        nodes = dict.fromkeys(node for node in (target, *(one.node for one in spec.inputs)) if node)
+        call = AbandonOperator(operator=spec.id, attempt=attempt)
+        for node in nodes:
+            self._tasks.start(f"abandon {attempt} {node}", self._tell(node, call))
+
+    async def _tell(self, node: str, call: AbandonOperator) -> None:
+        backoff = backoff_of(self._context.settings)
+        for _ in range(TRIES):
+            try:
+                await self._context.call(node, call)
+                return
+            except SbonError as error:
+                log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
+            await self._context.clock.sleep(backoff.next_s())
+
+
+def forget_subscriptions(outbox: Outbox, operator: str, attempt: str) -> None:
+    """Delete the subscriptions of a follower to streams of this node."""
+    for stream in outbox.streams():
+        for subscriber in outbox.link_counts(stream).links:
+            if subscriber.partition("#")[0] == operator and subscriber.partition("~")[2] == attempt:
+                outbox.unsubscribe(stream, subscriber)

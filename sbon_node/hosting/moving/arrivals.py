@@ -1,0 +1,377 @@
+"""Operators that follow their present host, to go on here: copied, started, settled, and activated once the register says so.
+
+Until it has said that it is ready, a follower may be forgotten at any time. After that only the register decides: its host may
+have made this node the next one although the answer to it was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.engine.manifest import Manifest
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import OVER
+from sbon_node.hosting.components import HostedComponent, acceptors_of
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.moving.abandoning import Abandonment, forget_subscriptions
+from sbon_node.hosting.moving.ends import Frozen, Target
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.hosting.sweep import checkpoint_of, spill_of
+from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
+from sbon_node.model.frames import Frame
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.records import OperatorRegister
+from sbon_node.model.states import operator_states
+from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
+from sbon_node.net.peers import Caller
+from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.ledger import Tail
+from sbon_node.streams.port import Following
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.codec import decode_record
+from sbon_protocol.moving import (
+    AbandonOperator,
+    ActivateOperator,
+    ComponentHost,
+    FollowOperator,
+    LocateComponent,
+    OperatorFollowed,
+    PrepareOperator,
+    SettleOperator,
+)
+
+log = structlog.get_logger()
+
+PATIENCE_S = 60.0
+"""Time without a call of its host after which a follower looks whether the move is over."""
+MAX_TAIL_BYTES = 2**30
+"""Most bytes of retained frames that are taken over."""
+
+
+class Registers(Protocol):
+    """Read access to the registers of operators."""
+
+    async def read(self, query: str, component: str) -> OperatorRegister: ...
+
+
+class StoredArrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A follower as this node stores it; ``is_ready`` once it may be the operator's next host."""
+
+    attempt: str
+    origin: str
+    hosted: HostedOperator
+    is_ready: bool = False
+
+
+class _Arrival:
+    """A follower of this node. After a restart it has no ``target``: it goes on from its checkpoint, or not at all."""
+
+    def __init__(self, stored: StoredArrival, now_s: float) -> None:
+        self.stored, self.heard_s = stored, now_s
+        self.target: Target | None = None
+        self.follows = self.is_live = False
+        self.progress = CopyProgress()
+        self.failure: SbonError | None = None
+        self.frozen: Frozen | None = None
+        self.frames: list[Frame] = []
+        self.going_live = asyncio.Lock()
+
+    @property
+    def spec(self) -> OperatorSpec:
+        return self.stored.hosted.spec
+
+
+class Arrivals:
+    """The followers of this node, by operator."""
+
+    def __init__(
+        self,
+        context: Context,
+        operators: OperatorHost,
+        engine: MovingEngine,
+        receiver: CopyReceiver,
+        registers: Registers,
+        records: RecordAcceptors,
+        settings: EngineSettings,
+    ) -> None:
+        self._context, self._operators, self._engine, self._receiver = context, operators, engine, receiver
+        self._registers, self._records, self._settings = registers, records, settings
+        self._abandonment = Abandonment(context)
+        self._tasks = Tasks()
+        now_s = context.clock.now()
+        self._known = {one: _Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
+        operators.arriving = self._known
+        for arrival in self._known.values():
+            operators.expect(arrival.stored.hosted)
+        handle = context.server.handle
+        handle(PrepareOperator, self._prepare)
+        handle(FollowOperator, self._follow)
+        handle(SettleOperator, self._settle)
+        handle(ActivateOperator, self._activate)
+        handle(AbandonOperator, self._abandon)
+
+    def start(self) -> None:
+        """Go on with those of an earlier run that are ready, and forget the others."""
+        for operator, arrival in list(self._known.items()):
+            if self._operators.get(operator) is not None:
+                self._context.store.delete("arrival", operator)
+                del self._known[operator]
+            else:
+                self._tasks.start(_task(arrival), self._watch(arrival))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self._abandonment.close()
+
+    def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
+        """Note that a follower has failed; its host gives the move up then."""
+        arrival = self._known.get(operator)
+        if arrival is not None and state in SET_ASIDE:
+            arrival.failure = SbonError("engine-failed", reason, where=operator)
+
+    def components(self) -> Iterator[HostedComponent]:
+        for operator, arrival in sorted(self._known.items()):
+            yield HostedComponent(arrival.spec.query, operator, arrival.stored.hosted.acceptors)
+
+    def describe(self, query: str) -> list[OperatorInfo]:
+        """Return the followers of a query: what users see if the register names this node before it has the stream."""
+        return [
+            OperatorInfo(
+                id=operator,
+                node=self._context.name,
+                fragment=arrival.spec.fragment,
+                state=operator_states.STARTING,
+                reason=f"waits for its stream from {arrival.stored.origin}",
+                stats=self._engine.stats(operator),
+            )
+            for operator, arrival in sorted(self._known.items())
+            if arrival.spec.query == query
+        ]
+
+    async def destroy(self, call: DestroyComponents) -> None:
+        """Forget the followers among the components of a query that is over."""
+        for operator in call.components:
+            arrival = self._known.get(operator)
+            if arrival is not None and arrival.spec.query == call.query:
+                await self._forget(arrival)
+
+    # -- following ----------------------------------------------------------------------------------------------------
+
+    async def _prepare(self, call: PrepareOperator, caller: Caller) -> None:
+        spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
+        tail: Tail = decode_record(call.tail, Tail)
+        cut: Cut = decode_record(call.cut, Cut)
+        hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
+        known = self._known.get(spec.id)
+        if known is not None and known.stored.attempt == call.attempt:
+            return
+        if known is not None:
+            await self._forget(known)
+        stored = StoredArrival(attempt=call.attempt, origin=caller.node, hosted=hosted)
+        arrival = self._known[spec.id] = _Arrival(stored, self._context.clock.now())
+        try:
+            await self._operators.admit(hosted, caller)
+        except BaseException:
+            self._known.pop(spec.id, None)
+            raise
+        self._context.store.put("arrival", spec.id, stored)
+        self._tasks.start(_task(arrival), self._arrive(arrival, call.lineages, tail, call.batch, cut))
+
+    async def _arrive(self, arrival: _Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
+        try:
+            await self._copy(arrival, lineages, tail, batch, cut)
+        except SbonError as error:
+            log.info("follower-failed", operator=arrival.spec.id, code=error.code, reason=str(error))
+            arrival.failure = error
+        await self._watch(arrival)
+
+    async def _copy(self, arrival: _Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
+        """Fetch the checkpoint, and start the follower from it."""
+        context, spec, stored = self._context, arrival.spec, arrival.stored
+        ports, membership = self._operators.ports, context.membership
+        checkpoint, copied = checkpoint_of(context, spec.id), context.data_dir / "copies" / f"{spec.id}~"
+        source = CopySource(
+            spec.id, stored.attempt, partial(membership.address_of, stored.origin), partial(membership.expected, stored.origin)
+        )
+
+        def report(progress: CopyProgress) -> None:
+            arrival.progress = progress
+
+        await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
+        try:
+            files = await self._receiver.receive(source, copied / "received", copied / "checkpoint", report)
+            for stream, lineage in lineages.items():
+                if lineage:
+                    ports.lineages.learner(spec.id, stream)(lineage)
+            port = await ports.connect(spec, stored.hosted.acceptors, following=Following(stored.attempt, tail))
+            target = arrival.target = Target(
+                spec,
+                engine=self._engine,
+                port=port,
+                outbox=context.outbox,
+                checkpoint=checkpoint,
+                clock=context.clock,
+                executor=context.executor,
+                settings=self._settings,
+            )
+            await target.follow(copied / "checkpoint", Manifest(batch=batch, cut=cut, files=files))
+            arrival.follows = True
+        finally:
+            await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
+
+    async def _watch(self, arrival: _Arrival) -> None:
+        """Forget the follower once nobody moves the operator here any more."""
+        while not await self._is_off(arrival):
+            await self._context.clock.sleep(self._context.settings.retry_max_s)
+        await self._forget(arrival)
+
+    async def _is_off(self, arrival: _Arrival) -> bool:
+        stored = arrival.stored
+        if not stored.is_ready:
+            return (arrival.target is None and arrival.failure is None) or self._silent_s(arrival) > PATIENCE_S
+        call = LocateComponent(query=arrival.spec.query, component=arrival.spec.id)
+        try:
+            host = await self._records.ask(arrival.spec.query, stored.hosted.acceptors, call, ComponentHost)
+        except SbonError as error:
+            return error.code in OVER
+        return host.node != self._context.name and host.move != stored.attempt
+
+    def _silent_s(self, arrival: _Arrival) -> float:
+        return self._context.clock.now() - arrival.heard_s
+
+    def _named(self, operator: str, attempt: str, caller: Caller) -> _Arrival:
+        """Return the follower of that attempt; raise its failure, or ``move-unknown``."""
+        arrival = self._known.get(operator)
+        if arrival is None or (arrival.stored.attempt, arrival.stored.origin) != (attempt, caller.node):
+            raise SbonError("move-unknown", f"{self._context.name} follows it in no such move", where=operator)
+        arrival.heard_s = self._context.clock.now()
+        if arrival.failure is not None:
+            raise arrival.failure
+        return arrival
+
+    async def _follow(self, call: FollowOperator, caller: Caller) -> OperatorFollowed:
+        arrival = self._named(call.operator, call.attempt, caller)
+        copied, total = arrival.progress
+        if arrival.target is None or not arrival.follows:
+            return OperatorFollowed(step="copying", copied_bytes=copied, total_bytes=total)
+        if call.cut is None:
+            return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total)
+        arrival.target.reach(decode_record(call.cut, Cut))
+        return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total, level=arrival.target.is_level())
+
+    async def _settle(self, call: SettleOperator, caller: Caller) -> None:
+        arrival = self._named(call.operator, call.attempt, caller)
+        if arrival.target is None:
+            raise SbonError("move-unknown", "it does not follow", where=call.operator)
+        frozen = Frozen(cut=decode_record(call.cut, Cut), stream=decode_record(call.stream, StreamState))
+        await arrival.target.settle(frozen)
+        checkpoint = BatchLog(checkpoint_of(self._context, call.operator), fsync=self._context.stream_settings.fsync)
+        await self._context.executor(checkpoint.sync)
+        if self._known.get(call.operator) is not arrival:
+            raise SbonError("move-unknown", "the move was given up meanwhile", where=call.operator)
+        ready = msgspec.structs.replace(arrival.stored, is_ready=True)
+        self._context.store.put("arrival", call.operator, ready, sync=True)
+        arrival.stored, arrival.frozen = ready, frozen
+
+    # -- going on here ------------------------------------------------------------------------------------------------
+
+    async def _activate(self, call: ActivateOperator, caller: Caller) -> None:
+        known = self._operators.get(call.operator)
+        if known is not None and known.spec.epoch >= call.epoch and call.operator not in self._known:
+            return
+        arrival = self._named(call.operator, call.attempt, caller)
+        stream: StreamState = decode_record(call.stream, StreamState)
+        self._take(arrival, stream, [decode_record(frame, Frame) for frame in call.frames])
+        if call.more:
+            return
+        async with arrival.going_live:
+            if self._known.get(call.operator) is arrival:
+                await self._go_on(arrival, stream, call.epoch)
+                await self._tasks.stop(_task(arrival))
+
+    async def _go_on(self, arrival: _Arrival, stream: StreamState, epoch: int) -> None:
+        """Host the operator from now on, if its register says so."""
+        operator = arrival.spec.id
+        if not arrival.stored.is_ready:
+            raise SbonError("not-settled", "it has not come to rest here", where=operator)
+        register = await self._registers.read(arrival.spec.query, operator)
+        me = self._context.membership.expected(self._context.name)
+        if (register.host, register.instance, register.epoch) != (me.node, me.instance, epoch):
+            raise SbonError("not-owner", f"{operator} belongs to {register.host}", where=operator)
+        runs = arrival.target is not None
+        if not arrival.is_live:
+            await self._go_live(arrival, stream, epoch)
+        hosted = msgspec.structs.replace(
+            arrival.stored.hosted, spec=msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
+        )
+        await self._operators.adopt(hosted, runs=runs)
+        self._context.store.delete("arrival", operator)
+        self._known.pop(operator, None)
+        log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)
+
+    def _take(self, arrival: _Arrival, stream: StreamState, frames: list[Frame]) -> None:
+        if not frames or frames[0].number == stream.trimmed + 1:
+            arrival.frames = []
+        arrival.frames += frames
+        if sum(len(frame.payload) for frame in arrival.frames) > MAX_TAIL_BYTES:
+            raise SbonError("stream-too-large", "too many frames are retained", where=arrival.spec.id)
+
+    async def _go_live(self, arrival: _Arrival, stream: StreamState, epoch: int) -> None:
+        """Adopt the stream; after a restart as of the checkpoint, which has come to rest before."""
+        operator, outbox = arrival.spec.id, self._context.outbox
+        if arrival.target is not None and arrival.frozen is not None:
+            await arrival.target.go_live(arrival.frozen, stream, arrival.frames, epoch)
+        elif operator not in outbox.streams():
+            checkpoint = BatchLog(checkpoint_of(self._context, operator))
+            batch = checkpoint.commits()[-1]
+            offsets = checkpoint.read_offsets(batch)
+            outbox.handover.adopt(operator, stream, arrival.frames, batch=batch, offsets=offsets, epoch=epoch)
+        arrival.is_live, arrival.frames = True, []
+
+    # -- giving up ----------------------------------------------------------------------------------------------------
+
+    async def _abandon(self, call: AbandonOperator, caller: Caller) -> None:
+        forget_subscriptions(self._context.outbox, call.operator, call.attempt)
+        arrival = self._known.get(call.operator)
+        if arrival is not None and (arrival.stored.attempt, arrival.stored.origin) == (call.attempt, caller.node):
+            await self._forget(arrival)
+
+    async def _forget(self, arrival: _Arrival) -> None:
+        """Delete the follower with all it has here."""
+        context, operator = self._context, arrival.spec.id
+        if self._known.get(operator) is not arrival:
+            return
+        if arrival.is_live:
+            context.outbox.drop_stream(operator)
+        present = self._operators.ports.present(arrival.spec)
+        await self._tasks.stop(_task(arrival))
+        await self._engine.destroy(operator)
+        await self._operators.ports.disconnect(operator, unsubscribe=True)
+        if self._known.get(operator) is not arrival:
+            return
+        self._operators.ports.forget(operator)
+        self._operators.dismiss(arrival.stored.hosted)
+        for folder in (checkpoint_of(context, operator), spill_of(context, operator)):
+            await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))
+        context.store.delete("arrival", operator)
+        self._known.pop(operator, None)
+        self._abandonment.tell(present, arrival.stored.attempt)
+
+
+def _task(arrival: _Arrival) -> str:
+    return f"arrive {arrival.spec.id} {arrival.stored.attempt}"

@@ -1,0 +1,333 @@
+"""Operators that move away from this node: their host drives each move, from the copy of the state to the handover.
+
+Until the operator's register names the target, any failure gives the move up and the operator goes on here. Only this node asks
+for that change. So it may let a frozen operator go on at any time before it has asked, and after that once it has read that the
+change has not happened, or has made it impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import QUERY_OVER
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.moving.abandoning import Abandonment
+from sbon_node.hosting.moving.ends import Frozen, Origin
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.migration.sender import CopySender
+from sbon_node.model.frames import Frame
+from sbon_node.model.records import MoveLease
+from sbon_node.net.peers import Caller
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.outbox.signals import Signal
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.messages import Call
+from sbon_protocol.moving import (
+    ActivateOperator,
+    FollowOperator,
+    MoveOperator,
+    OperatorFollowed,
+    OperatorMove,
+    PrepareOperator,
+    SettleOperator,
+)
+
+log = structlog.get_logger()
+
+COPY_POLL_S, FOLLOW_POLL_S = 0.2, 0.05
+"""Pauses between two questions about the copy, and between two cuts for a follower."""
+PIECE_BYTES = 2**20
+"""Least bytes of frames of one call, from which on the next call has the rest."""
+REMEMBERED = 256
+"""Moves whose end is remembered, for callers that ask again."""
+
+
+class Owners(Protocol):
+    """Changes of an operator's register by its host, as of :class:`sbon_node.queries.operator_registers.OperatorRegisters`."""
+
+    async def begin_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> None: ...
+
+    async def commit_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> bool: ...
+
+    async def end_move(self, query: str, operator: str, lease: MoveLease) -> bool: ...
+
+
+class StoredDeparture(msgspec.Struct, frozen=True, kw_only=True):
+    """A move that may be committed, as its origin stores it: after a restart its register tells."""
+
+    lease: MoveLease
+
+
+class _Departure:
+    """One move, while it is under way and as long as its end is remembered."""
+
+    def __init__(self, hosted: HostedOperator, lease: MoveLease) -> None:
+        self.hosted, self.lease = hosted, lease
+        self.state = OperatorMove(step="copying")
+        self.changed = Signal()
+        self.frozen_s = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.state.step in ("moved", "given-up")
+
+    def enter(self, state: OperatorMove) -> None:
+        self.state = state
+        self.changed.notify()
+
+
+class Departures:
+    """The moves that this node drives."""
+
+    def __init__(
+        self,
+        context: Context,
+        operators: OperatorHost,
+        engine: MovingEngine,
+        sender: CopySender,
+        owners: Owners,
+        settings: EngineSettings,
+    ) -> None:
+        self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
+        self._owners, self._settings = owners, settings
+        self._abandonment = Abandonment(context)
+        self._known: dict[str, _Departure] = {}
+        """By attempt."""
+        self._tasks = Tasks()
+        context.server.handle(MoveOperator, self._handle)
+        operators.hand_over = self.resume
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self._abandonment.close()
+
+    async def _handle(self, call: MoveOperator, caller: Caller) -> OperatorMove:
+        departure = self._known.get(call.attempt)
+        if departure is None:
+            if not call.start:
+                raise SbonError("move-unknown", "no such move is known here", where=call.operator, hint="see where it runs now")
+            departure = self._begin(call)
+        try:
+            async with self._context.clock.timeout(min(call.wait_s, self._context.settings.call_timeout_s)):
+                while not departure.is_over:
+                    await departure.changed.wait()
+        except TimeoutError:
+            pass
+        return departure.state
+
+    def _begin(self, call: MoveOperator) -> _Departure:
+        context, operator = self._context, call.operator
+        hosted = self._operators.get(operator)
+        if hosted is None or hosted.spec.query != call.query:
+            raise SbonError("operator-unknown", f"{context.name} does not host it", where=operator)
+        if call.target == context.name:
+            raise SbonError("already-there", f"{operator} runs at {context.name} already", where=operator)
+        if away := context.away(call.target):
+            raise SbonError("node-away", f"{call.target} {away}", where=call.target, hint="choose another node")
+        if any(not one.is_over and one.hosted.spec.id == operator for one in self._known.values()):
+            raise SbonError("move-under-way", "another move of it is under way", where=operator, hint="try again later")
+        self._operators.check_running(operator)
+        instance = context.membership.expected(call.target).instance
+        departure = _Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance))
+        self._known[call.attempt] = departure
+        while len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._tasks.start(_task(departure), self._move(departure))
+        return departure
+
+    async def cancel(self, operators: Iterable[str]) -> None:
+        """Stop the moves of operators that end here with their query."""
+        ending = frozenset(operators)
+        for departure in [one for one in self._known.values() if one.hosted.spec.id in ending]:
+            await self._tasks.stop(_task(departure))
+            if not departure.is_over:
+                state = msgspec.structs.replace(departure.state, step="given-up", code=QUERY_OVER, reason="its query is over")
+                departure.enter(state)
+            self._context.store.delete("departure", departure.hosted.spec.id)
+
+    # -- the move -----------------------------------------------------------------------------------------------------
+
+    async def _move(self, departure: _Departure) -> None:
+        spec, lease = departure.hosted.spec, departure.lease
+        origin = Origin(
+            spec.id,
+            engine=self._engine,
+            port=self._operators.ports.open[spec.id],
+            outbox=self._context.outbox,
+            copies=self._context.data_dir / "copies",
+            executor=self._context.executor,
+            settings=self._settings,
+        )
+        try:
+            try:
+                await self._owners.begin_move(spec.query, spec.id, spec.epoch, lease)
+                await self._follow(departure, origin)
+            finally:
+                self._sender.withdraw(lease.attempt)
+                await origin.followed()
+            frozen = await self._settle(departure, origin)
+        except SbonError as error:
+            origin.thaw()
+            await self._give_up(departure, error)
+            return
+        except Exception as error:
+            origin.thaw()
+            await self._give_up(departure, SbonError("internal", f"{type(error).__name__}: {error}", where=spec.id))
+            raise
+        if not await self._commit(departure):
+            origin.thaw()
+            reason = "its register was changed, or could not be changed in time"
+            await self._give_up(departure, SbonError("move-superseded", reason, where=spec.id, hint="try again"))
+            return
+        log.info("operator-moves", operator=spec.id, target=lease.target, epoch=spec.epoch + 1, last=frozen.stream.tail.last)
+        await self._hand_over(departure)
+
+    async def _follow(self, departure: _Departure, origin: Origin) -> None:
+        """Copy the state, and wait until the target has caught up."""
+        spec, lease = departure.hosted.spec, departure.lease
+        prepared = await origin.prepare()
+        receiver = self._context.membership.expected(lease.target)
+        self._sender.offer(lease.attempt, spec.id, receiver, prepared.folder, prepared.manifest.files)
+        inputs = {one.stream: self._operators.ports.lineages.of(spec.id, one.stream) for one in spec.inputs}
+        await self._ask_target(
+            departure,
+            PrepareOperator(
+                attempt=lease.attempt,
+                spec=self._operators.ports.present(spec),
+                acceptors=departure.hosted.acceptors,
+                tail=prepared.tail,
+                batch=prepared.manifest.batch,
+                cut=prepared.manifest.cut,
+                lineages=inputs,
+            ),
+        )
+        copied = False
+        while True:
+            call = FollowOperator(operator=spec.id, attempt=lease.attempt, cut=origin.cut() if copied else None)
+            followed = await self._context.ask(lease.target, call, OperatorFollowed)
+            if followed.step == "following" and not copied:
+                copied = True
+                self._sender.withdraw(lease.attempt)
+                await origin.followed()
+            step = followed.step
+            departure.enter(OperatorMove(step=step, copied_bytes=followed.copied_bytes, total_bytes=followed.total_bytes))
+            if followed.level:
+                return
+            await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
+
+    async def _settle(self, departure: _Departure, origin: Origin) -> Frozen:
+        """Freeze the operator here, and wait until the target rests at the same position."""
+        spec, lease = departure.hosted.spec, departure.lease
+        self._context.store.put("departure", spec.id, StoredDeparture(lease=lease))
+        departure.enter(msgspec.structs.replace(departure.state, step="settling"))
+        departure.frozen_s = self._context.clock.now()
+        frozen = await origin.freeze()
+        call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
+        await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
+        return frozen
+
+    async def _commit(self, departure: _Departure) -> bool:
+        """Return whether the register names the target; wait for as long as that cannot be known."""
+        spec, lease = departure.hosted.spec, departure.lease
+        departure.enter(msgspec.structs.replace(departure.state, step="switching"))
+        try:
+            return await self._owners.commit_move(spec.query, spec.id, spec.epoch, lease)
+        except SbonError as error:
+            log.warning("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
+        while True:
+            await self._context.clock.sleep(self._context.settings.retry_s)
+            try:
+                return not await self._owners.end_move(spec.query, spec.id, lease)
+            except SbonError as error:
+                log.info("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
+
+    async def _give_up(self, departure: _Departure, error: SbonError) -> None:
+        """Forget the move, and let others forget it: the operator goes on here."""
+        spec, lease = departure.hosted.spec, departure.lease
+        log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
+        self._context.store.delete("departure", spec.id)
+        paused_ms = self._paused_ms(departure)
+        state = msgspec.structs.replace(
+            departure.state, step="given-up", pause_ms=paused_ms, code=error.code, reason=str(error)[:500]
+        )
+        departure.enter(state)
+        self._abandonment.tell(self._operators.ports.present(spec), lease.attempt, lease.target)
+        try:
+            await self._owners.end_move(spec.query, spec.id, lease)
+        except SbonError as reason:  # The next move, or a restart, replaces what is noted there.
+            log.info("move-not-ended", operator=spec.id, code=reason.code, reason=str(reason))
+
+    # -- after the commit ---------------------------------------------------------------------------------------------
+
+    def resume(self, hosted: HostedOperator) -> bool:
+        """Hand over an operator that this node has lost to the target of a stored move; return False if there is none."""
+        stored = self._context.store.get("departure", hosted.spec.id, StoredDeparture)
+        if stored is None:
+            return False
+        departure = self._known[stored.lease.attempt] = _Departure(hosted, stored.lease)
+        self._tasks.start(_task(departure), self._hand_over(departure))
+        return True
+
+    async def _hand_over(self, departure: _Departure) -> None:
+        """Give the stream to the new host, again and again, then forget the operator."""
+        spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
+        self._operators.depart(spec.id)
+        while True:
+            try:
+                await self._activate(departure)
+                break
+            except SbonError as error:
+                log.info("handover-waits", operator=spec.id, code=error.code, reason=str(error))
+            await self._context.clock.sleep(backoff.next_s())
+        departure.enter(msgspec.structs.replace(departure.state, step="moved", pause_ms=self._paused_ms(departure)))
+        await self._operators.leave(spec.id)
+        self._context.store.delete("departure", spec.id)
+
+    async def _activate(self, departure: _Departure) -> None:
+        spec, lease, outbox = departure.hosted.spec, departure.lease, self._context.outbox
+        stream = outbox.handover.export(spec.id, cut_off=True)
+        pieces = _pieces(outbox.read(spec.id, stream.trimmed, 2**40))
+        for number, frames in enumerate(pieces, 1):
+            call = ActivateOperator(
+                operator=spec.id,
+                attempt=lease.attempt,
+                epoch=spec.epoch + 1,
+                stream=stream,
+                frames=frames,
+                more=number < len(pieces),
+            )
+            await self._ask_target(departure, call)
+
+    async def _ask_target(self, departure: _Departure, call: Call, *, timeout_s: float = 0.0) -> None:
+        limit_s = timeout_s + self._context.settings.call_timeout_s
+        await self._context.call(departure.lease.target, call, timeout_s=limit_s)
+
+    def _paused_ms(self, departure: _Departure) -> int:
+        return round((self._context.clock.now() - departure.frozen_s) * 1000) if departure.frozen_s else 0
+
+
+def _task(departure: _Departure) -> str:
+    return f"move {departure.hosted.spec.id} {departure.lease.attempt}"
+
+
+def _pieces(frames: list[Frame]) -> list[tuple[Frame, ...]]:
+    """Divide frames so that each call has few enough; at least one call, if need be without frames."""
+    pieces: list[tuple[Frame, ...]] = []
+    piece: list[Frame] = []
+    size = 0
+    for frame in frames:
+        if piece and (size + weight(frame.payload) > PIECE_BYTES or len(piece) >= 1024):
+            pieces.append(tuple(piece))
+            piece, size = [], 0
+        piece.append(frame)
+        size += weight(frame.payload)
+    return [*pieces, tuple(piece)]

@@ -1,0 +1,59 @@
+"""All that a node needs for moves of operators, wired together: those that leave it, those that come, and their copies."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Protocol
+
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.moving.arrivals import Arrivals, Registers
+from sbon_node.hosting.moving.departures import Departures, Owners
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.migration.listing import CopyLimits
+from sbon_node.migration.receiver import CopyReceiver
+from sbon_node.migration.sender import CopySender
+from sbon_node.migration.settings import MigrationSettings
+from sbon_node.workflow.context import Context
+
+
+class OperatorOwners(Owners, Registers, Protocol):
+    """Registers of operators, as a host reads and changes them."""
+
+
+class Moves:
+    """The moves in which this node takes part."""
+
+    def __init__(
+        self,
+        engine_settings: EngineSettings,
+        settings: MigrationSettings,
+        context: Context,
+        operators: OperatorHost,
+        engine: MovingEngine,
+        owners: OperatorOwners,
+        records: RecordAcceptors,
+    ) -> None:
+        sender = CopySender(context.clock, settings, context.executor)
+        context.server.on_copy(sender.serve)
+        receiver = CopyReceiver(
+            context.peers,
+            clock=context.clock,
+            executor=context.executor,
+            settings=settings,
+            limits=CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes),
+            rng=context.rng,
+        )
+        self._copies = context.data_dir / "copies"
+        self.departures = Departures(context, operators, engine, sender, owners, engine_settings)
+        self.arrivals = Arrivals(context, operators, engine, receiver, owners, records, engine_settings)
+
+    def start(self) -> None:
+        """Go on with moves of an earlier run, as far as they may be committed; its copies are of no use any more."""
+        shutil.rmtree(self._copies, ignore_errors=True)
+        self.arrivals.start()
+
+    async def close(self) -> None:
+        await self.departures.close()
+        await self.arrivals.close()

@@ -1,0 +1,68 @@
+"""Present hosts of the streams that components on this node read: those of the plan, until an operator has moved.
+
+The register of an operator knows its host. A reader asks for it, at the acceptors of its query, when the last known host refuses
+or is out of reach; and goes on at the present one with its own position, since frame numbers and lineage move along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.model.catalogue import is_source
+from sbon_node.net.peers import Expected
+from sbon_node.net.transport import Address
+from sbon_node.registers.states import Acceptor
+from sbon_node.streams.outbox.outbox import MOVED
+from sbon_node.workflow.context import Context
+from sbon_protocol.moving import ComponentHost, LocateComponent
+
+log = structlog.get_logger()
+
+PATIENCE_S = 5.0
+"""Least pause between two questions about a host that does not answer: it usually returns, with all it had."""
+_GONE = frozenset({MOVED, "stream-unknown", "fenced"})
+"""Refusals by a node that hosts the stream no more."""
+
+
+class StreamHost:
+    """The host of one stream for one reader, at first ``node``."""
+
+    def __init__(
+        self, context: Context, records: RecordAcceptors, query: str, stream: str, node: str, acceptors: Iterable[Acceptor]
+    ) -> None:
+        self._context, self._records = context, records
+        self._query, self._stream, self._acceptors = query, stream, tuple(acceptors)
+        self.node = node
+        self._ask_at_s: float | None = None
+
+    def locate(self) -> Address:
+        return self._context.membership.address_of(self.node)
+
+    def expect(self) -> Expected:
+        return self._context.membership.expected(self.node)
+
+    async def search(self, code: str) -> bool:
+        """Ask for the host after a failure with that code, if the stream may have moved; return whether there is another."""
+        if is_source(self._stream):
+            return False
+        now = self._context.clock.now()
+        if code not in _GONE and (self._ask_at_s is None or now < self._ask_at_s):
+            self._ask_at_s = now + PATIENCE_S if self._ask_at_s is None else self._ask_at_s
+            return False
+        self._ask_at_s = now + PATIENCE_S
+        try:
+            async with self._context.clock.timeout(self._context.settings.component_timeout_s):
+                call = LocateComponent(query=self._query, component=self._stream)
+                host = await self._records.ask(self._query, self._acceptors, call, ComponentHost)
+        except (SbonError, TimeoutError) as error:
+            log.info("host-not-found", stream=self._stream, reason=str(error))
+            return False
+        before, self.node = self.node, host.node
+        if before == host.node:
+            return False
+        log.info("stream-moved", stream=self._stream, before=before, host=host.node, epoch=host.epoch)
+        return True

@@ -1,0 +1,84 @@
+"""Moves of operators that users ask for, at any node: the operator's host drives each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.queries import QueryInfo
+from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.operator_registers import OperatorRegisters
+from sbon_node.workflow.context import Context
+from sbon_protocol.moving import MoveOperator, OperatorMove
+
+log = structlog.get_logger()
+
+WAIT_S = 0.5
+"""Pause between two reports of a move's progress."""
+
+
+class OperatorMover:
+    """Finds an operator's host, asks it to move the operator, and reports how far it is."""
+
+    def __init__(self, context: Context, lookup: QueryLookup, registers: OperatorRegisters) -> None:
+        self._context, self._lookup, self._registers = context, lookup, registers
+
+    async def move(self, query: str, request: MoveRequest) -> AsyncGenerator[MoveProgress | Moved, None]:
+        """Yield the steps of the move; the last is :class:`Moved`. It goes on if the caller leaves.
+
+        Raises :class:`SbonError`: why the move was refused or given up, ``move-unknown`` if nobody knows how it went on.
+        """
+        info, _ = await self._lookup.show(query)
+        operator = _operator_of(info, request.operator)
+        origin = (await self._registers.read(info.uid, operator)).host
+        call = MoveOperator(
+            query=info.uid,
+            operator=operator,
+            target=request.to,
+            attempt=f"{self._context.rng.getrandbits(64):016x}",
+            start=True,
+        )
+        state: OperatorMove = await self._context.ask(origin, call, OperatorMove)
+        call = MoveOperator(
+            query=info.uid, operator=operator, target=request.to, attempt=call.attempt, start=False, wait_s=WAIT_S
+        )
+        while state.step not in ("moved", "given-up"):
+            yield MoveProgress(step=state.step, copied_bytes=state.copied_bytes, total_bytes=state.total_bytes)
+            state = await self._next(origin, call, state)
+        if state.step == "given-up":
+            raise SbonError(state.code or "move-unknown", state.reason, where=operator, hint=f"it goes on at {origin}")
+        yield Moved(
+            query=info.id,
+            operator=operator,
+            origin=origin,
+            node=request.to,
+            copied_bytes=state.copied_bytes,
+            pause_ms=state.pause_ms,
+        )
+
+    async def _next(self, origin: str, call: MoveOperator, state: OperatorMove) -> OperatorMove:
+        """Return the next state, from the register if the host does not tell."""
+        try:
+            return await self._context.ask(origin, call, OperatorMove)
+        except SbonError as error:
+            register = await self._registers.read(call.query, call.operator)
+            if register.host == call.target:
+                return OperatorMove(step="moved", copied_bytes=state.copied_bytes)
+            if error.code == "move-unknown":
+                raise
+            log.info("move-not-asked", operator=call.operator, host=origin, reason=str(error))
+        await self._context.clock.sleep(self._context.settings.retry_s)
+        return state
+
+
+def _operator_of(info: QueryInfo, named: str) -> str:
+    """Return the operator's id; raise ``operator-unknown`` with those that there are."""
+    known = [operator.id for operator in info.operators]
+    wanted = named if named in known else f"{info.uid}.{named}"
+    if wanted not in known:
+        hint = f"known: {', '.join(one.removeprefix(f'{info.uid}.') for one in known)}"
+        raise SbonError("operator-unknown", f"{info.id} has no operator {named[:100]!r}", where="operator", hint=hint)
+    return wanted

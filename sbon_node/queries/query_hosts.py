@@ -1,0 +1,67 @@
+"""Present hosts of a query's operators, which may have moved since its placement; and what asks all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.model.records import OperatorRegister, QueryRecord
+from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_node.queries import deploy
+from sbon_node.queries.describe import Description, describe
+from sbon_node.queries.operator_registers import OperatorRegisters
+from sbon_node.workflow.context import Context
+
+log = structlog.get_logger()
+
+
+class QueryHosts:
+    """The hosts of a query's operators and sources by id: as this node knows them, or as their registers have them."""
+
+    def __init__(self, context: Context, registers: OperatorRegisters) -> None:
+        self._context, self._registers = context, registers
+
+    def known(self, record: QueryRecord) -> dict[str, str]:
+        """Return the hosts as far as this node knows, without a message."""
+        operators = [operator.id for operator in record.plan.operators]
+        known = ((one, self._registers.known(one)) for one in operators if one in record.hosts)
+        return {**record.hosts, **{one: register.host for one, register in known if register is not None}}
+
+    async def describe(self, record: QueryRecord) -> Description:
+        """Describe the query; ask again where an operator is said not to be, or nobody answers, and it has moved."""
+        hosts = self.known(record)
+        described = await describe(self._context, record, hosts)
+        missing = [one.id for one in described.info.operators if one.state in (LOST, UNREACHABLE) and one.id in hosts]
+        try:
+            async with self._context.clock.timeout(self._context.settings.component_timeout_s / 2):
+                registers = await self._read(record, missing)
+        except TimeoutError:
+            return described
+        present = hosts | {register.id: register.host for register in registers}
+        return described if present == hosts else await describe(self._context, record, present)
+
+    async def destroy(self, record: QueryRecord, nodes: Collection[str] = ()) -> deploy.Destroyed:
+        """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""
+        operators = [one.id for one in record.plan.operators] if record.accepted else []  # Before that, none has moved.
+        registers = await self._read(record, operators)
+        hosts = self.known(record) | {register.id: register.host for register in registers}
+        targets = {register.move.target for register in registers if register.move is not None}
+        everywhere = {*record.hosts.values(), *hosts.values(), record.consumer, *targets}
+        return await deploy.destroy(self._context, record, hosts, nodes or everywhere)
+
+    async def confirm(self, record: QueryRecord) -> None:
+        await deploy.confirm(self._context, record)
+
+    async def _read(self, record: QueryRecord, operators: Iterable[str]) -> list[OperatorRegister]:
+        """Return the registers of those operators, without those that cannot be read."""
+        return [one for one in await asyncio.gather(*(self._read_one(record, one) for one in operators)) if one is not None]
+
+    async def _read_one(self, record: QueryRecord, operator: str) -> OperatorRegister | None:
+        try:
+            return await self._registers.read(record.id, operator)
+        except SbonError as error:
+            log.info("host-not-read", operator=operator, code=error.code, reason=str(error))
+            return None

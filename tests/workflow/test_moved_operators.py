@@ -1,0 +1,151 @@
+"""Operators move to other nodes while their queries run: no row is lost or doubled, and readers go on at the new host."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.moving import MoveOperator, OperatorMove
+from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
+
+ROWS = 600
+FILTER = "SELECT id FROM numbers WHERE v >= 0"
+WINDOWS = "SELECT count(*) AS n, sum(id) AS ids FROM numbers GROUP BY window(ts, '200 milliseconds')"
+
+
+async def running(cluster: SimulatedCluster, path: Path, sql: str, *, rows: int = ROWS) -> None:
+    await declare(cluster, "a", source_at("b", rows=rows, rate=40.0))
+    await submitted(cluster, "a", path, sql=sql, strategy="producer")
+    while not (await state_of(cluster, "a")).rows:
+        await cluster.clock.sleep(0.2)
+
+
+def operators(cluster: SimulatedCluster) -> list[str]:
+    """The operators of the query, the one with state last."""
+    specs = [hosted.spec for node in cluster.nodes.values() for hosted in node.daemon._operators._hosted.values()]
+    return [spec.id for spec in sorted(specs, key=lambda spec: (spec.has_state, spec.id))]
+
+
+async def move(
+    cluster: SimulatedCluster, operator: str, origin: str, target: str, *, attempt: str = "", wait_s: float = 60.0
+) -> OperatorMove:
+    """Move an operator, and wait for the end."""
+    call = MoveOperator(
+        query=uid_of(cluster),
+        operator=operator,
+        target=target,
+        attempt=attempt or f"{origin}-{target}",
+        wait_s=min(5.0, max(0.0, wait_s)),
+    )
+    context = cluster.at("a").daemon.context
+    deadline = cluster.clock.now() + wait_s
+    while True:
+        state: OperatorMove = await ask(cluster, "a", context.ask(origin, call, OperatorMove))
+        if state.step in ("moved", "given-up") or cluster.clock.now() >= deadline:
+            return state
+
+
+async def finished(cluster: SimulatedCluster) -> None:
+    while (info := await state_of(cluster, "a")).state == "running":
+        await cluster.clock.sleep(1)
+    assert info.state == "finished", info.reason
+
+
+def delivered(path: Path) -> list[dict[str, str]]:
+    with path.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def check_filtered(path: Path, rows: int = ROWS) -> None:
+    counted = Counter(int(row["id"]) for row in delivered(path))
+    assert max(counted.values()) == 1
+    assert set(counted) <= set(range(rows)) | {rows}
+
+
+def check_windows(path: Path, rows: int = ROWS) -> None:
+    assert sum(int(row["n"]) for row in delivered(path)) == rows
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        for origin, target, epoch in (("b", "c", 2), ("c", "b", 3)):
+            state = await move(cluster, operator, origin, target)
+            assert state.step == "moved", state
+            assert await owner_of(cluster, "a", operator) == (target, epoch)
+            assert operator not in cluster.at(origin).daemon.outbox.streams()
+            assert operator in cluster.at(target).daemon._operators.hosted()
+            await cluster.clock.sleep(1)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test, seed=seed)
+
+
+def test_each_operator_of_a_chain_moves(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        for operator, target in zip(operators(cluster), "cd", strict=False):
+            assert (await move(cluster, operator, "b", target)).step == "moved"
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_any_node_moves_an_operator_and_reports_the_steps(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        request = MoveRequest(operator=operator.rpartition(".")[2], to="c")
+
+        async def steps(request: MoveRequest) -> list[MoveProgress | Moved]:
+            return [event async for event in cluster.at("d").daemon.move_operator("q", request)]
+
+        *_, moved = await ask(cluster, "d", steps(request))
+        assert (moved.operator, moved.origin, moved.node) == (operator, "b", "c")
+        assert moved.copied_bytes > 0
+        info = await state_of(cluster, "d")
+        assert {one.id: one.node for one in info.operators}[operator] == "c"
+        assert {link.target_node for link in info.links if link.target == operator} == {"c"}
+        for wrong, code in ((request, "already-there"), (MoveRequest(operator="b9", to="b"), "operator-unknown")):
+            with pytest.raises(SbonError) as refusal:
+                await ask(cluster, "d", steps(wrong))
+            assert refusal.value.code == code
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await cluster.sleep(1)
+        assert [node.daemon._operators.hosted() for node in cluster.nodes.values()] == [()] * 4
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_move_that_the_target_refuses_is_given_up_with_its_reason(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        with pytest.raises(SbonError) as refusal:
+            await move(cluster, operator, "b", "b")
+        assert refusal.value.code == "already-there"
+        with pytest.raises(SbonError) as refusal:
+            await move(cluster, operator, "c", "d")
+        assert refusal.value.code == "operator-unknown"
+
+        async def drain() -> None:
+            cluster.at("c").daemon.operations.drain()
+
+        await ask(cluster, "c", drain())
+        state = await move(cluster, operator, "b", "c", attempt="drained")
+        assert (state.step, state.code) == ("given-up", "node-drained"), state
+        assert await owner_of(cluster, "a", operator) == ("b", 1)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)

@@ -1,0 +1,87 @@
+"""A node dies amid a move: the operator goes on at one of the two hosts, and no row is lost or doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
+from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
+
+STEPS = ["copying", "following", "settling", "switching"]
+
+
+def begun(cluster: SimulatedCluster, origin: str) -> list[str]:
+    """The steps that the moves of a host have reached."""
+    return [one.state.step for one in cluster.at(origin).daemon._moves.departures._known.values()]
+
+
+async def until_step(cluster: SimulatedCluster, origin: str, step: str) -> None:
+    while not any(reached in (step, "moved") for reached in begun(cluster, origin)):
+        await cluster.clock.sleep(0.002)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("victim", ["b", "c"], ids=["origin", "target"])
+def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, step: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        await move(cluster, operator, "b", "c", wait_s=-1.0)
+        await until_step(cluster, "b", step)
+        cluster.crash(cluster.at(victim))
+        await cluster.clock.sleep(3)
+        cluster.boot(cluster.at(victim))
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+        await cluster.sleep(120)
+        for node in "bc":
+            daemon = cluster.at(node).daemon
+            assert daemon._operators.hosted() == ()
+            assert list(daemon._moves.arrivals.components()) == []
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        await move(cluster, operator, "b", "c", wait_s=-1.0)
+        await until_step(cluster, "b", "switching")
+        while (await owner_of(cluster, "a", operator))[0] == "b":
+            await cluster.clock.sleep(0.002)
+        for node in "bc":
+            cluster.crash(cluster.at(node))
+        await cluster.clock.sleep(1)
+        cluster.boot(cluster.at("c"))
+        await cluster.clock.sleep(5)
+        assert (await state_of(cluster, "a")).state == "running"
+        cluster.boot(cluster.at("b"))
+        await cluster.clock.sleep(5)
+        assert cluster.at("c").daemon._operators.hosted() == (operator,)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_query_that_is_stopped_amid_a_move_leaves_nothing(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        await move(cluster, operator, "b", "c", wait_s=-1.0)
+        await until_step(cluster, "b", "following")
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await cluster.sleep(10)
+        for node in "bc":
+            daemon = cluster.at(node).daemon
+            assert daemon._operators.hosted() == ()
+            assert list(daemon._moves.arrivals.components()) == []
+            assert not (daemon.context.data_dir / "operators" / operator).exists()
+            subscribers = [name for stream in daemon.outbox.streams() for name in daemon.outbox.link_counts(stream).links]
+            assert subscribers == []
+
+    in_cluster(tmp_path, "abcd", test)
