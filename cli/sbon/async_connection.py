@@ -26,6 +26,7 @@ from .model import (
     Accepted,
     Explanation,
     MemberInfo,
+    Moved,
     NodeStatus,
     PlacementExplanation,
     Pushed,
@@ -35,7 +36,7 @@ from .model import (
     SinkSpec,
     StreamInfo,
 )
-from .requests import DEFAULT_API, PLANNING_S, not_accepted
+from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
 
 
@@ -210,6 +211,13 @@ class AsyncQuery(KnownQuery):
 
     async def stop(self) -> QueryInfo:
         return self._heard(await self._http.ask(endpoints.stop(self.id)))
+
+    async def move(self, operator: str, to: str) -> Moved:
+        async with aclosing(self._http.events(endpoints.move(self.id, operator, to))) as events:
+            async for event in events:
+                if isinstance(event, Moved):
+                    return event
+        raise not_moved(self._http.api, operator)
 
     async def query_usage(self) -> QueryUsage:
         return await self._http.ask(endpoints.query_usage(self.id))

@@ -29,6 +29,7 @@ from .model import (
     Explanation,
     Finished,
     MemberInfo,
+    Moved,
     NodeStatus,
     PlacementExplanation,
     Pushed,
@@ -39,7 +40,7 @@ from .model import (
     SinkSpec,
     StreamInfo,
 )
-from .requests import DEFAULT_API, PLANNING_S, not_accepted
+from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
 
 PAUSE_S = 0.2
@@ -227,6 +228,14 @@ class Query(KnownQuery):
 
     def stop(self) -> QueryInfo:
         return self._heard(self._client.stop_query(self.id))
+
+    def move(self, operator: str, to: str) -> Moved:
+        """Move an operator to the node ``to`` with its state, while the query runs; if it fails, it goes on where it was."""
+        with closing(self._client.events(endpoints.move(self.id, operator, to))) as events:
+            for event in events:
+                if isinstance(event, Moved):
+                    return event
+        raise not_moved(self._client.api, operator)
 
     def query_usage(self) -> QueryUsage:
         return self._client.query_usage(self.id)

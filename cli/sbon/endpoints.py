@@ -16,6 +16,8 @@ from .model import (
     Finished,
     Joined,
     MemberInfo,
+    Moved,
+    MoveProgress,
     NodeStatus,
     PairInfo,
     PlacementExplanation,
@@ -166,6 +168,12 @@ def query(query_id: str) -> Ask[QueryInfo]:
 
 def stop(query_id: str) -> Ask[QueryInfo]:
     return Ask("DELETE", f"/v1/queries/{_part(query_id)}", QueryInfo)
+
+
+def move(query_id: str, operator: str, to: str) -> Ask[MoveProgress | Moved]:
+    """Return the request to move an operator of a query to the node ``to``."""
+    body = msgspec.json.encode({"operator": operator, "to": to})
+    return Ask("POST", f"/v1/queries/{_part(query_id)}/move", MoveProgress | Moved, body)  # type: ignore[arg-type]
 
 
 def query_usage(query_id: str) -> Ask[QueryUsage]:

@@ -84,6 +84,10 @@ def not_accepted(api: str) -> SbonError:
     return unreachable(api, "the connection ended before the query was accepted")
 
 
+def not_moved(api: str, operator: str) -> SbonError:
+    return unreachable(api, f"the connection ended before {operator} had moved; to see where it runs: sbon query show")
+
+
 def base_url(api: str) -> str:
     """Return ``http://HOST:PORT`` for that or ``HOST:PORT``; raise ``bad-address``."""
     try:

@@ -1,7 +1,7 @@
 """Draining: a node stops taking part in queries for good, so that it can be removed.
 
-Nothing moves to other nodes yet. So a node that hosts an operator, a source, a sink or the record of a query refuses to drain,
-and names them.
+A node that hosts an operator, a source, a sink or the record of a query refuses to drain, and names them. A user can move
+operators to other nodes first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Draining:
                 "node-in-use",
                 f"{context.name} {'; '.join(needed)}",
                 where="node",
-                hint="stop those queries and drop those streams first: nothing is moved to other nodes yet",
+                hint="move operators with sbon query migrate, stop the other queries and drop those streams first",
                 details=tuple(needed),
             )
         context.drained.mark(context.clock.wall_ms())

@@ -17,6 +17,7 @@ from sbon_node.explain.plan_explanation import ExplainedComponent, ExplainedLink
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import Accepted, LinkInfo, OperatorInfo, Progress, QueryInfo, QuerySpec, SinkSpec, Submission
@@ -252,6 +253,13 @@ class ScriptedNode:
         self.stopped.append(query_id)
         self.state = "stopped"
         return await self.query(query_id)
+
+    async def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[MoveProgress | Moved]:
+        info = await self.query(query_id)
+        if request.to == "full":
+            raise SbonError("no-capacity", "0.05 cores free, 0.10 needed", where=request.operator)
+        yield MoveProgress(step="copying", copied_bytes=512, total_bytes=1024)
+        yield Moved(query=info.id, operator=request.operator, origin="b", node=request.to, copied_bytes=1024, pause_ms=250)
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
         line = LinkUsage(stream="o1", source_node="b", target_node="a", bytes=1000, latency_ms=50.0, byte_ms=50_000.0)

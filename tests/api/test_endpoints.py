@@ -55,6 +55,7 @@ ASKS: dict[str, Ask[Any]] = {
     "queries": endpoints.queries(),
     "query": endpoints.query(NAME),
     "stop": endpoints.stop(NAME),
+    "move": endpoints.move(NAME, "b0", "paris"),
     "query_usage": endpoints.query_usage(NAME),
     "explain": endpoints.explain(QuerySpec(sql=SQL)),
     "explain_query": endpoints.explain_query(NAME),

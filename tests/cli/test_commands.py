@@ -357,6 +357,15 @@ def test_contradicting_forms_are_refused(given: dict[str, Any]) -> None:
         connector_of((), **{**NOTHING, **given})
 
 
+def test_moving_an_operator(api: str) -> None:
+    assert json.loads(run(api, "query", "migrate", "q1", "b0", "--to", "paris", "--json").stdout)["node"] == "paris"
+    moved = run(api, "query", "migrate", "q1", "b0", "--to", "paris").stdout
+    assert moved == "b0 runs at paris: 1.0 kB of state copied, 0.25 s without rows\n"
+    refused = run(api, "query", "migrate", "q1", "b0", "--to", "full")
+    assert refused.exit_code == 1
+    assert "0.05 cores free" in refused.stderr
+
+
 def test_stopping_joining_and_leaving(api: str, node: Any) -> None:
     assert json.loads(run(api, "query", "stop", "q1", "--json").stdout)["state"] == "stopped"
     assert run(api, "stream", "drop", "flights").exit_code == 0

@@ -188,6 +188,25 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_fi
     seconds: dict[str, float] = {}
 
 
+class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """Step of a move: ``copying``, ``following``, ``settling`` or ``switching``, and the bytes of state copied so far."""
+
+    step: str
+    copied_bytes: int = 0
+    total_bytes: int = 0
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):
+    """The operator runs at ``node`` now. For ``pause_ms`` it has read no rows."""
+
+    query: str
+    operator: str
+    origin: str
+    node: str
+    copied_bytes: int = 0
+    pause_ms: int = 0
+
+
 class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
     """The rows of one frame, identified by ``stream`` and ``number``."""
 

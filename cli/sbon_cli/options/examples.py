@@ -92,6 +92,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "query list": ("sbon query list", "sbon query list --json | jq -r 'select(.state == \"running\") | .id'"),
     "queries": ("sbon queries",),
     "query show": ("sbon query show large",),
+    "query migrate": ("sbon query migrate large b0 --to paris",),
     "query stop": ("sbon query stop large",),
     "query usage": ("sbon query usage large",),
     "usage": ("sbon usage large", "sbon usage large --json | jq '.byte_ms / .baseline_byte_ms'"),

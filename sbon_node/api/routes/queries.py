@@ -8,6 +8,7 @@ from sbon_node.api.server.event_stream import position_of
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
@@ -32,6 +33,11 @@ async def query(call: Plain) -> QueryInfo:
 async def stop_query(call: Plain) -> QueryInfo:
     """Stops a query; a query that has ended does not change."""
     return await call.interface.stop_query(call.path_value("id"))
+
+
+def move_operator(call: ApiCall[None, MoveRequest]) -> EventStream[MoveProgress | Moved]:
+    """Moves an operator of a query to another node, while the query runs: sends each step, and at last that it runs there."""
+    return EventStream(call.interface.move_operator(call.path_value("id"), call.body))
 
 
 async def query_usage(call: ApiCall[QueryUsageQuery, None]) -> QueryUsage:
@@ -77,6 +83,7 @@ ROUTES = (
     Route("POST", "/v1/queries", submit, refusals=(403, 404, 409, 504, 507)),
     Route("GET", "/v1/queries/{id}", query),
     Route("DELETE", "/v1/queries/{id}", stop_query, uncut=True),
+    Route("POST", "/v1/queries/{id}/move", move_operator, refusals=(404, 409, 503, 507)),
     Route("GET", "/v1/queries/{id}/usage", query_usage),
     Route("GET", "/v1/queries/{id}/explain", explain_query),
     Route("GET", "/v1/queries/{id}/explain/placement", explain_query_placement),

@@ -38,7 +38,7 @@ def drain(api: str) -> None:
     """Keeps operators, sources, sinks and queries away from the node, for good, so that it can be removed.
 
     It stays a member until it leaves: sbon leave. A restart does not undo it. The node refuses, with every reason, while anything
-    is on it: components do not migrate yet.
+    is on it: move its operators first (sbon query migrate).
     """
     Client(api).drain()
     click.echo("drained; to remove it from the cluster: sbon leave")
