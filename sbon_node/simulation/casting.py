@@ -39,7 +39,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One life of a query: it is submitted at ``holder``, ``after_s`` after the previous life of its name has ended.
 
     It reads a stream of its own, with a source at each of ``sources``. ``stop_at`` stops it ``stop_after_s`` seconds after it was
-    accepted.
+    accepted. Its last operator moves to each of ``move_to`` in turn, at first ``move_after_s`` seconds after the acceptance.
     """
 
     sql: Literal["filter", "window"] = "filter"
@@ -49,6 +49,8 @@ class Life(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     after_s: Seconds = 0.0
     stop_after_s: Seconds | None = None
     stop_at: str = "h"
+    move_to: tuple[str, ...] = ()
+    move_after_s: Seconds = 0.5
 
 
 class PlannedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,6 +17,7 @@ from typing import Any
 
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.moves import MoveRequest
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
@@ -39,8 +40,10 @@ from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
 from sbon_node.simulation.query_run import expect, recorded, records_of
 
-BY_USERS = ("again", "twin", "stop")
-"""Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop."""
+BY_USERS = ("again", "twin", "stop", "move", "stay")
+"""Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop, a
+move of an operator, and one that was refused, given up, or of which its user did not learn the end.
+"""
 RETRY_S = 1.0
 MOST_TRIES = 200
 """Tries of a submission while its name is still taken by an earlier life."""
@@ -62,6 +65,7 @@ class _Running:
     """Whether its submission was accepted; None if its user did not learn it."""
     stopping: asyncio.Task[Any] | None = field(default=None)
     stop_confirmed: bool = False
+    moving: asyncio.Task[Any] | None = field(default=None)
     ending: str = ""
     earlier: list[_Running] = field(default_factory=list, repr=False)
     """Lives before it under its name: a stop of theirs that nobody has confirmed may arrive late, and stops this one."""
@@ -162,9 +166,10 @@ class SeveralQueries:
             try:
                 running.ending = await self._ending(running)
             finally:
-                if running.stopping is not None:
-                    running.stopping.cancel()
-                    await asyncio.wait([running.stopping])
+                for task in (running.stopping, running.moving):
+                    if task is not None:
+                        task.cancel()
+                        await asyncio.wait([task])
 
     async def _submit(self, running: _Running, *, again: bool) -> None:
         """Submit the query, and again while an earlier life of its name is still there."""
@@ -185,6 +190,9 @@ class SeveralQueries:
             break
         if running.life.stop_after_s is not None and running.accepted is not False:
             running.stopping = self.cluster.loop.create_task(self._stop(running))
+
+        if running.life.move_to and running.accepted is not False:
+            running.moving = self.cluster.loop.create_task(self._move(running))
 
     async def _submission(self, running: _Running) -> None:
         await self.cluster.until(lambda: self.cluster.nodes[running.life.holder].ready)
@@ -216,6 +224,28 @@ class SeveralQueries:
             if not call.cancelled() and (error is None or (isinstance(error, SbonError) and error.code == "unknown-query")):
                 return
             await self.cluster.sleep(RETRY_S)
+
+    async def _move(self, running: _Running) -> None:
+        """Move the query's last operator from node to node. Whether a move succeeds must make no difference to the rows."""
+        await self.cluster.sleep(running.life.move_after_s)
+        node = self.cluster.nodes[running.life.holder]
+        for target in running.life.move_to:
+            await self.cluster.until(lambda: node.ready)
+            call = self.cluster.call(node.name, self._moved(running, node.daemon, target))
+            await self.cluster.until(call.done)
+            error = asyncio.CancelledError() if call.cancelled() else call.exception()
+            if error is not None and not isinstance(error, SbonError | asyncio.CancelledError):
+                raise error
+            self.cluster.fault_injector.struck["move" if error is None else "stay"] += 1
+            self.cluster.note(f"{running.stream} moved to {target}: {error or 'yes'}")
+
+    async def _moved(self, running: _Running, daemon: Any, target: str) -> None:
+        record = self._record(running)
+        if record is None:
+            raise SbonError("unknown-query", "its record is gone", where=running.stream)
+        request = MoveRequest(operator=record.plan.operators[-1].id, to=target)
+        async for event in daemon.move_operator(record.id, request):
+            self.cluster.note(f"{running.stream} moves: {event}")
 
     async def _ending(self, running: _Running) -> str:
         """Wait for the end of the life, and return it."""
