@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.streams import SourceInfo
 from sbon_node.net.peers import Caller
-from sbon_node.queries import holder
+from sbon_node.queries import query_hosts
 from sbon_node.queries.describe import Description, Descriptions
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.context import Context
@@ -180,14 +180,14 @@ def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         book = cluster.at("a").daemon._book
-        described = holder.describe
+        described = query_hosts.describe
 
-        async def goes(context: Context, record: QueryRecord) -> Description:
+        async def goes(context: Context, record: QueryRecord, hosts: Mapping[str, str]) -> Description:
             book._records._known.pop(record.id, None)
-            return await described(context, record)
+            return await described(context, record, hosts)
 
         with monkeypatch.context() as patch:
-            patch.setattr(holder, "describe", goes)
+            patch.setattr(query_hosts, "describe", goes)
             await cluster.sleep(20.0)
         assert book._records.get("q") is None
         await submitted(cluster, "a", tmp_path / "again.csv", name="again", consumer="d", strategy="producer")
