@@ -26,6 +26,7 @@ from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.moves import Moved, MoveProgress
 from sbon_node.model.nodes import MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
@@ -325,7 +326,7 @@ def _described() -> set[Any]:
 
     for kind in (NodeStatus, MemberInfo, StreamInfo, Pushed, QueryInfo, QueryUsage, Explanation, PlacementExplanation):
         look(kind)
-    for kind in (Accepted, Progress, Rows, Finished, Submission, QuerySpec, RttRequest, PairInfo, Joined, Readiness):
+    for kind in (Accepted, Progress, MoveProgress, Moved, Rows, Finished, Submission, QuerySpec, RttRequest, PairInfo, Joined, Readiness):
         look(kind)
     return found
 
