@@ -326,7 +326,20 @@ def _described() -> set[Any]:
 
     for kind in (NodeStatus, MemberInfo, StreamInfo, Pushed, QueryInfo, QueryUsage, Explanation, PlacementExplanation):
         look(kind)
-    for kind in (Accepted, Progress, MoveProgress, Moved, Rows, Finished, Submission, QuerySpec, RttRequest, PairInfo, Joined, Readiness):
+    for kind in (
+        Accepted,
+        Progress,
+        MoveProgress,
+        Moved,
+        Rows,
+        Finished,
+        Submission,
+        QuerySpec,
+        RttRequest,
+        PairInfo,
+        Joined,
+        Readiness,
+    ):
         look(kind)
     return found
 

@@ -60,8 +60,8 @@ class Case:
     """A query with its answer, sites and timing.
 
     ``late`` are the rows of ``a`` that come too late. ``early``: so many rows must have come before that many seconds have
-    passed, and all of them within ``within_s``. ``fine``: a frame has two rows, and a batch one frame of each input. ``silent`` is a
-    node that is cut off from the hub as soon as an operator runs there, for five seconds.
+    passed, and all of them within ``within_s``. ``fine``: a frame has two rows, and a batch one frame of each input. ``silent``
+    is a node that is cut off from the hub as soon as an operator runs there, for five seconds.
     """
 
     sql: str
