@@ -212,8 +212,8 @@ class AsyncQuery(KnownQuery):
     async def stop(self) -> QueryInfo:
         return self._heard(await self._http.ask(endpoints.stop(self.id)))
 
-    async def move(self, operator: str, to: str) -> Moved:
-        async with aclosing(self._http.events(endpoints.move(self.id, operator, to))) as events:
+    async def move(self, operator: str, to: str, *, how: str = "follow") -> Moved:
+        async with aclosing(self._http.events(endpoints.move(self.id, operator, to, how))) as events:
             async for event in events:
                 if isinstance(event, Moved):
                     return event

@@ -120,9 +120,9 @@ class Client(Http):
     def stop_query(self, query_id: str) -> QueryInfo:
         return self.ask(endpoints.stop(query_id))
 
-    def move_operator(self, query_id: str, operator: str, to: str) -> Iterator[MoveProgress | Moved]:
+    def move_operator(self, query_id: str, operator: str, to: str, how: str = "follow") -> Iterator[MoveProgress | Moved]:
         """Yield the steps of a move of an operator to another node; the last is :class:`Moved`."""
-        return self.events(endpoints.move(query_id, operator, to))
+        return self.events(endpoints.move(query_id, operator, to, how))
 
     def query_usage(self, query_id: str) -> QueryUsage:
         return self.ask(endpoints.query_usage(query_id))

@@ -229,9 +229,16 @@ class Query(KnownQuery):
     def stop(self) -> QueryInfo:
         return self._heard(self._client.stop_query(self.id))
 
-    def move(self, operator: str, to: str) -> Moved:
-        """Move an operator to the node ``to`` with its state, while the query runs; if it fails, it goes on where it was."""
-        with closing(self._client.events(endpoints.move(self.id, operator, to))) as events:
+    def move(self, operator: str, to: str, *, how: str = "follow") -> Moved:
+        """Move an operator to the node ``to`` with its state, while the query runs; if it fails, it goes on where it was.
+
+        Args:
+            operator: Its id, or the part after the query's.
+            to: Name of the node.
+            how: ``follow`` has ``to`` follow the operator until it is level; ``stop`` stops the operator while its state is
+                copied, which takes no more of the engines than before but pauses the query for as long.
+        """
+        with closing(self._client.events(endpoints.move(self.id, operator, to, how))) as events:
             for event in events:
                 if isinstance(event, Moved):
                     return event

@@ -170,9 +170,9 @@ def stop(query_id: str) -> Ask[QueryInfo]:
     return Ask("DELETE", f"/v1/queries/{_part(query_id)}", QueryInfo)
 
 
-def move(query_id: str, operator: str, to: str) -> Ask[MoveProgress | Moved]:
+def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[MoveProgress | Moved]:
     """Return the request to move an operator of a query to the node ``to``."""
-    body = msgspec.json.encode({"operator": operator, "to": to})
+    body = msgspec.json.encode({"operator": operator, "to": to, "how": how})
     return Ask("POST", f"/v1/queries/{_part(query_id)}/move", MoveProgress | Moved, body)  # type: ignore[arg-type]
 
 

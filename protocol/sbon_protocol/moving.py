@@ -8,7 +8,8 @@ from msgspec import Meta
 
 from sbon_protocol.messages import Call, Count, Line, Message, Name, Quantity
 
-MoveStep = Literal["copying", "following", "settling", "switching", "moved", "given-up"]
+MoveStep = Literal["copying", "following", "settling", "switching", "moved", "given-up", "stopping"]
+MoveHow = Literal["follow", "stop"]
 
 
 class LocateComponent(Call, frozen=True):
@@ -31,7 +32,8 @@ class MoveOperator(Call, frozen=True):
     """Ask an operator's host to move it to the node ``target``, or with ``start`` false how that goes on.
 
     The caller chooses ``attempt``; a repeated call with it starts no second move. The reply comes after ``wait_s`` seconds, or
-    once the move is over.
+    once the move is over. ``how``: ``follow`` lets the target follow the operator until it is level; ``stop`` stops the operator
+    before its state is copied.
     """
 
     query: Line
@@ -40,12 +42,14 @@ class MoveOperator(Call, frozen=True):
     attempt: Name
     start: bool = True
     wait_s: Quantity = 0.0
+    how: MoveHow = "follow"
 
 
 class OperatorMove(Message, frozen=True):
     """State of a move.
 
     ``pause_ms`` is the time for which the operator has read no input; ``code`` and ``reason`` tell why it was given up.
+    ``frames_behind`` are the frames of all inputs that the follower has not read and its host has.
     """
 
     step: MoveStep
@@ -54,6 +58,7 @@ class OperatorMove(Message, frozen=True):
     pause_ms: Count = 0
     code: Line = ""
     reason: Line = ""
+    frames_behind: Count = 0
 
 
 class PrepareOperator(Call, frozen=True):
@@ -81,12 +86,16 @@ class FollowOperator(Call, frozen=True):
 
 
 class OperatorFollowed(Message, frozen=True):
-    """Progress of a follower; ``level`` means that it is behind by the host's newest batches at most."""
+    """Progress of a follower; ``level`` means that it is behind by the host's newest batches at most.
+
+    ``frames_behind`` are the frames of all inputs up to the cut that it has been told, and has not read.
+    """
 
     step: Literal["copying", "following"]
     copied_bytes: Count = 0
     total_bytes: Count = 0
     level: bool = False
+    frames_behind: Count = 0
 
 
 class SettleOperator(Call, frozen=True):

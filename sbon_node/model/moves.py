@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from sbon_node.model.bounded import Counted
 
 
 class MoveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Order to move an operator of a query, by its id or the part after the query's, to the node ``to``."""
+    """Order to move an operator of a query, by its id or the part after the query's, to the node ``to``.
+
+    With ``follow`` the operator goes on until ``to`` is level with it; with ``stop`` it stops while its state is copied.
+    """
 
     operator: str
     to: str
+    how: Literal["follow", "stop"] = "follow"
 
 
 class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
-    """Step of a move: ``copying``, ``following``, ``settling`` or ``switching``, and the bytes of state copied so far."""
+    """Step of a move: ``stopping``, ``copying``, ``following``, ``settling`` or ``switching``; and how far it is.
+
+    ``copied_bytes`` of ``total_bytes`` of state are copied. The follower has still to read ``frames_behind`` frames of input.
+    """
 
     step: str
     copied_bytes: Counted = 0
     total_bytes: Counted = 0
+    frames_behind: Counted = 0
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
@@ -39,14 +40,17 @@ class OperatorMover:
             operator=operator,
             target=request.to,
             attempt=f"{self._context.rng.getrandbits(64):016x}",
-            start=True,
+            how=request.how,
         )
         state: OperatorMove = await self._context.ask(origin, call, OperatorMove)
-        call = MoveOperator(
-            query=info.uid, operator=operator, target=request.to, attempt=call.attempt, start=False, wait_s=WAIT_S
-        )
+        call = msgspec.structs.replace(call, start=False, wait_s=WAIT_S)
         while state.step not in ("moved", "given-up"):
-            yield MoveProgress(step=state.step, copied_bytes=state.copied_bytes, total_bytes=state.total_bytes)
+            yield MoveProgress(
+                step=state.step,
+                copied_bytes=state.copied_bytes,
+                total_bytes=state.total_bytes,
+                frames_behind=state.frames_behind,
+            )
             state = await self._next(origin, call, state)
         if state.step == "given-up":
             raise SbonError(state.code or "move-unknown", state.reason, where=operator, hint=f"it goes on at {origin}")

@@ -258,7 +258,12 @@ class ScriptedNode:
         info = await self.query(query_id)
         if request.to == "full":
             raise SbonError("no-capacity", "0.05 cores free, 0.10 needed", where=request.operator)
-        yield MoveProgress(step="copying", copied_bytes=512, total_bytes=1024)
+        if request.how == "stop":
+            yield MoveProgress(step="stopping")
+        for copied in (512, 1024):
+            yield MoveProgress(step="copying", copied_bytes=copied, total_bytes=1024)
+        if request.how == "follow":
+            yield MoveProgress(step="following", copied_bytes=1024, total_bytes=1024, frames_behind=3)
         yield Moved(query=info.id, operator=request.operator, origin="b", node=request.to, copied_bytes=1024, pause_ms=250)
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:

@@ -358,9 +358,14 @@ def test_contradicting_forms_are_refused(given: dict[str, Any]) -> None:
 
 
 def test_moving_an_operator(api: str) -> None:
-    assert json.loads(run(api, "query", "migrate", "q1", "b0", "--to", "paris", "--json").stdout)["node"] == "paris"
-    moved = run(api, "query", "migrate", "q1", "b0", "--to", "paris").stdout
-    assert moved == "b0 runs at paris: 1.0 kB of state copied, 0.25 s without rows\n"
+    *steps, moved = run(api, "query", "migrate", "q1", "b0", "--to", "paris", "--json").stdout.splitlines()
+    assert [json.loads(step)["step"] for step in steps] == ["copying", "copying", "following"]
+    assert json.loads(moved)["node"] == "paris"
+    shown = run(api, "query", "migrate", "q1", "b0", "--to", "paris")
+    assert shown.stdout == "b0 runs at paris: 1.0 kB of state copied, 0.25 s without rows\n"
+    assert shown.stderr == "copying: 512 B of 1.0 kB\nfollowing: 3 frames behind\n"
+    stopped = run(api, "query", "migrate", "q1", "b0", "--to", "paris", "--how", "stop")
+    assert stopped.stderr.startswith("stopping\ncopying")
     refused = run(api, "query", "migrate", "q1", "b0", "--to", "full")
     assert refused.exit_code == 1
     assert "0.05 cores free" in refused.stderr

@@ -11,7 +11,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.moving import MoveOperator, OperatorMove
+from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
 
 ROWS = 600
@@ -33,7 +33,14 @@ def operators(cluster: SimulatedCluster) -> list[str]:
 
 
 async def move(
-    cluster: SimulatedCluster, operator: str, origin: str, target: str, *, attempt: str = "", wait_s: float = 60.0
+    cluster: SimulatedCluster,
+    operator: str,
+    origin: str,
+    target: str,
+    *,
+    attempt: str = "",
+    wait_s: float = 60.0,
+    how: MoveHow = "follow",
 ) -> OperatorMove:
     """Move an operator, and wait for the end."""
     call = MoveOperator(
@@ -42,6 +49,7 @@ async def move(
         target=target,
         attempt=attempt or f"{origin}-{target}",
         wait_s=min(5.0, max(0.0, wait_s)),
+        how=how,
     )
     context = cluster.at("a").daemon.context
     deadline = cluster.clock.now() + wait_s
@@ -72,14 +80,16 @@ def check_windows(path: Path, rows: int = ROWS) -> None:
     assert sum(int(row["n"]) for row in delivered(path)) == rows
 
 
+@pytest.mark.parametrize("how", ["follow", "stop"])
 @pytest.mark.parametrize("seed", range(2))
-def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int) -> None:
+def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how: MoveHow) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
         operator = operators(cluster)[-1]
         for origin, target, epoch in (("b", "c", 2), ("c", "b", 3)):
-            state = await move(cluster, operator, origin, target)
+            state = await move(cluster, operator, origin, target, how=how)
             assert state.step == "moved", state
+            assert state.pause_ms > 0
             assert await owner_of(cluster, "a", operator) == (target, epoch)
             assert operator not in cluster.at(origin).daemon.outbox.streams()
             assert operator in cluster.at(target).daemon._operators.hosted()

@@ -7,10 +7,20 @@ from pathlib import Path
 import pytest
 
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.moving import MoveHow
 from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 
-STEPS = ["copying", "following", "settling", "switching"]
+STEPS: list[tuple[MoveHow, str]] = [
+    ("follow", "copying"),
+    ("follow", "following"),
+    ("follow", "settling"),
+    ("follow", "switching"),
+    ("stop", "stopping"),
+    ("stop", "copying"),
+    ("stop", "settling"),
+    ("stop", "switching"),
+]
 
 
 def begun(cluster: SimulatedCluster, origin: str) -> list[str]:
@@ -23,13 +33,13 @@ async def until_step(cluster: SimulatedCluster, origin: str, step: str) -> None:
         await cluster.clock.sleep(0.002)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("how, step", STEPS)
 @pytest.mark.parametrize("victim", ["b", "c"], ids=["origin", "target"])
-def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, step: str) -> None:
+def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveHow, step: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
         operator = operators(cluster)[-1]
-        await move(cluster, operator, "b", "c", wait_s=-1.0)
+        await move(cluster, operator, "b", "c", wait_s=-1.0, how=how)
         await until_step(cluster, "b", step)
         cluster.crash(cluster.at(victim))
         await cluster.clock.sleep(3)

@@ -189,11 +189,15 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_fi
 
 
 class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
-    """Step of a move: ``copying``, ``following``, ``settling`` or ``switching``, and the bytes of state copied so far."""
+    """Step of a move: ``stopping``, ``copying``, ``following``, ``settling`` or ``switching``; and how far it is.
+
+    ``copied_bytes`` of ``total_bytes`` of state are copied. The follower has still to read ``frames_behind`` frames of input.
+    """
 
     step: str
     copied_bytes: int = 0
     total_bytes: int = 0
+    frames_behind: int = 0
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):

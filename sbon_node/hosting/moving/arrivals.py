@@ -271,8 +271,10 @@ class Arrivals:
             return OperatorFollowed(step="copying", copied_bytes=copied, total_bytes=total)
         if call.cut is None:
             return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total)
-        arrival.target.reach(decode_record(call.cut, Cut))
-        return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total, level=arrival.target.is_level())
+        target = arrival.target
+        target.reach(decode_record(call.cut, Cut))
+        level, behind = target.is_level(), target.frames_behind()
+        return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total, level=level, frames_behind=behind)
 
     async def _settle(self, call: SettleOperator, caller: Caller) -> None:
         arrival = self._named(call.operator, call.attempt, caller)

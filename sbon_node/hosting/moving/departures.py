@@ -34,6 +34,7 @@ from sbon_protocol.messages import Call
 from sbon_protocol.moving import (
     ActivateOperator,
     FollowOperator,
+    MoveHow,
     MoveOperator,
     OperatorFollowed,
     OperatorMove,
@@ -70,9 +71,11 @@ class StoredDeparture(msgspec.Struct, frozen=True, kw_only=True):
 class _Departure:
     """One move, while it is under way and as long as its end is remembered."""
 
-    def __init__(self, hosted: HostedOperator, lease: MoveLease) -> None:
+    def __init__(self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow") -> None:
         self.hosted, self.lease = hosted, lease
-        self.state = OperatorMove(step="copying")
+        self.stops = how == "stop"
+        """Whether the operator stops before its state is copied."""
+        self.state = OperatorMove(step="stopping" if self.stops else "copying")
         self.changed = Signal()
         self.frozen_s = 0.0
 
@@ -137,7 +140,7 @@ class Departures:
             raise SbonError("move-under-way", "another move of it is under way", where=operator, hint="try again later")
         self._operators.check_running(operator)
         instance = context.membership.expected(call.target).instance
-        departure = _Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance))
+        departure = _Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance), call.how)
         self._known[call.attempt] = departure
         while len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -170,11 +173,13 @@ class Departures:
         try:
             try:
                 await self._owners.begin_move(spec.query, spec.id, spec.epoch, lease)
+                frozen = await self._freeze(departure, origin) if departure.stops else None
                 await self._follow(departure, origin)
             finally:
                 self._sender.withdraw(lease.attempt)
                 await origin.followed()
-            frozen = await self._settle(departure, origin)
+            frozen = frozen or await self._freeze(departure, origin)
+            await self._settle(departure, frozen)
         except SbonError as error:
             origin.thaw()
             await self._give_up(departure, error)
@@ -218,22 +223,31 @@ class Departures:
                 copied = True
                 self._sender.withdraw(lease.attempt)
                 await origin.followed()
-            step = followed.step
-            departure.enter(OperatorMove(step=step, copied_bytes=followed.copied_bytes, total_bytes=followed.total_bytes))
+            departure.enter(
+                OperatorMove(
+                    step="settling" if copied and departure.stops else followed.step,
+                    copied_bytes=followed.copied_bytes,
+                    total_bytes=followed.total_bytes,
+                    frames_behind=followed.frames_behind,
+                )
+            )
             if followed.level:
                 return
             await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
 
-    async def _settle(self, departure: _Departure, origin: Origin) -> Frozen:
-        """Freeze the operator here, and wait until the target rests at the same position."""
+    async def _freeze(self, departure: _Departure, origin: Origin) -> Frozen:
+        """Let the operator come to rest here."""
+        if not departure.stops:
+            departure.enter(msgspec.structs.replace(departure.state, step="settling"))
+        departure.frozen_s = self._context.clock.now()
+        return await origin.freeze()
+
+    async def _settle(self, departure: _Departure, frozen: Frozen) -> None:
+        """Wait until the target rests where the operator does here."""
         spec, lease = departure.hosted.spec, departure.lease
         self._context.store.put("departure", spec.id, StoredDeparture(lease=lease))
-        departure.enter(msgspec.structs.replace(departure.state, step="settling"))
-        departure.frozen_s = self._context.clock.now()
-        frozen = await origin.freeze()
         call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
         await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
-        return frozen
 
     async def _commit(self, departure: _Departure) -> bool:
         """Return whether the register names the target; wait for as long as that cannot be known."""

@@ -184,6 +184,11 @@ class Target:
         ours = self._engine.cut(self._spec.id)
         return ours is not None and bool(self._shown) and ours.frames_behind(self._shown[0]) <= 0
 
+    def frames_behind(self) -> int:
+        """Return the frames of all inputs up to the newest cut that :meth:`reach` has named, without those that it has read."""
+        ours = self._engine.cut(self._spec.id)
+        return max(0, ours.frames_behind(self._shown[-1])) if ours is not None and self._shown else 0
+
     async def settle(self, frozen: Frozen) -> None:
         """Come to rest where the origin has, and check that both have emitted the same.
 

@@ -9,13 +9,14 @@ import click
 from rich.markup import escape
 
 from sbon import SbonError, states
-from sbon.model import FOLLOW, Moved, MoveProgress, OperatorInfo, QueryInfo, QueryList, QueryUsage
+from sbon.model import FOLLOW, OperatorInfo, QueryInfo, QueryList, QueryUsage
 from sbon.states import UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import unread
+from sbon_cli.commands.queries.migrate import migrate
 from sbon_cli.commands.queries.progress import progress_text
 from sbon_cli.commands.queries.rows import follow_to_the_end
-from sbon_cli.options.names import LIVE_QUERY, NODE, QUERY
+from sbon_cli.options.names import LIVE_QUERY, QUERY
 from sbon_cli.terminal.output import (
     bytes_text,
     counted,
@@ -168,34 +169,7 @@ def stop(api: str, query_id: str, json_: bool) -> None:
         click.echo(f"{info.id} {info.state}")
 
 
-@query.command()
-@click.argument("query_id", type=LIVE_QUERY, metavar="QUERY")
-@click.argument("operator")
-@click.option("--to", required=True, type=NODE, metavar="NODE", help="Node on which the operator shall go on.")
-@json_option
-@click.pass_obj
-@reports_errors
-def migrate(api: str, query_id: str, operator: str, to: str, json_: bool) -> None:
-    """Moves an operator to another node with its state, while the query runs.
-
-    OPERATOR is its id as `sbon query show` lists it, or the part after the query's. If the move fails, the operator goes on
-    where it was.
-    """
-    for event in Client(api).move_operator(query_id, operator, to):
-        if not isinstance(event, Moved):
-            show_step(event)
-        elif json_:
-            print_json(event)
-        else:
-            size, pause_s = bytes_text(event.copied_bytes), event.pause_ms / 1000
-            click.echo(f"{event.operator} runs at {event.node}: {size} of state copied, {pause_s:.2f} s without rows")
-
-
-def show_step(event: MoveProgress) -> None:
-    """Show a step of a move on a terminal."""
-    if err().is_terminal:
-        copied = f"  {bytes_text(event.copied_bytes)} of {bytes_text(event.total_bytes)}" if event.total_bytes else ""
-        err().print(f"[dim]{event.step:>10}{copied}[/]")
+query.add_command(migrate)
 
 
 @query.command("usage")

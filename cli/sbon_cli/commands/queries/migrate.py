@@ -1,0 +1,94 @@
+"""``sbon query migrate``: moves an operator to another node, and shows how far the move is."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import click
+from rich.markup import escape
+from rich.status import Status
+
+from sbon.model import Moved, MoveProgress
+from sbon_cli.client import Client
+from sbon_cli.options.names import LIVE_QUERY, NODE
+from sbon_cli.terminal.output import bytes_text, counted, err, json_option, print_json, reports_errors
+
+HOW = ("follow", "stop")
+
+
+@click.command()
+@click.argument("query_id", type=LIVE_QUERY, metavar="QUERY")
+@click.argument("operator")
+@click.option("--to", required=True, type=NODE, metavar="NODE", help="Node on which the operator shall go on.")
+@click.option(
+    "--how",
+    type=click.Choice(HOW),
+    default="follow",
+    show_default=True,
+    help="Move it once the node is level with it, or stop it while its state is copied.",
+)
+@json_option
+@click.pass_obj
+@reports_errors
+def migrate(api: str, query_id: str, operator: str, to: str, how: str, json_: bool) -> None:
+    """Moves an operator to another node with its state, while the query runs.
+
+    OPERATOR is its id as `sbon query show` lists it, or the part after the query's. If the move fails, the operator goes on
+    where it was. With --json it prints each step.
+    """
+    with MoveSteps() as steps:
+        for event in Client(api).move_operator(query_id, operator, to, how):
+            if json_:
+                print_json(event)
+            elif isinstance(event, Moved):
+                steps.close()
+                click.echo(moved_text(event))
+            else:
+                steps.show(step_text(event))
+
+
+def moved_text(event: Moved) -> str:
+    """Return ``q-1.b0 runs at paris: 1.0 kB of state copied, 0.25 s without rows``."""
+    size, pause_s = bytes_text(event.copied_bytes), event.pause_ms / 1000
+    return f"{event.operator} runs at {event.node}: {size} of state copied, {pause_s:.2f} s without rows"
+
+
+def step_text(event: MoveProgress) -> str:
+    """Return ``copying: 512 B of 1.0 kB`` or ``following: 3 frames behind``."""
+    if event.step == "copying" and event.total_bytes:
+        return f"copying: {bytes_text(event.copied_bytes)} of {bytes_text(event.total_bytes)}"
+    if event.step == "following":
+        return f"following: {counted(event.frames_behind, 'frame')} behind"
+    return event.step
+
+
+class MoveSteps:
+    """The present step on stderr: a line that changes on a terminal, elsewhere a line for each step."""
+
+    def __init__(self) -> None:
+        self._console = err()
+        self._status: Status | None = None
+        self._step = ""
+
+    def __enter__(self) -> MoveSteps:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def show(self, text: str) -> None:
+        if not self._console.is_terminal:
+            step, before = text.partition(":")[0], self._step
+            self._step = step
+            if step != before:
+                self._console.print(f"[dim]{escape(text)}[/]")
+        elif self._status is None:
+            self._status = self._console.status(escape(text))
+            self._status.start()
+        else:
+            self._status.update(escape(text))
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
