@@ -218,7 +218,10 @@ class Departures:
         copied = False
         while True:
             call = FollowOperator(operator=spec.id, attempt=lease.attempt, cut=origin.cut() if copied else None)
-            followed = await self._context.ask(lease.target, call, OperatorFollowed)
+            try:
+                followed = await self._context.ask(lease.target, call, OperatorFollowed)
+            except SbonError as error:
+                raise _of_target(lease.target, error) from error
             if followed.step == "following" and not copied:
                 copied = True
                 self._sender.withdraw(lease.attempt)
@@ -271,7 +274,11 @@ class Departures:
         self._context.store.delete("departure", spec.id)
         paused_ms = self._paused_ms(departure)
         state = msgspec.structs.replace(
-            departure.state, step="given-up", pause_ms=paused_ms, code=error.code, reason=str(error)[:500]
+            departure.state,
+            step="given-up",
+            pause_ms=paused_ms,
+            code=error.code,
+            reason=str(error).removeprefix(f"{spec.id}: ")[:500],
         )
         departure.enter(state)
         self._abandonment.tell(self._operators.ports.present(spec), lease.attempt, lease.target)
@@ -323,7 +330,10 @@ class Departures:
 
     async def _ask_target(self, departure: _Departure, call: Call, *, timeout_s: float = 0.0) -> None:
         limit_s = timeout_s + self._context.settings.call_timeout_s
-        await self._context.call(departure.lease.target, call, timeout_s=limit_s)
+        try:
+            await self._context.call(departure.lease.target, call, timeout_s=limit_s)
+        except SbonError as error:
+            raise _of_target(departure.lease.target, error) from error
 
     def _paused_ms(self, departure: _Departure) -> int:
         return round((self._context.clock.now() - departure.frozen_s) * 1000) if departure.frozen_s else 0
@@ -331,6 +341,11 @@ class Departures:
 
 def _task(departure: _Departure) -> str:
     return f"move {departure.hosted.spec.id} {departure.lease.attempt}"
+
+
+def _of_target(target: str, error: SbonError) -> SbonError:
+    """Return an error of the target's as one that names it."""
+    return SbonError(error.code, error.message, where=target, hint=error.hint)
 
 
 def _pieces(frames: list[Frame]) -> list[tuple[Frame, ...]]:

@@ -1,0 +1,71 @@
+"""Moves that cannot be: each is refused by name, and the query goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.model.moves import MoveRequest
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from tests.workflow.clusters import ask, in_cluster, owner_of, plain
+from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
+
+FULL = msgspec.structs.replace(CONFIG, engine=msgspec.structs.replace(CONFIG.engine, max_operators=0))
+ROWS = 4000
+REFUSALS = [
+    ("b9", "c", "q", "operator-unknown: operator: q has no operator 'b9' (known: b0, o1)"),
+    ("o1", "c", "r", "unknown-query: query: no node that answers has the query 'r'"),
+    ("o1", "nowhere", "q", "node-away: nowhere: nowhere is not a member"),
+    ("o1", "b", "q", "already-there: q.o1: q.o1 runs at b already"),
+    ("o1", "c", "q", "node-drained: q.o1: c: this node has been drained"),
+    ("o1", "d", "q", "no-capacity: q.o1: d: hosts 0 operators, its limit is 0 (it goes on at b)"),
+    ("o1", "e", "q", "node-away: e: e is dead"),
+    ("o1", "f", "q", "node-away: f: f has left"),
+    ("o1", "g", "q", "java-missing: q.o1: g: no Java (install Java 17) (it goes on at b)"),
+    ("o1", "h", "q", "node-away: q.o1: h: this node is going away (it goes on at b)"),
+]
+
+
+async def refusal(cluster: SimulatedCluster, operator: str, to: str, query: str = "q") -> str:
+    """Return code and text of the error with which node ``a`` refuses a move, as users see them."""
+
+    async def moved() -> None:
+        async for _ in cluster.at("a").daemon.move_operator(query, MoveRequest(operator=operator, to=to)):
+            pass
+
+    with pytest.raises(SbonError) as refused:
+        await ask(cluster, "a", moved())
+    error = refused.value
+    return plain(f"{error.code}: {error.where}: {error.message} ({error.hint})")
+
+
+def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS)
+        operator = operators(cluster)[-1]
+
+        async def drain() -> None:
+            cluster.at("c").daemon.context.drained.mark(1)
+
+        await ask(cluster, "c", drain())
+        cluster.at("h").daemon._operators._closing = True
+        engine: Any = cluster.at("g").daemon._operators._engine
+
+        async def no_java(*_: object) -> None:
+            raise SbonError("java-missing", "no Java", hint="install Java 17")
+
+        engine.instantiate = no_java
+        cluster.crash(cluster.at("e"))
+        await ask(cluster, "f", cluster.at("f").daemon.leave())
+        await cluster.clock.sleep(30)
+        for named, to, query, text in REFUSALS:
+            assert (await refusal(cluster, named, to, query)).startswith(text)
+        assert await owner_of(cluster, "a", operator) == ("b", 1)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcdefgh", test, configs={"d": FULL})
