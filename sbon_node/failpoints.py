@@ -22,6 +22,8 @@ Failpoint = Literal[
     "position-write",  # a sink's or source's position is stored
     "ask",  # another node, or this node, is about to be called
     "answer",  # the call has returned, failed, or will not return
+    "copy",  # a chunk of an operator's checkpoint has been sent to its next host, or stored there
+    "freeze",  # an operator that moves is about to plan nothing more, or has come to rest
     "store",  # stored state has changed: a record, a hosted part, the catalogue, a peer's address
 ]
 

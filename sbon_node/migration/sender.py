@@ -18,6 +18,7 @@ from sbon_node.disk import named_errors
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
 from sbon_node.executors import Executor
+from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.migration.listing import FILE_OVERHEAD_BYTES, encode_list
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.net.peers import Expected
@@ -92,8 +93,8 @@ class _Serving:
 class CopySender:
     """Offers copies to other nodes, and serves them."""
 
-    def __init__(self, clock: Clock, settings: MigrationSettings, executor: Executor) -> None:
-        self._clock, self._settings, self._executor = clock, settings, executor
+    def __init__(self, clock: Clock, settings: MigrationSettings, executor: Executor, failpoint: Failpoints = unobserved) -> None:
+        self._clock, self._settings, self._executor, self._failpoint = clock, settings, executor, failpoint
         self._offers: dict[str, _Offer] = {}
         self._rate = TokenBucket(max(CHUNK_BYTES + FILE_OVERHEAD_BYTES, settings.bytes_s // 20), settings.bytes_s)
         self.sent_bytes = 0
@@ -190,6 +191,7 @@ class CopySender:
             serving.wanted.appendleft((number, after))
         await serving.channel.send(Chunk(file=number, offset=offset, payload=payload))
         self.sent_bytes += len(payload)
+        self._failpoint("copy")
 
 
 async def _ended(serving: _Serving) -> None:

@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="of the run; with neither casting nor faults, of a random schedule")
     parser.add_argument("--casting", help="who plays what, as JSON; {} for the usual")
     parser.add_argument("--faults", help="the faults, as JSON; [] for none")
+    parser.add_argument("--moves", action="store_true", help="draw a schedule with moves of operators, as sbon bench schedules")
     parser.add_argument("--shrink", action="store_true", help="look for the fewest faults that still fail")
     parser.add_argument("--log", action="store_true", help="print the nodes' logs as well, to stderr")
     arguments = parser.parse_args()
@@ -35,7 +36,7 @@ def main() -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if arguments.casting is None and arguments.faults is None:
-        schedule = random_schedule(int(arguments.seed))
+        schedule = random_schedule(int(arguments.seed), moves=arguments.moves)
     else:
         casting = msgspec.json.decode(arguments.casting or "{}", type=Casting)
         faults = msgspec.json.decode(arguments.faults or "[]", type=tuple[Fault, ...])

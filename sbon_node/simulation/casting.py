@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -17,40 +15,49 @@ from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.model.columns import Column
 from sbon_node.simulation.cluster import CONFIG
-from sbon_node.simulation.engine.evaluate import rows_of
 from sbon_node.simulation.faults.plan import Seconds, Stage
+from sbon_node.simulation.query_kinds import STEP_MS, Kind
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.streams.settings import StreamSettings
 
 NODES = ("h", "s", "o", "c")
 QUERY = "query"
-FRAGMENT = "SELECT id, v * 2 AS w, upper(t) AS u FROM {} WHERE v > 0 OR t IS NULL"
-WINDOW_MS = 200
-WINDOWS = "SELECT count(*) AS n, sum(id) AS ids FROM {} GROUP BY window(ts, '200 milliseconds')"
 SCHEMA = (Column("id", "bigint"), Column("v", "double"), Column("t", "string"), Column("ts", "timestamp"))
-FIRST_MS, STEP_MS = 1_600_000_000_000, 25
+FIRST_MS = 1_600_000_000_000
 ROWS = 56
 CONNECTORS = ConnectorSettings(linger_s=0.1, retry_max_s=2.0)
 SPACE = SpaceSettings(algorithm="vivaldi", probe_interval_s=60.0)
 """Coordinate settings; the nodes' coordinates do not matter here."""
 
 
+class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A user's command ``after_s`` after the last one: the operator at that position of the plan moves to the node ``to``.
+
+    A position counts from the end if it is negative, and again from the beginning if the plan has fewer operators. The user waits
+    for the end of the move before the next one if it ``waits``.
+    """
+
+    to: str
+    operator: int = -1
+    after_s: Seconds = 0.5
+    waits: bool = True
+
+
 class Life(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One life of a query: it is submitted at ``holder``, ``after_s`` after the previous life of its name has ended.
 
     It reads a stream of its own, with a source at each of ``sources``. ``stop_at`` stops it ``stop_after_s`` seconds after it was
-    accepted. Its last operator moves to each of ``move_to`` in turn, at first ``move_after_s`` seconds after the acceptance.
+    accepted. ``moves`` follow each other from the acceptance on.
     """
 
-    sql: Literal["filter", "window"] = "filter"
+    sql: Kind = "filter"
     sources: tuple[str, ...] = ("s",)
     holder: str = "h"
     consumer: str = "c"
     after_s: Seconds = 0.0
     stop_after_s: Seconds | None = None
     stop_at: str = "h"
-    move_to: tuple[str, ...] = ()
-    move_after_s: Seconds = 0.5
+    moves: tuple[PlannedMove, ...] = ()
 
 
 class PlannedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,9 +73,10 @@ class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     The input is ``rows`` with texts of up to ``text_bytes``. ``credit_bytes``, which determines the other limits of streams,
     exceeds the largest frame: rows that have waited for long come in one frame, of all rows or of a quarter of a megabyte.
     Power may be lost only with ``fsync``. ``queries`` run at once instead of the usual one; of the other fields, they use
-    ``room``, ``strategy``, and those of the rows and streams.
+    ``room``, ``strategy``, ``nodes``, and those of the rows and streams.
     """
 
+    nodes: tuple[str, ...] = NODES
     holder: str = "h"
     room: tuple[str, ...] = ("o",)
     strategy: str = "relaxation"
@@ -118,23 +126,6 @@ def numbers(count: int, text_bytes: int, seed: int | str) -> list[dict[str, Any]
         }
         for number in range(count)
     ]
-
-
-def oracle(rows: Sequence[dict[str, Any]]) -> list[tuple[object, ...]]:
-    columns = {"id": pa.int64(), "v": pa.float64(), "t": pa.string()}
-    table = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in columns.items()})
-    return [tuple(row.values()) for row in rows_of(FRAGMENT.format("in0"), table).to_pylist()]
-
-
-def windows(rows: Sequence[dict[str, Any]]) -> list[tuple[object, ...]]:
-    """Return the oracle of the query ``window``: the number of rows in each window of event time, and the sum of their ids."""
-    counts: Counter[int] = Counter()
-    sums: Counter[int] = Counter()
-    for row in rows:
-        number = row["id"] * STEP_MS // WINDOW_MS
-        counts[number] += 1
-        sums[number] += row["id"]
-    return [(counts[number], sums[number]) for number in counts]
 
 
 def read_result(path: Path) -> list[tuple[object, ...]]:

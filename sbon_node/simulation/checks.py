@@ -41,6 +41,8 @@ class Checker:
         self._frames: dict[tuple[str, int, int], bytes] = {}
         self._weights: dict[tuple[str, int], list[int]] = {}
         """By stream and lineage: the bytes of its frames up to each number, so that no frame is read twice to be weighed."""
+        self._received: dict[tuple[str, int], int] = {}
+        """By stream and lineage: the newest frame that all its subscribers had received when there were any."""
         self._lineages: dict[str, int] = {}
         self._publishers: dict[tuple[str, int, int], str] = {}
         self._visible: dict[str, int] = {}
@@ -130,10 +132,13 @@ class Checker:
     def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
         """Check that unreceived frames stay within the quota and one batch.
 
-        A follower does not count: it begins with frames that its host has received, and is gone soon.
+        A follower does not count: it begins with frames that its host has received, and is gone soon. Once all subscribers are
+        gone, nothing waits that did not wait before.
         """
         waiting = outbox.link_counts(stream).links.items()
-        slowest = min([link.received for name, link in waiting if not link.failed and "~" not in name], default=0)
+        received = [link.received for name, link in waiting if not link.failed and "~" not in name]
+        slowest = min(received) if received else self._received.get((stream, lineage_of(outbox, stream)), 0)
+        self._received[stream, lineage_of(outbox, stream)] = slowest
         upto = self._weights.setdefault((stream, lineage_of(outbox, stream)), [0])
         if len(upto) < outbox.earliest(stream):
             upto.extend([upto[-1]] * (outbox.earliest(stream) - len(upto)))  # They are deleted, and wait no more.

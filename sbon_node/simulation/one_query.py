@@ -17,13 +17,14 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.states import query_states
-from sbon_node.simulation.casting import FRAGMENT, QUERY, SCHEMA, STEP_MS, Casting, numbers, oracle, read_result
+from sbon_node.simulation.casting import QUERY, SCHEMA, Casting, numbers, read_result
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.follower import Follower
 from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
+from sbon_node.simulation.query_kinds import FRAGMENT, STEP_MS, oracle
 from sbon_node.simulation.query_run import expect, record_of, recorded
 
 ALLOWED = {

@@ -41,6 +41,8 @@ class Outcome(NamedTuple):
     """Number of faults that struck, by action."""
     stuck: bool = False
     """Whether the failure is that something did not end."""
+    moving: tuple[tuple[int, int], ...] = ()
+    """Spans of ``failpoint`` in which users waited for moves of operators."""
 
 
 class Ended(NamedTuple):
@@ -48,6 +50,7 @@ class Ended(NamedTuple):
 
     submission: int
     ending: str
+    moving: tuple[tuple[int, int], ...] = ()
 
 
 Build = Callable[[VirtualLoop, Path], SimulatedCluster]
@@ -85,6 +88,7 @@ def run_cluster(build: Build, query_run: Play, *, seed: int | str, max_time_s: f
         afterwards=cluster.spent().since(cluster.met),
         struck=dict(cluster.fault_injector.struck),
         stuck=stuck,
+        moving=ended.moving,
     )
 
 

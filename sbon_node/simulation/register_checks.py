@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from sbon_node.model.records import OperatorRegister
+from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.model.states.query_states import LIFECYCLE, LIVE, RUNNING
 from sbon_node.queries.names import NAME, NameRecord
 from sbon_node.queries.operator_registers import decoded as decoded_operator
@@ -36,6 +36,12 @@ class RegisterChecks:
         self._history: dict[str, list[Ballot]] = {}
         self._chosen: dict[tuple[str, Ballot], State] = {}
         self._running: dict[str, str] = {}
+        self._leases: dict[str, list[MoveLease]] = {}
+        """Of each operator's register: the moves that some acceptor has accepted."""
+        self.moving: set[str] = set()
+        """Attempts to move an operator that have been chosen."""
+        self.moved: set[str] = set()
+        """Those that have been committed."""
 
     def stored(self, acceptor: Acceptor, records: Mapping[str, AcceptorRecord]) -> None:
         """Note what an acceptor has stored, by the keys of its registers."""
@@ -57,10 +63,14 @@ class RegisterChecks:
         self._expect(proposed == state, f"{ballot} of {key} has two states")
         if key.startswith(QUERY) and decoded(state).state in LIFECYCLE.terminal:
             self._over.add(decoded(state).id)
+        lease = decoded_operator(state).move if key.startswith(OPERATOR) else None
+        if lease is not None:
+            self._leases.setdefault(decoded_operator(state).id, []).append(lease)
         agreed = self._agreed.setdefault((key, ballot), {})
         agreed[acceptor] = None
         if (key, ballot) not in self._chosen and state.configuration.has_quorum(agreed):
             self._chosen[key, ballot] = state
+            self.moving |= set() if lease is None else {lease.attempt}
             self._follow(key, ballot, state)
 
     def complete(self, acceptor: Acceptor, missing: Collection[str]) -> None:
@@ -97,6 +107,11 @@ class RegisterChecks:
         self._expect(was.epoch <= now.epoch <= was.epoch + 1, f"{change}: epoch {was.epoch}, {now.epoch}")
         same = (was.host, was.instance) == (now.host, now.instance)
         self._expect(same or was.epoch < now.epoch or now.epoch == 1, f"{change}: {was.host}, {now.host} in epoch {now.epoch}")
+        if was.epoch < now.epoch and was.host != now.host and now.epoch > 1:
+            leases = self._leases.get(now.id, [])
+            attempts = [one.attempt for one in leases if (one.target, one.instance) == (now.host, now.instance)]
+            self._expect(bool(attempts), f"{change}: {was.host} did not move it to {now.host}")
+            self.moved.add(was.move.attempt if was.move is not None else attempts[-1])
 
     def _given(self, key: str, before: State, after: State) -> None:
         """Check that a name which now points to another query pointed to one that is over."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from sbon_node.failpoints import Failpoint
-from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery
+from sbon_node.simulation.casting import Casting
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.drawing import aimed, random_casting
 from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.faults.plan import ACTIONS, HELD_BACK, Fault, occurrences, random_plan
 from sbon_node.simulation.loop import VirtualLoop
@@ -38,69 +38,45 @@ class Schedule(NamedTuple):
 
 WORLDS = 50
 """Number of different runs that the random schedules disturb."""
-SEVERAL = 10
-"""One world in so many runs several queries."""
-TWINS = 0.4
-"""Probability that a query of several is submitted under the name of an earlier one, which may still run."""
+MOST_AMID_MOVES = 3
+"""Most faults of a schedule with moves, so that some are committed."""
 COUNTED: tuple[str, ...] = (*ACTIONS, *BY_USERS)
 """Faults of a run, and its users' actions: all are counted."""
 
 
-def random_schedule(seed: int) -> Schedule:
-    """Draw a schedule: any node may hold the record or host the operator.
+def random_schedule(seed: int, *, moves: bool = False) -> Schedule:
+    """Draw a schedule, with ``moves`` mostly one in which operators move.
 
     The faults strike at steps that the undisturbed run takes, so that the first of them surely strikes. A world whose
     undisturbed run fails has no faults: its schedule is that run.
     """
     world = seed % WORLDS
-    rng = random.Random(f"casting/{world}")
-    casting = Casting(
-        holder=rng.choice(NODES),
-        room=NODES,
-        strategy=rng.choice(("relaxation", "producer", "consumer", "random")),
-        sink=rng.choice(("file", "follow")),
-        fsync=rng.random() < 0.7,
-        queries=_several(rng) if world % SEVERAL == SEVERAL - 1 else (),
-    )
+    casting = random_casting(world, moves=moves)
     undisturbed = _undisturbed(world, casting)
     if undisturbed is None:
         return Schedule(world, casting, ())
-    steps, calls = undisturbed
-    failpoint = occurrences(steps)
-    hosts = tuple(node for node in NODES if any(when.node == node and when.step == "plan" for when in failpoint))
+    failpoint = occurrences(undisturbed.steps)
+    hosts = tuple(node for node in casting.nodes if any(when.node == node and when.step == "plan" for when in failpoint))
     stage = msgspec.structs.replace(casting.stage, operators=hosts, also=HELD_BACK)
-    return Schedule(world, casting, random_plan(seed, stage, failpoint, calls))
+    if not undisturbed.moving:
+        return Schedule(world, casting, random_plan(seed, stage, failpoint, undisturbed.calls))
+    failpoint = aimed(seed, undisturbed.steps, undisturbed.moving)
+    return Schedule(world, casting, random_plan(seed, stage, failpoint, undisturbed.calls, most=MOST_AMID_MOVES))
 
 
-def _several(rng: random.Random) -> tuple[PlannedQuery, ...]:
-    """Draw two to four queries at once. Some are stopped, some names are used again, and some have two queries at once."""
-    queries: list[PlannedQuery] = []
-    for number in range(rng.randint(2, 4)):
-        lives = []
-        for _ in range(rng.randint(1, 2)):
-            sources = tuple(rng.sample(NODES, rng.randint(1, 2)))
-            stop_after_s = rng.uniform(0.0, 4.0) if rng.random() < 0.4 else None
-            lives.append(
-                Life(
-                    sql=rng.choice(("filter", "window")),
-                    sources=sources,
-                    holder=rng.choice(NODES),
-                    consumer=rng.choice(NODES),
-                    after_s=rng.uniform(0.0, 2.0),
-                    stop_after_s=stop_after_s,
-                    stop_at=rng.choice(NODES),
-                )
-            )
-        name = rng.choice(queries).name if queries and rng.random() < TWINS else f"q{number}"
-        queries.append(PlannedQuery(name=name, lives=tuple(lives)))
-    return tuple(queries)
+class _Undisturbed(NamedTuple):
+    """The steps and disk calls of a run without faults, and the spans of steps in which operators moved."""
+
+    steps: tuple[tuple[str, Failpoint], ...]
+    calls: Mapping[str, int]
+    moving: tuple[tuple[int, int], ...]
 
 
 @functools.cache
-def _undisturbed(world: int, casting: Casting) -> tuple[tuple[tuple[str, Failpoint], ...], Mapping[str, int]] | None:
-    """Return the steps and disk calls of the run without faults; None if it fails."""
+def _undisturbed(world: int, casting: Casting) -> _Undisturbed | None:
+    """Return the run without faults; None if it fails."""
     outcome = run_schedule((), seed=world, casting=casting)
-    return None if outcome.failure else (outcome.failpoint, outcome.calls)
+    return None if outcome.failure else _Undisturbed(outcome.failpoint, outcome.calls, outcome.moving)
 
 
 def run_schedule(faults: Sequence[Fault], *, seed: int | str, casting: Casting = Casting()) -> Outcome:  # noqa: B008 - immutable
@@ -108,9 +84,9 @@ def run_schedule(faults: Sequence[Fault], *, seed: int | str, casting: Casting =
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         config, full = casting.config, msgspec.structs.replace(casting.config, control=NO_ROOM)
-        configs = {name: config if name in casting.room else full for name in NODES}
+        configs = {name: config if name in casting.room else full for name in casting.nodes}
         quality = NetworkQuality(jitter=0.3)
-        return SimulatedCluster(loop, seed, NODES, root, config=config, configs=configs, quality=quality, times=TIMES)
+        return SimulatedCluster(loop, seed, casting.nodes, root, config=config, configs=configs, quality=quality, times=TIMES)
 
     async def query_run(cluster: SimulatedCluster, root: Path) -> Ended:
         if casting.queries:

@@ -17,32 +17,22 @@ from typing import Any
 
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.moves import MoveRequest
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
-from sbon_node.simulation.casting import (
-    FRAGMENT,
-    SCHEMA,
-    STEP_MS,
-    WINDOWS,
-    Casting,
-    Life,
-    numbers,
-    oracle,
-    read_result,
-    windows,
-)
+from sbon_node.simulation.casting import SCHEMA, Casting, Life, numbers, read_result
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
+from sbon_node.simulation.query_kinds import ORACLES, SQL, STEP_MS
 from sbon_node.simulation.query_run import expect, recorded, records_of
+from sbon_node.simulation.user_moves import UserMoves
 
 BY_USERS = ("again", "twin", "stop", "move", "stay")
 """Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop, a
-move of an operator, and one that was refused, given up, or of which its user did not learn the end.
+move that has been committed, and one that has begun and was given up.
 """
 RETRY_S = 1.0
 MOST_TRIES = 200
@@ -84,8 +74,7 @@ class _Running:
 
     @property
     def expected(self) -> list[tuple[object, ...]]:
-        rows = [row for rows in self.rows for row in rows]
-        return oracle(rows) if self.life.sql == "filter" else windows(rows)
+        return ORACLES[self.life.sql]([row for rows in self.rows for row in rows])
 
 
 class SeveralQueries:
@@ -94,6 +83,8 @@ class SeveralQueries:
     def __init__(self, cluster: SimulatedCluster, casting: Casting, faults: Sequence[Fault], root: Path) -> None:
         self.cluster, self.casting, self.faults, self.root = cluster, casting, faults, root
         folders = {name: node.disk.add(root / f"results at {name}") for name, node in cluster.nodes.items()}
+        self.moving: list[list[tuple[int, int]]] = []
+        """The steps, by their numbers, during which users waited for moves."""
         self.lives = [
             [
                 _Running(
@@ -131,7 +122,10 @@ class SeveralQueries:
         for running in self._all():
             self._check(running)
         cluster.verify()
-        return Ended(len(cluster.fault_injector.plan.history), " ".join(running.ending for running in self._all()))
+        registers, struck = cluster.watch.checker.registers, cluster.fault_injector.struck
+        struck["move"], struck["stay"] = len(registers.moved), len(registers.moving - registers.moved)
+        during = tuple((start, end) for spans in self.moving for start, end in spans)
+        return Ended(len(cluster.fault_injector.plan.history), " ".join(running.ending for running in self._all()), moving=during)
 
     def _all(self) -> list[_Running]:
         return [running for lives in self.lives for running in lives]
@@ -190,15 +184,16 @@ class SeveralQueries:
             break
         if running.life.stop_after_s is not None and running.accepted is not False:
             running.stopping = self.cluster.loop.create_task(self._stop(running))
-
-        if running.life.move_to and running.accepted is not False:
-            running.moving = self.cluster.loop.create_task(self._move(running))
+        if running.life.moves and running.accepted is not False:
+            moves = UserMoves(self.cluster, running.life, running.stream, lambda: self._record(running))
+            self.moving.append(moves.during)
+            running.moving = self.cluster.loop.create_task(moves.run())
 
     async def _submission(self, running: _Running) -> None:
         await self.cluster.until(lambda: self.cluster.nodes[running.life.holder].ready)
         daemon = self.cluster.nodes[running.life.holder].daemon
         submission = Submission(
-            sql=(FRAGMENT if running.life.sql == "filter" else WINDOWS).format(running.stream),
+            sql=SQL[running.life.sql].format(running.stream),
             name=running.name,
             strategy=self.casting.strategy,
             consumer=running.life.consumer,
@@ -224,28 +219,6 @@ class SeveralQueries:
             if not call.cancelled() and (error is None or (isinstance(error, SbonError) and error.code == "unknown-query")):
                 return
             await self.cluster.sleep(RETRY_S)
-
-    async def _move(self, running: _Running) -> None:
-        """Move the query's last operator from node to node. Whether a move succeeds must make no difference to the rows."""
-        await self.cluster.sleep(running.life.move_after_s)
-        node = self.cluster.nodes[running.life.holder]
-        for target in running.life.move_to:
-            await self.cluster.until(lambda: node.ready)
-            call = self.cluster.call(node.name, self._moved(running, node.daemon, target))
-            await self.cluster.until(call.done)
-            error = asyncio.CancelledError() if call.cancelled() else call.exception()
-            if error is not None and not isinstance(error, SbonError | asyncio.CancelledError):
-                raise error
-            self.cluster.fault_injector.struck["move" if error is None else "stay"] += 1
-            self.cluster.note(f"{running.stream} moved to {target}: {error or 'yes'}")
-
-    async def _moved(self, running: _Running, daemon: Any, target: str) -> None:
-        record = self._record(running)
-        if record is None:
-            raise SbonError("unknown-query", "its record is gone", where=running.stream)
-        request = MoveRequest(operator=record.plan.operators[-1].id, to=target)
-        async for event in daemon.move_operator(record.id, request):
-            self.cluster.note(f"{running.stream} moves: {event}")
 
     async def _ending(self, running: _Running) -> str:
         """Wait for the end of the life, and return it."""

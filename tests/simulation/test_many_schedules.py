@@ -14,10 +14,11 @@ import pytest
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.experiments.bench import schedules
 from sbon_node.hosting.capacity import Reservations
-from sbon_node.simulation import leak_check, schedule, several_queries
+from sbon_node.simulation import leak_check, schedule
 from sbon_node.simulation.__main__ import main
-from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery, windows
-from sbon_node.simulation.faults.plan import AtFailpoint, AtTime, Fault
+from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery
+from sbon_node.simulation.faults.plan import ACTIONS, AtFailpoint, AtTime, Fault
+from sbon_node.simulation.query_kinds import ORACLES, windows
 from sbon_node.simulation.schedule import COUNTED, random_schedule, run_schedule
 from sbon_node.simulation.shrink import shrink
 
@@ -49,8 +50,10 @@ def test_schedules_in_another_process_are_counted() -> None:
     (row,) = schedules.run(3, 2, processes=1)["rows"]
     assert (row["seeds"], row["failed"], row["stuck"], row["failures"]) == (2, 0, 0, [])
     assert set(row["struck"]) == set(COUNTED)
-    faults = [fault for seed in (3, 4) for fault in random_schedule(seed).faults]
-    assert 0 < sum(row["struck"].values()) <= len(faults)
+    assert 0 < row["schedules_with_a_committed_move"] <= row["struck"]["move"]
+    assert row["schedules_with_a_given_up_move"] <= row["struck"]["stay"]
+    faults = [fault for seed in (3, 4) for fault in random_schedule(seed, moves=True).faults]
+    assert 0 < sum(row["struck"][action] for action in ACTIONS) <= len(faults)
     assert row["checks"] > 400
 
 
@@ -58,8 +61,8 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = (Fault(AtTime(1.0), "slow-disk", "o"), Fault(AtTime(2.0), "skew", "c"))
-    random_schedule(3)  # its undisturbed run passes without the bug
-    monkeypatch.setattr(schedules, "random_schedule", lambda seed: random_schedule(3)._replace(faults=faults))
+    random_schedule(3, moves=True)  # its undisturbed run passes without the bug
+    monkeypatch.setattr(schedules, "random_schedule", lambda seed, moves: random_schedule(3, moves=moves)._replace(faults=faults))
     monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)
     (failed,) = schedules._try_one(3).failed
     assert failed.stuck
@@ -80,7 +83,7 @@ def test_a_world_that_fails_without_faults_is_counted_as_failed(monkeypatch: pyt
 
 
 def test_an_error_of_the_simulation_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    random_schedule(3)
+    random_schedule(3, moves=True)
 
     def broken(*args: Any, **kwargs: Any) -> None:
         raise KeyError("h")
@@ -142,7 +145,7 @@ def test_a_row_that_a_window_counts_twice_is_noticed(monkeypatch: pytest.MonkeyP
         (count, ids), *others = windows(rows)
         return [(int(str(count)) - 1, ids), *others]
 
-    monkeypatch.setattr(several_queries, "windows", counted)
+    monkeypatch.setitem(ORACLES, "window", counted)
     assert "rows missing" in run_schedule((), seed=1, casting=SEVERAL).failure
 
 

@@ -6,16 +6,21 @@ import random
 
 import pytest
 
-from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery
+from sbon_node.simulation.casting import NODES, Casting, Life, PlannedMove, PlannedQuery
 from sbon_node.simulation.faults.plan import AtTime, Fault
 from sbon_node.simulation.schedule import run_schedule
+
+
+def moves_to(*nodes: str) -> tuple[PlannedMove, ...]:
+    return tuple(PlannedMove(to=node, after_s=0.0 if number else 0.5) for number, node in enumerate(nodes))
+
 
 MOVES = Casting(
     room=NODES,
     rows=400,
     queries=(
-        PlannedQuery(name="windows", lives=(Life(sql="window", sources=("s",), move_to=("c", "h", "s")),)),
-        PlannedQuery(name="filter", lives=(Life(sql="filter", sources=("o",), move_to=("s", "c")),)),
+        PlannedQuery(name="windows", lives=(Life(sql="window", sources=("s",), moves=moves_to("c", "h", "s")),)),
+        PlannedQuery(name="filter", lives=(Life(sql="filter", sources=("o",), moves=moves_to("s", "c")),)),
     ),
 )
 ACTIONS = ("kill", "kill-engine", "orphan", "cut", "pause", "partition")

@@ -33,10 +33,15 @@ class Failed(NamedTuple):
 class Tried(NamedTuple):
     seeds: int
     struck: Counter[str]
+    schedules: Counter[str]
+    """Schedules in which each action has struck."""
     checks: int
     events: int
     cpu_s: float
     failed: tuple[Failed, ...]
+
+
+NONE = Tried(0, Counter(), Counter(), 0, 0, 0.0, ())
 
 
 def run(
@@ -49,10 +54,10 @@ def run(
 ) -> dict[str, Any]:
     """Run ``count`` schedules from the seed ``first`` on; begin none after ``limit_s`` seconds.
 
-    Returns one row with the number of seeds and of checks, the faults that struck by action, the failed and stuck schedules
-    with their commands, and the seconds.
+    Returns one row with the number of seeds and of checks, the faults that struck by action, the schedules with moves that were
+    committed and given up, the failed and stuck schedules with their commands, and the seconds.
     """
-    began, done = time.monotonic(), Tried(0, Counter(), 0, 0, 0.0, ())
+    began, done = time.monotonic(), NONE
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=output.silence) as pool:
         waiting = [pool.submit(_try, seeds) for seeds in _portions(first, count)]
         for finished in as_completed(waiting):
@@ -79,33 +84,38 @@ def _portions(first: int, count: int) -> Iterator[list[int]]:
 
 
 def _try(seeds: list[int]) -> Tried:
-    began, tried = time.process_time(), Tried(0, Counter(), 0, 0, 0.0, ())
+    began, tried = time.process_time(), NONE
     for seed in seeds:
         tried = _sum(tried, _try_one(seed))
     return tried._replace(cpu_s=time.process_time() - began)
 
 
-def _try_one(seed: int) -> Tried:
-    """Run the schedule of one seed. An error that no check has raised, in the daemon or the simulation, is a failure as well."""
-    world, casting, faults = random_schedule(seed)
+def _try_one(seed: int, *, moves: bool = True) -> Tried:
+    """Run the schedule of one seed, mostly with ``moves`` of operators.
+
+    An error that no check has raised, in the daemon or the simulation, is a failure as well.
+    """
+    world, casting, faults = random_schedule(seed, moves=moves)
     failed: tuple[Failed, ...] = ()
     try:
         outcome = run_schedule(faults, seed=world, casting=casting)
     except Exception as error:  # noqa: BLE001 - whatever it raises, the other seeds go on
         replay = replay_command(world, faults, casting)
         failed = (Failed(seed, f"{type(error).__name__}: {error}"[:MOST_REASON], False, replay, replay),)
-        return Tried(1, Counter(), 0, 0, 0.0, failed)
+        return NONE._replace(seeds=1, failed=failed)
     if outcome.failure:
         shrunk = shrink(faults, lambda fewer: bool(run_schedule(fewer, seed=world, casting=casting).failure))
         commands = (replay_command(world, those, casting) for those in (faults, shrunk))
         failed = (Failed(seed, outcome.failure.split("\nreplay:")[0][:MOST_REASON], outcome.stuck, *commands),)
-    return Tried(1, Counter(outcome.struck), outcome.checks, outcome.events, 0.0, failed)
+    struck = Counter(outcome.struck)
+    return Tried(1, struck, Counter(action for action in struck if struck[action]), outcome.checks, outcome.events, 0.0, failed)
 
 
 def _sum(one: Tried, other: Tried) -> Tried:
     return Tried(
         one.seeds + other.seeds,
         one.struck + other.struck,
+        one.schedules + other.schedules,
         one.checks + other.checks,
         one.events + other.events,
         one.cpu_s + other.cpu_s,
@@ -124,6 +134,8 @@ def _row(first: int, tried: Tried, seconds: float, processes: int) -> dict[str, 
         "seconds": round(seconds, 1),
         "cpu_s": round(tried.cpu_s, 1),
         "processes": processes,
+        "schedules_with_a_committed_move": tried.schedules["move"],
+        "schedules_with_a_given_up_move": tried.schedules["stay"],
         "struck": {action: tried.struck[action] for action in COUNTED},
         "failures": [failed._asdict() for failed in sorted(tried.failed)],
     }

@@ -211,6 +211,7 @@ class Arrivals:
 
         def report(progress: CopyProgress) -> None:
             arrival.progress = progress
+            context.failpoint("copy")
 
         await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
         try:

@@ -243,7 +243,10 @@ class Departures:
         if not departure.stops:
             departure.enter(msgspec.structs.replace(departure.state, step="settling"))
         departure.frozen_s = self._context.clock.now()
-        return await origin.freeze()
+        self._context.failpoint("freeze")
+        frozen = await origin.freeze()
+        self._context.failpoint("freeze")
+        return frozen
 
     async def _settle(self, departure: _Departure, frozen: Frozen) -> None:
         """Wait until the target rests where the operator does here."""

@@ -35,7 +35,7 @@ class Moves:
         owners: OperatorOwners,
         records: RecordAcceptors,
     ) -> None:
-        sender = CopySender(context.clock, settings, context.executor)
+        sender = CopySender(context.clock, settings, context.executor, context.failpoint)
         context.server.on_copy(sender.serve)
         receiver = CopyReceiver(
             context.peers,

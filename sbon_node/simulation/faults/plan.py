@@ -42,6 +42,8 @@ MAX_TIME_S = 1e7
 Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_S)]
 _SHORT_S, _LONG_S = 1.0, 25.0
 STEPS: tuple[Failpoint, ...] = get_args(Failpoint)
+OF_MOVES_ALONE: tuple[Failpoint, ...] = ("copy", "freeze")
+"""Steps that no run without moves takes."""
 SURVIVES: tuple[Survives, ...] = get_args(Survives)
 
 
