@@ -39,6 +39,7 @@ class PlannedMove(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     to: str
     operator: int = -1
+    how: Literal["follow", "stop"] = "follow"
     after_s: Seconds = 0.5
     waits: bool = True
 

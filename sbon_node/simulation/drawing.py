@@ -16,6 +16,8 @@ AT_REST = 10
 """One world in so many has no moves, where moves are asked for."""
 TWINS = 0.4
 """Probability that a query of several is submitted under the name of an earlier one, which may still run."""
+STOPS = 0.2
+"""Probability that an operator stops before its state is copied."""
 FIFTH = "t"
 """A node beside the usual ones, to which operators can move."""
 OF_MOVES: tuple[Failpoint, ...] = ("ask", "answer", "store", "copy", "freeze")
@@ -105,6 +107,7 @@ def _moves(rng: random.Random, nodes: Sequence[str]) -> tuple[PlannedMove, ...]:
         PlannedMove(
             to=rng.choice(nodes),
             operator=rng.randrange(6),
+            how="stop" if rng.random() < STOPS else "follow",
             after_s=rng.uniform(0.0, 0.8) if index else at_first,
             waits=rng.random() < 0.8,
         )

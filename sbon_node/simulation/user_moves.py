@@ -58,6 +58,6 @@ class UserMoves:
         if record is None:
             raise SbonError("unknown-query", "its record is gone", where=self._query)
         operators = record.plan.operators
-        request = MoveRequest(operator=operators[move.operator % len(operators)].id, to=move.to)
+        request = MoveRequest(operator=operators[move.operator % len(operators)].id, to=move.to, how=move.how)
         async for event in daemon.move_operator(record.id, request):
             self._cluster.note(f"{self._query} moves: {event}")

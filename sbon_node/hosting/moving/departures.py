@@ -251,7 +251,7 @@ class Departures:
     async def _settle(self, departure: _Departure, frozen: Frozen) -> None:
         """Wait until the target rests where the operator does here."""
         spec, lease = departure.hosted.spec, departure.lease
-        self._context.store.put("departure", spec.id, StoredDeparture(lease=lease))
+        self._context.store.put("departure", spec.id, StoredDeparture(lease=lease), sync=True)
         call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
         await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
 
