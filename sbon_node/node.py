@@ -57,6 +57,7 @@ from sbon_node.model.usage import QueryUsage
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances
+from sbon_node.operations.draining import Draining, Parts
 from sbon_node.operations.leaving import Leaving
 from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
@@ -67,6 +68,7 @@ from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.queries.moving import OperatorMover
 from sbon_node.queries.names import QueryNames
 from sbon_node.queries.operator_registers import OperatorRegisters
@@ -122,12 +124,7 @@ class Node:
         self._distances = Distances(self.context, config.space.load_weight_ms)
         self.membership, self.outbox, self.bus = self.context.membership, self.context.outbox, self.context.bus
         self._rejoin = Rejoin(
-            self.membership,
-            store=self.context.store,
-            clock=clock,
-            rng=rng,
-            seeds=config.node.seeds,
-            settings=config.membership,
+            self.membership, store=self.context.store, clock=clock, rng=rng, seeds=config.node.seeds, settings=config.membership
         )
         self._machine = machine or Machine(config.control)
         self.engine = engine(self.context.data_dir, self._operator_state)
@@ -151,12 +148,11 @@ class Node:
             self._repair,
             lambda: {**self._operators.epochs(), **self._sinks.epochs()},
         )
-        self.operations = self._operate(publisher)
+        self.leaving = asyncio.Event()
         self._take_queries(records)
+        self.operations = self._operate(publisher)
         self._usage = MachineUsageHistory(self.context, self._machine, self.engine)
         self._tasks = Tasks()
-        self._left = False
-        self.leaving = asyncio.Event()
 
     def _host_components(self) -> None:
         """Create what runs operators and sinks here."""
@@ -203,7 +199,10 @@ class Node:
             self._sinks,
             self._book,
         )
-        return Operations(self._config, components, self._leaving)
+        targets = MoveTargets(self.context, self._lookup)
+        parts = Parts(self._operators, self._sources, self._moves, targets, self._leaving, self.leaving.set)
+        self._draining = Draining(self.context, self._config.migration, parts)
+        return Operations(self._config, components, self._draining)
 
     def _take_queries(self, records: Records) -> None:
         """Create what accepts, explains and follows queries."""
@@ -248,8 +247,9 @@ class Node:
     async def close(self, *, away: bool = True) -> None:
         """Leave cleanly: stop operators after a committed batch and inform the members; keep everything on disk."""
         await self._tasks.close()
+        await self._draining.close()
         await self._rejoin.close()
-        if away and not self._left:
+        if away and not self.leaving.is_set():
             await self.membership.go_away()
         await self._follows.close()
         await self._submitter.close()
@@ -334,7 +334,6 @@ class Node:
 
     async def leave(self, *, force: bool = False) -> None:
         await self._leaving.leave(force=force)
-        self._left = True
         self.leaving.set()
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:

@@ -13,11 +13,13 @@ from .following import Elsewhere
 from .http import Http
 from .model import (
     Accepted,
+    DrainStep,
     Explanation,
     Finished,
     MemberInfo,
     Moved,
     MoveProgress,
+    NodeDrained,
     NodeStatus,
     PairInfo,
     PlacementExplanation,
@@ -82,8 +84,9 @@ class Client(Http):
         """Join the cluster of the nodes at these addresses; return the number of its known members."""
         return self.ask(endpoints.join(addresses)).members
 
-    def drain(self) -> None:
-        self.ask(endpoints.drain())
+    def drain(self, *, dry_run: bool = False) -> Iterator[DrainStep | NodeDrained]:
+        """Yield the steps of operators that leave the node, which takes no part in queries any more; then the end."""
+        return self.events(endpoints.drain(dry_run=dry_run))
 
     def leave(self, *, force: bool = False) -> None:
         self.ask(endpoints.leave(force=force))

@@ -12,12 +12,14 @@ import msgspec
 from .columns import columns_of
 from .model import (
     Accepted,
+    DrainStep,
     Explanation,
     Finished,
     Joined,
     MemberInfo,
     Moved,
     MoveProgress,
+    NodeDrained,
     NodeStatus,
     PairInfo,
     PlacementExplanation,
@@ -71,8 +73,9 @@ def join(addresses: Iterable[str]) -> Ask[Joined]:
     return Ask("POST", "/v1/join", Joined, msgspec.json.encode({"addresses": list(addresses)}))
 
 
-def drain() -> Ask[None]:
-    return Ask("POST", "/v1/drain", type(None))
+def drain(*, dry_run: bool = False) -> Ask[DrainStep | NodeDrained]:
+    path = "/v1/drain?dry_run=true" if dry_run else "/v1/drain"
+    return Ask("POST", path, DrainStep | NodeDrained)  # type: ignore[arg-type]
 
 
 def leave(*, force: bool = False) -> Ask[None]:

@@ -32,7 +32,8 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "join": Verb("sbon_cli.commands.nodes.membership:join", "Joins the cluster of the nodes at these addresses."),
         "leave": Verb("sbon_cli.commands.nodes.membership:leave", "Makes the node leave for good."),
         "drain": Verb(
-            "sbon_cli.commands.nodes.membership:drain", "Keeps operators, sources, sinks and queries away from the node."
+            "sbon_cli.commands.nodes.membership:drain",
+            "Moves a node's operators to other nodes, while their queries run, and makes it leave for good.",
         ),
         "status": Verb("sbon_cli.commands.nodes.members:status", "Shows the node asked."),
         "members": Verb("sbon_cli.commands.nodes.members:members", "Lists the nodes of the cluster as the node asked sees them."),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Protocol
 
+from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.metrics_snapshot import NodeMetrics
@@ -34,6 +36,6 @@ class OperationsInterface(Protocol):
         """Memory by process, and disk by purpose."""
         ...
 
-    def drain(self) -> None:
-        """Has it take no part in queries any more, for good; raises ``node-in-use`` where anything lives on it."""
+    def drain(self, *, dry_run: bool = False) -> AsyncIterator[DrainStep | NodeDrained]:
+        """Move its operators to other nodes and leave, or stay drained with what cannot move; yields the steps and the end."""
         ...

@@ -35,3 +35,15 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         float,
         Meta(gt=0, le=3600, description="time without a new byte after which a copy is given up; seconds"),
     ] = 30.0
+    drain_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="time in which sbon drain moves all operators away; those that are here then stay; seconds; raise it "
+            "where operators have gigabytes of state",
+        ),
+    ] = 600.0
+    drain_queries: Annotated[
+        int, Meta(ge=1, le=1024, description="queries of which sbon drain moves operators at once, one of each query at a time")
+    ] = 4

@@ -32,6 +32,33 @@ class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", ta
     frames_behind: Counted = 0
 
 
+class DrainStep(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """Step of an operator that leaves a drained node.
+
+    ``planned`` (of a dry run), ``waiting``, a step of its move to ``target`` as of :class:`MoveProgress`, ``moved`` or ``stays``.
+    """
+
+    query: str
+    operator: str
+    step: str
+    target: str = ""
+    copied_bytes: Counted = 0
+    total_bytes: Counted = 0
+    frames_behind: Counted = 0
+    reason: str = ""
+    """Why it waits or stays."""
+
+
+class NodeDrained(msgspec.Struct, frozen=True, kw_only=True, tag="drained", tag_field="event"):
+    """End of a drain: the node ``has_left``, or stays drained with what could not move. Nothing more follows."""
+
+    node: str
+    has_left: bool
+    moved: tuple[str, ...] = ()
+    stays: tuple[str, ...] = ()
+    """A line for each part that stays, with the reason."""
+
+
 class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):
     """The operator runs at ``node`` now; nothing more follows. For ``pause_ms`` it has read no rows."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from functools import partial
 
 import msgspec
 
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
+from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.model.states import operator_states, source_states
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.debug_dump_types import DebugDump
@@ -16,7 +18,6 @@ from sbon_node.operations.disk_usage import disk_usage
 from sbon_node.operations.doctor import Doctor
 from sbon_node.operations.draining import Draining
 from sbon_node.operations.examination import Examination
-from sbon_node.operations.leaving import Leaving
 from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
 from sbon_node.operations.process_memory import process_memory
 from sbon_node.operations.reachability import Reach
@@ -27,9 +28,9 @@ from sbon_node.operations.resource_types import Resources
 class Operations:
     """Implements :class:`sbon_node.api.operations_interface.OperationsInterface`."""
 
-    def __init__(self, config: Config, components: Components, leaving: Leaving) -> None:
+    def __init__(self, config: Config, components: Components, draining: Draining) -> None:
         self._config, self._components = config, components
-        self._draining = Draining(components.context, leaving, components.operators, components.sources)
+        self._draining = draining
         self.reach = Reach(components.context)
         self._doctor = Doctor(config, components.context, self.reach)
 
@@ -90,6 +91,5 @@ class Operations:
 
         return await context.executor(collect)
 
-    def drain(self) -> None:
-        """Drain this node; raise ``node-in-use``."""
-        self._draining.drain()
+    def drain(self, *, dry_run: bool = False) -> AsyncIterator[DrainStep | NodeDrained]:
+        return self._draining.drain(dry_run=dry_run)

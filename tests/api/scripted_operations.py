@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.stream_counts import OutboxCount
@@ -101,11 +102,11 @@ def figures(sources: int = 1) -> NodeMetrics:
 
 @dataclass
 class ScriptedOperations:
-    """``refuse_drain`` is raised once."""
+    """``stays`` cannot move when the node is drained."""
 
     told: Readiness = field(default_factory=lambda: Readiness(ready=True))
     examination: Examination = field(default_factory=lambda: Examination(node="a", findings=(WELL,)))
-    refuse_drain: SbonError | None = None
+    stays: tuple[str, ...] = ()
     drained: bool = False
     config: dict[str, object] = field(default_factory=lambda: {"node": {"name": "a"}})
 
@@ -126,10 +127,16 @@ class ScriptedOperations:
     async def resources(self) -> Resources:
         return RESOURCES
 
-    def drain(self) -> None:
-        if self.refuse_drain is not None:
-            raise self.refuse_drain
-        self.drained = True
+    async def drain(self, *, dry_run: bool = False) -> AsyncIterator[DrainStep | NodeDrained]:
+        if dry_run:
+            yield DrainStep(query="q", operator="q.b0", step="planned", target="paris")
+        else:
+            self.drained = True
+            yield DrainStep(query="q", operator="q.b0", step="waiting")
+            for copied in (512, 1024):
+                yield DrainStep(query="q", operator="q.b0", step="copying", target="paris", copied_bytes=copied, total_bytes=1024)
+            yield DrainStep(query="q", operator="q.b0", step="moved", target="paris")
+        yield NodeDrained(node="a", has_left=not dry_run and not self.stays, moved=() if dry_run else ("q.b0",), stays=self.stays)
 
 
 def not_ready(*reasons: Reason) -> Readiness:

@@ -13,7 +13,6 @@ from sbon import endpoints
 from sbon_cli import operations
 from sbon_cli.client import Client
 from sbon_node.api.server.http import ApiServer
-from sbon_node.errors import SbonError
 from sbon_node.logging.levels import LogLevels, levels, set_levels
 from sbon_node.operations.readiness import Readiness, Reason
 from tests.api.async_client import AsyncClient
@@ -91,13 +90,14 @@ async def test_metrics_count_the_requests_themselves_by_route_and_not_by_path(
 
 
 async def test_draining(node: SwitchedNode, client: AsyncClient) -> None:
-    node.operations.refuse_drain = SbonError("node-in-use", "a hosts q1.1", where="node", details=("hosts q1.1",))
-    with pytest.raises(SbonError) as refused:
-        await client.ask(endpoints.drain())
-    assert (refused.value.code, refused.value.details) == ("node-in-use", ("hosts q1.1",))
-    node.operations.refuse_drain = None
-    await client.ask(endpoints.drain())
-    assert node.operations.drained
+    *steps, end = [event async for event in client.events(endpoints.drain(dry_run=True))]
+    assert ([step.target for step in steps], node.operations.drained) == (["paris"], False)
+    *steps, end = [event async for event in client.events(endpoints.drain())]
+    assert [step.step for step in steps] == ["waiting", "copying", "copying", "moved"]
+    assert (end.has_left, end.moved, node.operations.drained) == (True, ("q.b0",), True)
+    node.operations.stays = ("hosts q.sink of query q",)
+    *steps, end = [event async for event in client.events(endpoints.drain())]
+    assert (end.has_left, end.stays) == (False, node.operations.stays)
 
 
 async def test_log_levels_are_set_at_run_time(client: AsyncClient, session: aiohttp.ClientSession) -> None:

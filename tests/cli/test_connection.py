@@ -26,7 +26,7 @@ from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import Moved, MoveProgress
+from sbon_node.model.moves import DrainStep, Moved, MoveProgress, NodeDrained
 from sbon_node.model.nodes import MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
@@ -331,6 +331,8 @@ def _described() -> set[Any]:
         Progress,
         MoveProgress,
         Moved,
+        DrainStep,
+        NodeDrained,
         Rows,
         Finished,
         Submission,

@@ -179,17 +179,31 @@ def test_a_dump_that_cannot_be_written_or_had_says_so(api: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("words", [("drain",), ("node", "drain")])
-def test_draining_asks_first_and_tells_every_reason(node: ScriptedNode, api: str, words: tuple[str, ...]) -> None:
+def test_draining_asks_first_and_shows_what_moves_and_what_stays(node: ScriptedNode, api: str, words: tuple[str, ...]) -> None:
     assert run(api, *words, stdin="n\n").exit_code == 1
     assert not node.operations.drained
-    node.operations.refuse_drain = SbonError("node-in-use", "a hosts q1.1; has s", details=("hosts q1.1", "has s"))
-    refused = run(api, *words, "--yes")
-    assert refused.exit_code == 1
-    assert "hosts q1.1" in refused.stderr
-    node.operations.refuse_drain = None
-    done = run(api, *words, "--yes")
+    planned = run(api, *words, "--dry-run")
+    assert (planned.exit_code, node.operations.drained) == (0, False)
+    assert (planned.stderr, planned.stdout) == ("q.b0 to paris: planned\n", "a would leave\n")
+    node.operations.stays = ("hosts q.sink of query q", "has the source s")
+    stayed = run(api, *words, "--yes")
+    assert stayed.exit_code == 1
+    assert stayed.stdout.splitlines()[:2] == ["a hosts q.sink of query q", "a has the source s"]
+    node.operations.stays = ()
+    done = run(api, *words, "a", "--yes")
     assert (done.exit_code, node.operations.drained) == (0, True)
-    assert "sbon leave" in done.stdout
+    assert done.stderr.splitlines() == ["q.b0: waiting", "q.b0 to paris: copying 1.0 kB", "q.b0 to paris: moved"]
+    assert done.stdout == "a has left; 1 operator moved away\n"
+    events = run(api, *words, "--yes", "--json").stdout.splitlines()
+    assert [json.loads(event)["event"] for event in events] == ["progress"] * 4 + ["drained"]
+
+
+def test_draining_another_node_asks_that_node(api: str) -> None:
+    unknown = run(api, "drain", "nowhere", "--yes")
+    assert (unknown.exit_code, "there is no node 'nowhere'" in unknown.stderr) == (1, True)
+    assert "known: a, b" in unknown.stderr
+    elsewhere = run(api, "drain", "b", "--yes")  # Its API is at another address, where nobody listens.
+    assert (elsewhere.exit_code, "b:" in elsewhere.stderr or "http://" in elsewhere.stderr) == (3, True)
 
 
 def test_settings_before_another_command_are_refused(api: str) -> None:

@@ -1,18 +1,26 @@
-"""Draining: refused where anything lives on the node; and then it takes nothing on any more, whatever happens."""
+"""Draining: a node moves its operators away and leaves; with what cannot move it stays, and takes nothing on any more."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.model.queries import QueryInfo
-from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, declare, in_cluster, plain, source_at, state_of, submitted
+from sbon_node.net.peers import Caller
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.calls import AskNode, NodeAnswer
+from sbon_protocol.moving import MoveOperator, OperatorMove
+from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, owner_of, plain, source_at, state_of, submitted
+from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows
 
+ROWS = 1200
 PINNED = "has the source source/numbers@1/at-b"
 
 
@@ -22,11 +30,15 @@ async def refusal(work: Awaitable[Any]) -> SbonError:
     return caught.value
 
 
-async def drain(cluster: SimulatedCluster, name: str) -> None:
-    async def drained() -> None:
-        cluster.at(name).daemon.operations.drain()
+async def drain(cluster: SimulatedCluster, name: str, *, dry_run: bool = False) -> tuple[NodeDrained, list[DrainStep]]:
+    """The end of a drain, and the steps before."""
 
-    await ask(cluster, name, drained())
+    async def events() -> list[DrainStep | NodeDrained]:
+        return [event async for event in cluster.at(name).daemon.operations.drain(dry_run=dry_run)]
+
+    *steps, end = await ask(cluster, name, events())
+    assert isinstance(end, NodeDrained)
+    return end, steps
 
 
 async def running(cluster: SimulatedCluster, tmp_path: Path, strategy: str, rows: int = 1_000_000) -> None:
@@ -40,39 +52,153 @@ async def running(cluster: SimulatedCluster, tmp_path: Path, strategy: str, rows
     "strategy, node, reasons",
     [
         ("producer", "a", ("hosts q.sink of query q",)),
-        ("producer", "b", ("hosts q.b0 of query q", "has source/numbers@1/at-b, which q.b0 reads", PINNED)),
+        ("producer", "b", ("has source/numbers@1/at-b, which q.b0 reads", PINNED)),
         ("consumer", "b", ("has source/numbers@1/at-b, which q.b0 reads", PINNED)),
     ],
 )
-def test_a_node_on_which_anything_lives_refuses_with_every_reason(
+def test_a_node_stays_drained_with_every_part_that_cannot_move(
     tmp_path: Path, strategy: str, node: str, reasons: tuple[str, ...]
 ) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, strategy)
-        error = await refusal(drain(cluster, node))
-        assert (error.code, tuple(map(plain, error.details))) == ("node-in-use", reasons)
-        assert not cluster.at(node).daemon.status().drained
+        end, _ = await drain(cluster, node)
+        assert (end.has_left, tuple(map(plain, end.stays))) == (False, reasons)
+        assert cluster.at(node).daemon.status().drained
+        assert cluster.at(node).daemon.status().operators == ()
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
     in_cluster(tmp_path, "abc", test)
 
 
-def test_an_unread_source_is_pinned_all_the_same(tmp_path: Path) -> None:
+def test_a_node_leaves_once_its_last_source_is_dropped(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
-        assert (await refusal(drain(cluster, "b"))).details == (PINNED,)
+        end, _ = await drain(cluster, "b")
+        assert (end.has_left, end.stays) == (False, (PINNED,))
         await ask(cluster, "a", cluster.at("a").daemon.drop_stream("numbers"))
         while cluster.at("b").daemon.operations.metrics_snapshot().sources:
             await cluster.clock.sleep(0.1)
-        await drain(cluster, "b")
+        assert (await drain(cluster, "b"))[0].has_left
+        await left(cluster, "b")
 
     in_cluster(tmp_path, "ab", test)
 
 
+async def left(cluster: SimulatedCluster, name: str) -> None:
+    while (member := cluster.at("a").daemon.membership.get(name)) is not None and member.state != "left":
+        await cluster.clock.sleep(0.1)
+
+
+async def two_queries_at(cluster: SimulatedCluster, tmp_path: Path, host: str) -> list[str]:
+    """Run a count over windows and a filter, whose last operators are at ``host``; return these."""
+    await declare(cluster, "a", source_at("b", rows=ROWS, rate=40.0))
+    moved = []
+    for name, sql in (("w", WINDOWS), ("f", FILTER)):
+        query = await submitted(cluster, "a", tmp_path / f"{name}.csv", name=name, sql=sql, strategy="producer")
+        while not (await state_of(cluster, "a", name)).rows:
+            await cluster.clock.sleep(0.2)
+        moved.append(query.operators[-1].id)
+        call = MoveOperator(query=query.uid, operator=moved[-1], target=host, attempt=f"to-{name}", wait_s=9.0)
+        state = await ask(cluster, "a", cluster.at("a").daemon.context.ask("b", call, OperatorMove))
+        assert state.step == "moved"
+    return moved
+
+
+async def check_all_rows(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    for name in "wf":
+        while (await state_of(cluster, "a", name)).state == "running":
+            await cluster.clock.sleep(1)
+    check_windows(tmp_path / "w.csv", ROWS)
+    check_filtered(tmp_path / "f.csv", ROWS)
+
+
+def test_a_node_moves_the_operators_of_its_queries_away_and_leaves(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operators = await two_queries_at(cluster, tmp_path, "c")
+        end, steps = await drain(cluster, "c", dry_run=True)
+        assert ({step.operator for step in steps}, {step.step for step in steps}) == (set(operators), {"planned"})
+        assert (end.stays, end.has_left, cluster.at("c").daemon.status().drained) == ((), False, False)
+        planned = {step.operator: step.target for step in steps}
+        end, steps = await drain(cluster, "c")
+        assert (end.has_left, set(end.moved), end.stays) == (True, set(operators), ())
+        assert {step.operator: step.target for step in steps if step.step == "moved"} == planned
+        assert {step.step for step in steps} >= {"waiting", "copying", "moved"}
+        await left(cluster, "c")
+        cluster.crash(cluster.at("c"))
+        for operator in operators:
+            assert (await owner_of(cluster, "a", operator))[0] == planned[operator]
+        await check_all_rows(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operators = await two_queries_at(cluster, tmp_path, "c")
+        victim = (await drain(cluster, "c", dry_run=True))[1][0].target
+        if victim in "ab":  # They have the consumer and the source: the query would wait for them.
+            for node in "ab":
+                cluster.at(node).daemon.context.server.handle(AskNode, full)
+            victim = (await drain(cluster, "c", dry_run=True))[1][0].target
+
+        async def dies() -> None:
+            arrivals = cluster.at(victim).daemon._moves.arrivals
+            while not list(arrivals.components()):
+                await cluster.clock.sleep(0.001)
+            cluster.crash(cluster.at(victim))
+
+        dying = asyncio.create_task(dies())
+        end, steps = await drain(cluster, "c")
+        await dying
+        assert (end.has_left, set(end.moved)) == (True, set(operators))
+        assert any(step.target == victim and step.reason for step in steps)
+        assert {(await owner_of(cluster, "a", operator))[0] for operator in operators} == {"d", "e"} - {victim}
+        await check_all_rows(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+async def full(call: AskNode, caller: Caller) -> NodeAnswer:
+    return NodeAnswer(False, "it is full", (), 0.0, 0.0, 0.0, 0.0)
+
+
+def test_an_operator_that_nobody_takes_stays_with_every_reason(tmp_path: Path) -> None:
+    engine = msgspec.structs.replace(CONFIG.engine, max_operators=0)
+    no_room = msgspec.structs.replace(CONFIG, engine=engine)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path, "producer", rows=ROWS)
+        why = "a: hosts 0 operators, its limit is 0"
+        for dry_run in (True, False):
+            end, steps = await drain(cluster, "b", dry_run=dry_run)
+            assert plain(end.stays[0]) == f"hosts q.b0 of query q: {why}"
+        assert steps[-1].reason == why
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+
+    in_cluster(tmp_path, "ab", test, configs={"a": no_room})
+
+
+def test_a_drain_ends_in_time(tmp_path: Path) -> None:
+    hurried = msgspec.structs.replace(CONFIG, migration=msgspec.structs.replace(CONFIG.migration, drain_s=0.05))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path, "producer", rows=ROWS)
+        end, _ = await drain(cluster, "b")
+        assert plain(end.stays[0]) == "hosts q.b0 of query q: it has not moved within 0.05 s"
+        while cluster.at("b").daemon._operators.hosted():  # The move goes on.
+            await cluster.clock.sleep(0.1)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+
+    in_cluster(tmp_path, "abc", test, configs={"b": hurried})
+
+
 def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await drain(cluster, "c")
-        await drain(cluster, "c")  # once more is no harm
+        await ask(cluster, "a", cluster.at("a").daemon.create_stream(msgspec.structs.replace(NUMBERS, name="others")))
+        source = msgspec.structs.replace(source_at("c"), stream="others")
+        await ask(cluster, "c", cluster.at("c").daemon.attach_source(source))
+        for _ in range(2):  # once more is no harm
+            assert not (await drain(cluster, "c"))[0].has_left
         cluster.crash(cluster.nodes["c"])
         cluster.boot(cluster.nodes["c"])
         while not cluster.nodes["c"].ready:

@@ -211,6 +211,28 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="e
     pause_ms: int = 0
 
 
+class DrainStep(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """Step of an operator that leaves a drained node: ``planned``, ``waiting``, a step of its move, ``moved`` or ``stays``."""
+
+    query: str
+    operator: str
+    step: str
+    target: str = ""
+    copied_bytes: int = 0
+    total_bytes: int = 0
+    frames_behind: int = 0
+    reason: str = ""
+
+
+class NodeDrained(msgspec.Struct, frozen=True, kw_only=True, tag="drained", tag_field="event"):
+    """End of a drain: the node ``has_left``, or stays drained with what could not move."""
+
+    node: str
+    has_left: bool
+    moved: tuple[str, ...] = ()
+    stays: tuple[str, ...] = ()
+
+
 class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
     """The rows of one frame, identified by ``stream`` and ``number``."""
 

@@ -35,6 +35,10 @@ class LeaveQuery(msgspec.Struct, frozen=True, kw_only=True):
     force: Annotated[bool, Meta(description="leave though queries need the node")] = False
 
 
+class DrainQuery(msgspec.Struct, frozen=True, kw_only=True):
+    dry_run: Annotated[bool, Meta(description="change nothing: say only where its operators would go")] = False
+
+
 class RowsQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: Annotated[str, Meta(description='numbers of frames by stream that the reader has, as JSON: {"stream": 7}')] = ""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import structlog
 from aiohttp import web
 
-from sbon_node.api.routes.route import ApiCall, Plain, Route
+from sbon_node.api.routes.bodies import DrainQuery
+from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route
 from sbon_node.api.server.serving import SERVING, not_ready
 from sbon_node.errors import SbonError
 from sbon_node.logging.levels import LogLevels, levels, set_levels
+from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.readiness import Readiness, Reason
@@ -89,9 +91,11 @@ async def doctor(call: Plain) -> Examination:
     return await call.interface.operations.examine()
 
 
-async def drain(call: Plain) -> None:
-    """Has the node take no part in queries any more, for good. Refused with ``node-in-use`` while anything lives on it."""
-    call.interface.operations.drain()
+def drain(call: ApiCall[DrainQuery, None]) -> EventStream[DrainStep | NodeDrained]:
+    """Has the node take no part in queries any more, for good: it moves its operators to other nodes, and leaves unless
+    something cannot move. Sends each step, and at last the end.
+    """
+    return EventStream(call.interface.operations.drain(dry_run=call.query.dry_run))
 
 
 ROUTES = (
@@ -103,5 +107,5 @@ ROUTES = (
     Route("GET", "/v1/debug", debug, always=True),
     Route("GET", "/v1/debug/resources", resources, always=True, refusals=(503,)),
     Route("POST", "/v1/doctor", doctor, refusals=(409,)),
-    Route("POST", "/v1/drain", drain, uncut=True, refusals=(409,)),
+    Route("POST", "/v1/drain", drain, refusals=(503,)),
 )

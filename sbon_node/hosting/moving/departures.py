@@ -114,6 +114,13 @@ class Departures:
         await self._abandonment.close()
 
     async def _handle(self, call: MoveOperator, caller: Caller) -> OperatorMove:
+        return await self.move(call)
+
+    async def move(self, call: MoveOperator) -> OperatorMove:
+        """Begin the move, or return how far it is: after ``wait_s`` seconds, or at once when it is over.
+
+        Raises :class:`SbonError` for a move that cannot begin now; nothing has changed then.
+        """
         departure = self._known.get(call.attempt)
         if departure is None:
             if not call.start:

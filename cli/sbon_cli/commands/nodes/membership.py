@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-import click
+import sys
 
+import click
+from rich.markup import escape
+
+from sbon import SbonError
+from sbon.model import DrainStep, NodeDrained
 from sbon_cli.client import Client
-from sbon_cli.terminal.output import counted, reports_errors
+from sbon_cli.options.names import NODE
+from sbon_cli.terminal.output import (
+    EXIT_REFUSED,
+    bytes_text,
+    counted,
+    err,
+    json_option,
+    print_json,
+    reports_errors,
+)
 
 
 @click.command()
@@ -31,14 +45,73 @@ def leave(api: str, force: bool) -> None:
 
 
 @click.command()
-@click.confirmation_option(prompt="The node accepts no components of queries from now on, for good. Continue?")
+@click.argument("name", required=False, type=NODE, metavar="[NODE]")
+@click.option("--dry-run", is_flag=True, help="Only name the nodes to which its operators would move.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
 @click.pass_obj
 @reports_errors
-def drain(api: str) -> None:
-    """Keeps operators, sources, sinks and queries away from the node, for good, so that it can be removed.
+def drain(api: str, name: str | None, dry_run: bool, yes: bool, json_: bool) -> None:
+    """Moves a node's operators to other nodes, while their queries run, and makes it leave for good.
 
-    It stays a member until it leaves: sbon leave. A restart does not undo it. The node refuses, with every reason, while anything
-    is on it: move its operators first (sbon query migrate).
+    NODE is by default the node asked. From now on, it accepts no operators, sources, sinks and queries; a restart does not undo
+    it. Sources and sinks cannot move, nor can operators for which no other node has capacity: then the node stays, drained, with
+    a line for each. Remove these, and drain it again.
     """
-    Client(api).drain()
-    click.echo("drained; to remove it from the cluster: sbon leave")
+    if not dry_run and not yes:
+        click.confirm("The node takes no part in queries any more, and leaves for good. Continue?", abort=True)
+    lines = DrainLines()
+    for event in Client(_api_of(api, name)).drain(dry_run=dry_run):
+        if json_:
+            print_json(event)
+        elif isinstance(event, DrainStep):
+            lines.show(event)
+        else:
+            show_end(event, dry_run)
+        if isinstance(event, NodeDrained) and not event.has_left and event.stays:
+            sys.exit(EXIT_REFUSED)
+
+
+def _api_of(api: str, name: str | None) -> str:
+    """Return the API of a node by name, as the cluster knows it; raise ``unknown-node``."""
+    if name is None or Client(api).status().name == name:
+        return api
+    members = {member.name: member for member in Client(api).members()}
+    if name not in members:
+        raise SbonError("unknown-node", f"there is no node {name!r}", where="node", hint=f"known: {', '.join(sorted(members))}")
+    return f"http://{members[name].api}"
+
+
+class DrainLines:
+    """A line on stderr for each new step of an operator."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[str, str, str]] = {}
+
+    def show(self, step: DrainStep) -> None:
+        new = (step.step, step.target, step.reason)
+        if self._shown.get(step.operator) != new:
+            self._shown[step.operator] = new
+            err().print(f"[dim]{escape(drain_text(step))}[/]")
+
+
+def drain_text(step: DrainStep) -> str:
+    """Return ``q-1.b0 to paris: copying 1.0 kB`` or ``q-1.b0 stays: hosts 10 operators, its limit is 10``."""
+    to = f" to {step.target}" if step.target else ""
+    size = f" {bytes_text(step.total_bytes)}" if step.step == "copying" and step.total_bytes else ""
+    reason = f": {step.reason}" if step.reason else ""
+    return f"{step.operator}{to}: {step.step}{size}{reason}"
+
+
+def show_end(end: NodeDrained, dry_run: bool) -> None:
+    """Print the end of a drain: what has moved, what stays, and what to do."""
+    moved = f"{counted(len(end.moved), 'operator')} moved away"
+    if end.has_left:
+        click.echo(f"{end.node} has left; {moved}")
+        return
+    for line in end.stays:
+        click.echo(f"{end.node} {line}")
+    if dry_run:
+        click.echo("nothing else would stay" if end.stays else f"{end.node} would leave")
+    else:
+        click.echo(f"{end.node} stays, drained; {moved}; remove what is listed, and drain it again")
