@@ -24,6 +24,7 @@ from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.streams import SourceInfo, unknown_at
 from sbon_node.net.peers import Caller
 from sbon_node.queries.progress import progress_of
+from sbon_node.streams.followers import is_follower
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
@@ -64,7 +65,7 @@ class Descriptions:
             if stream not in known:
                 continue
             for subscriber, count in outbox.link_counts(stream).links.items():
-                if "~" in subscriber:  # a follower's, which reads what the operator itself reads
+                if is_follower(subscriber):  # a follower's, which reads what the operator itself reads
                     continue
                 yield LinkInfo(
                     stream=stream,

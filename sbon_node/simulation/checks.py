@@ -15,6 +15,7 @@ from typing import Any
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import Frame
 from sbon_node.simulation.register_checks import RegisterChecks
+from sbon_node.streams.followers import is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
@@ -136,7 +137,7 @@ class Checker:
         gone, nothing waits that did not wait before.
         """
         waiting = outbox.link_counts(stream).links.items()
-        received = [link.received for name, link in waiting if not link.failed and "~" not in name]
+        received = [link.received for name, link in waiting if not link.failed and not is_follower(name)]
         slowest = min(received) if received else self._received.get((stream, lineage_of(outbox, stream)), 0)
         self._received[stream, lineage_of(outbox, stream)] = slowest
         upto = self._weights.setdefault((stream, lineage_of(outbox, stream)), [0])

@@ -11,6 +11,7 @@ from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.simulation.checks import Checker
 from sbon_node.simulation.node import SimulatedNode
+from sbon_node.streams.followers import is_follower
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 
@@ -68,7 +69,7 @@ class Watch:
             for link in node.links():
                 if step == "receive":
                     self.checker.received(link)
-                elif self._readers and "~" not in link.subscriber:
+                elif self._readers and not is_follower(link.subscriber):
                     self.checker.acknowledged(link, link.subscriber)
 
     def stored(self, node: SimulatedNode) -> None:

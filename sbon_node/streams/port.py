@@ -14,6 +14,7 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.stream_counts import SpillCount
+from sbon_node.streams.followers import follower_of
 from sbon_node.streams.links.channel import StreamOpener
 from sbon_node.streams.links.link import Expect, Link, Locate, Search, anyone
 from sbon_node.streams.links.span import InputSpan, fill
@@ -182,7 +183,7 @@ class NodePort:
     def _subscriber(self, position: int) -> str:
         """Return the name under which the operator reads an input; a follower has one of its own."""
         name = f"{self.operator}#{position}"
-        return name if self._following is None else f"{name}~{self._following.name}"
+        return name if self._following is None else follower_of(name, self._following.name)
 
     async def close(self, *, unsubscribe: bool = False) -> None:
         """End the links; with ``unsubscribe`` the hosts of the inputs forget the operator."""

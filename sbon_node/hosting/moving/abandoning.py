@@ -5,10 +5,13 @@ A subscription of a follower that is gone would hold its stream back for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.operators import OperatorSpec
+from sbon_node.streams.followers import attempt_of
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -17,11 +20,9 @@ from sbon_protocol.moving import AbandonOperator
 
 log = structlog.get_logger()
 
-TRIES = 10
-
 
 class Abandonment:
-    """Tells other nodes, in the background, that an attempt is over."""
+    """Tells other nodes, in the background, that an attempt is over, until they have answered."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._tasks = context, Tasks()
@@ -29,16 +30,16 @@ class Abandonment:
     async def close(self) -> None:
         await self._tasks.close()
 
-    def tell(self, spec: OperatorSpec, attempt: str, target: str = "") -> None:
-        """Tell the target and the nodes of the operator's inputs."""
-        nodes = dict.fromkeys(node for node in (target, *(one.node for one in spec.inputs)) if node)
+    def tell(self, spec: OperatorSpec, attempt: str, target: str, is_due: Callable[[], bool]) -> None:
+        """Tell the target and the nodes of the operator's inputs, for as long as it ``is_due``."""
+        nodes = dict.fromkeys(node for node in (target, *(one.node for one in spec.inputs)))
         call = AbandonOperator(operator=spec.id, attempt=attempt)
         for node in nodes:
-            self._tasks.start(f"abandon {attempt} {node}", self._tell(node, call))
+            self._tasks.start(f"abandon {attempt} {node}", self._tell(node, call, is_due))
 
-    async def _tell(self, node: str, call: AbandonOperator) -> None:
+    async def _tell(self, node: str, call: AbandonOperator, is_due: Callable[[], bool]) -> None:
         backoff = backoff_of(self._context.settings)
-        for _ in range(TRIES):
+        while is_due():
             try:
                 await self._context.call(node, call)
                 return
@@ -51,5 +52,5 @@ def forget_subscriptions(outbox: Outbox, operator: str, attempt: str) -> None:
     """Delete the subscriptions of a follower to streams of this node."""
     for stream in outbox.streams():
         for subscriber in outbox.link_counts(stream).links:
-            if subscriber.partition("#")[0] == operator and subscriber.partition("~")[2] == attempt:
+            if subscriber.partition("#")[0] == operator and attempt_of(subscriber) == attempt:
                 outbox.unsubscribe(stream, subscriber)

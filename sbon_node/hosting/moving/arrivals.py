@@ -24,7 +24,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.abandoning import Abandonment, forget_subscriptions
+from sbon_node.hosting.moving.abandoning import forget_subscriptions
 from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
@@ -111,7 +111,6 @@ class Arrivals:
     ) -> None:
         self._context, self._operators, self._engine, self._receiver = context, operators, engine, receiver
         self._registers, self._records, self._settings = registers, records, settings
-        self._abandonment = Abandonment(context)
         self._tasks = Tasks()
         now_s = context.clock.now()
         self._known = {one: _Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
@@ -136,7 +135,6 @@ class Arrivals:
 
     async def close(self) -> None:
         await self._tasks.close()
-        await self._abandonment.close()
 
     def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
         """Note that a follower has failed; its host gives the move up then."""
@@ -361,7 +359,6 @@ class Arrivals:
             return
         if arrival.is_live:
             context.outbox.drop_stream(operator)
-        present = self._operators.ports.present(arrival.spec)
         await self._tasks.stop(_task(arrival))
         await self._engine.destroy(operator)
         await self._operators.ports.disconnect(operator, unsubscribe=True)
@@ -373,7 +370,6 @@ class Arrivals:
             await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))
         context.store.delete("arrival", operator)
         self._known.pop(operator, None)
-        self._abandonment.tell(present, arrival.stored.attempt)
 
 
 def _task(arrival: _Arrival) -> str:

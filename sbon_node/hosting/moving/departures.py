@@ -291,7 +291,8 @@ class Departures:
             reason=str(error).removeprefix(f"{spec.id}: ")[:500],
         )
         departure.enter(state)
-        self._abandonment.tell(self._operators.ports.present(spec), lease.attempt, lease.target)
+        present, known = self._operators.ports.present(spec), self._operators
+        self._abandonment.tell(present, lease.attempt, lease.target, lambda: known.get(spec.id) is not None)
         try:
             await self._owners.end_move(spec.query, spec.id, lease)
         except SbonError as reason:  # The next move, or a restart, replaces what is noted there.

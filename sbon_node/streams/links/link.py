@@ -171,7 +171,7 @@ class Link:
     def continue_as(self, subscriber: str, reader_epoch: int) -> None:
         """End the subscription, and go on under another name with the frame after the last received.
 
-        Frames received so far stay. It happens once the link is connected.
+        Frames received so far stay.
         """
         self._successor = (subscriber, reader_epoch)
         self._due.notify()
@@ -212,13 +212,14 @@ class Link:
     async def _run(self) -> None:
         backoff = Backoff(self._settings.reconnect_s, self._settings.reconnect_max_s, self._rng)
         while True:
+            if self._successor is not None:  # Its host deletes the subscription of a follower that it has lost.
+                (self.subscriber, self._reader_epoch), self._successor = self._successor, None
             try:
                 await self._connect()
             except (ConnectionLostError, ProtocolError, TimeoutError, SbonError) as error:
                 if isinstance(error, SbonError) and error.code == UNSUBSCRIBED and self._successor is not None:
-                    (self.subscriber, self._reader_epoch), self._successor = self._successor, None
                     continue
-                if isinstance(error, SbonError) and error.code in LASTING:
+                if isinstance(error, SbonError) and error.code in LASTING and self._successor is None:
                     self._fail(error)
                     return
                 if isinstance(error, ProtocolError):

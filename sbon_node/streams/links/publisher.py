@@ -12,6 +12,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
 from sbon_node.net.transport import ConnectionLostError
+from sbon_node.streams.followers import is_follower
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
 from sbon_node.streams.outbox.ledger import Reader
@@ -85,6 +86,8 @@ class Publisher:
         finally:
             if serving is not None and self._serving.get((serving.stream, serving.subscriber)) is serving:
                 del self._serving[serving.stream, serving.subscriber]
+                if is_follower(serving.subscriber):
+                    self._outbox.unsubscribe(serving.stream, serving.subscriber)
             channel.close()
 
     # -- inside -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, InputOffset
+from sbon_node.streams.followers import is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream, Subscription, Tail
@@ -21,7 +22,7 @@ class StreamState:
     """A stream of an operator without its frames: those after number ``trimmed`` are retained.
 
     ``trimmed_upto`` are the bytes weighed up to there. Each subscription has its name, the last frame that it has acknowledged,
-    its reader's epoch, and the code of its failure, if any.
+    its reader's epoch, and the code of its failure, if any. Those of followers are left out.
     """
 
     lineage: int
@@ -54,6 +55,7 @@ class Handover:
         subscriptions = tuple(
             (name, subscription.acknowledged, subscription.reader_epoch, subscription.failed)
             for name, subscription in sorted(known.subscriptions.items())
+            if not is_follower(name)
         )
         return StreamState(
             lineage=known.lineage,

@@ -9,6 +9,7 @@ import structlog
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.frames import Frame
+from sbon_node.streams.followers import follows, is_follower
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription
 from sbon_node.streams.outbox.store import FrameStore
@@ -69,7 +70,15 @@ class Retention:
             self._settle(stream, stream.trimmed)
         known.received, known.received_upto = first - 1, upto
         stream.room.notify()
+        self._end_followers(stream, known)
         return first
+
+    def _end_followers(self, stream: Stream, reader: Subscription) -> None:
+        """Delete the subscriptions of followers of earlier epochs: their attempts are over, whether committed or not."""
+        over = [one for one in stream.subscriptions.values() if follows(one.subscriber, reader.subscriber)]
+        for one in over:
+            if one.reader_epoch < reader.reader_epoch:
+                self.unsubscribe(stream, one.subscriber)
 
     def _new_subscription(self, stream: Stream, subscriber: str, first: int, next_number: int, reader: Reader) -> Subscription:
         """Return a subscription that keeps all frames after those the reader has durably finished with, as far as they exist.
@@ -107,8 +116,12 @@ class Retention:
     def unsubscribe(self, stream: Stream, subscriber: str) -> None:
         if subscriber not in stream.subscriptions:
             return
-        with self._store.transaction() as connection:
-            statements.delete_subscription(connection, stream, subscriber)
+        try:
+            with self._store.transaction() as connection:
+                statements.delete_subscription(connection, stream, subscriber)
+        except SbonError as error:
+            if error.code != "disk-full" or not is_follower(subscriber):
+                raise  # One of a follower is not loaded at the next start.
         del stream.subscriptions[subscriber]
         stream.room.notify()
         self.on_gone(stream.name, subscriber, SbonError("unsubscribed", "the subscription is over", where=stream.name))

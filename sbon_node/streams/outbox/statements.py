@@ -9,6 +9,7 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, InputOffset
+from sbon_node.streams.followers import is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Subscription, Tail
 from sbon_node.streams.outbox.store import MAX_NUMBER, FrameStore
@@ -81,6 +82,8 @@ def load(store: FrameStore) -> dict[str, Stream]:
         for id_, subscriber, acknowledged, failed, frames, rows, size, dropped, reader_epoch in connection.execute(
             f"SELECT {columns} FROM subscriptions"
         ).fetchall():
+            if is_follower(subscriber):
+                continue  # Its connection is over.
             stream = streams[id_]
             upto = weighed_upto(store, stream, max(acknowledged, stream.trimmed))
             stream.subscriptions[subscriber] = Subscription(
