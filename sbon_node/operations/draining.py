@@ -244,7 +244,15 @@ class Draining:
         return False, tuple(_with_reasons(stays, run.steps))
 
 
-_OWN = ("nothing-to-copy", "not-settled", "move-superseded", "checkpoint-superseded", "query-over", "no-majority")
+_OWN = (
+    "nothing-to-copy",
+    "move-under-way",
+    "not-settled",
+    "move-superseded",
+    "checkpoint-superseded",
+    "query-over",
+    "no-majority",
+)
 """Reasons of the operator's own for which a move fails: no other target would do better."""
 
 

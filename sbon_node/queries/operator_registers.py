@@ -112,13 +112,29 @@ class OperatorRegisters:
     # -- moves, each driven by the present host ---------------------------------------------------------------------------
 
     async def begin_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> None:
-        """Note that this node tries to hand the operator over; raise ``not-owner`` if another hosts it."""
+        """Note that this node tries to hand the operator over.
+
+        Raises ``not-owner`` if another node hosts it, and ``move-under-way`` while another operator of the query moves. Each
+        move is noted before the others are looked for, so of two that begin at once one, or both, see the other.
+        """
 
         def begun(register: OperatorRegister) -> OperatorRegister:
             check_owner(register, self._store.me.node, self._store.me.instance, epoch)
             return msgspec.structs.replace(register, move=lease)
 
         await self._change(query, operator, begun)
+        await self._check_alone(query, operator)
+
+    async def _check_alone(self, query: str, operator: str) -> None:
+        """Look for other moves in the query; one whose host is away does not count, since nobody may ever end it."""
+        record = await self._records.read(query)
+        others = [one.id for one in record.plan.operators if one.id != operator] if record is not None else []
+        for register in await asyncio.gather(*(self.read(query, one) for one in others)):
+            present = not self._context.away(register.host)
+            expected = self._context.membership.expected(register.host).instance if present else ""
+            if register.move is not None and register.instance in ("", expected):
+                reason = f"{register.id} is on its way from {register.host} to {register.move.target}"
+                raise SbonError("move-under-way", reason, where=operator, hint="try again later")
 
     async def commit_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> bool:
         """Make the target of the move the host, in the next epoch; return False if the move is off.

@@ -16,7 +16,7 @@ import structlog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER
+from sbon_node.hosting.claims import OVER, QUERY_OVER
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import Abandonment
 from sbon_node.hosting.moving.ends import Frozen, Origin
@@ -293,10 +293,20 @@ class Departures:
         departure.enter(state)
         present, known = self._operators.ports.present(spec), self._operators
         self._abandonment.tell(present, lease.attempt, lease.target, lambda: known.get(spec.id) is not None)
-        try:
-            await self._owners.end_move(spec.query, spec.id, lease)
-        except SbonError as reason:  # The next move, or a restart, replaces what is noted there.
-            log.info("move-not-ended", operator=spec.id, code=reason.code, reason=str(reason))
+        await self._end(departure)
+
+    async def _end(self, departure: _Departure) -> None:
+        """Delete the move from the register, where it holds up others of the query; a restart or the next move replaces it."""
+        spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
+        while self._operators.get(spec.id) is not None:
+            try:
+                await self._owners.end_move(spec.query, spec.id, departure.lease)
+                return
+            except SbonError as error:
+                log.info("move-not-ended", operator=spec.id, code=error.code, reason=str(error))
+                if error.code in OVER:
+                    return
+            await self._context.clock.sleep(backoff.next_s())
 
     # -- after the commit ---------------------------------------------------------------------------------------------
 
