@@ -149,7 +149,7 @@ def test_a_move_that_the_target_refuses_is_given_up_with_its_reason(tmp_path: Pa
         assert refusal.value.code == "operator-unknown"
 
         async def drain() -> None:
-            cluster.at("c").daemon.operations.drain()
+            cluster.at("c").daemon.context.drained.mark(1)
 
         await ask(cluster, "c", drain())
         state = await move(cluster, operator, "b", "c", attempt="drained")
