@@ -49,7 +49,8 @@ class OperatorChanged(_Event, frozen=True, kw_only=True, tag="placement"):
     """A change of an operator.
 
     The query holder reports ``placed`` and ``re-placed``. The engine of its host reports its state: ``starting``, ``running``,
-    ``stopped``, ``failed``; ``ended`` once its host has removed it.
+    ``stopped``, ``failed``; ``ended`` once its host has removed it. The host from which it moves reports ``moving`` (to
+    ``target``), ``moved`` once the target is its host, or ``move-given-up``.
     """
 
     query: str
@@ -57,7 +58,9 @@ class OperatorChanged(_Event, frozen=True, kw_only=True, tag="placement"):
     change: str
     host: str
     was: str = ""
-    """The previous host of a re-placed operator."""
+    """The previous host of a re-placed or moved operator."""
+    target: str = ""
+    """The node to which it moves, or would have moved."""
     strategy: str = ""
     reason: str = ""
 

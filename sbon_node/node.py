@@ -173,7 +173,7 @@ class Node:
         self._relayed = RelayedRows(self.context, self._sinks)
         self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended, self._moves)
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
-        self._descriptions = Descriptions(self.context, self._sources, self._operators, self._moves.arrivals, self._sinks)
+        self._descriptions = Descriptions(self.context, self._sources, self._operators, self._moves, self._sinks)
 
     def _keep_records(self, records: Records) -> None:
         """Create what keeps the records of queries and their operators."""

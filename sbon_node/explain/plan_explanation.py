@@ -10,7 +10,7 @@ import msgspec
 
 from sbon_node.model.measurements import Measurement
 from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
-from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.queries import MoveInfo, OperatorInfo
 from sbon_node.model.states import source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.states.query_states import LIVE
@@ -64,6 +64,8 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     """For an operator: the age of its running batch, which has read ``under_way_rows``; None if no batch runs."""
     under_way_rows: int = 0
     under_way_bytes: int = 0
+    move: MoveInfo | None = None
+    """For an operator: its move to another node, while one is under way."""
 
 
 class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +239,7 @@ def _operator(
         under_way_s=stats.under_way_s if stats is not None and query_state in LIVE else None,
         under_way_rows=stats.under_way_rows if stats is not None else 0,
         under_way_bytes=stats.under_way_bytes if stats is not None else 0,
+        move=info.move if info is not None else None,
     )
 
 

@@ -85,6 +85,16 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: str = ""
 
 
+class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A move under way, of an operator to node ``target``: its step, and how far it is, as of :class:`.moves.MoveProgress`."""
+
+    target: str
+    step: str
+    copied_bytes: Counted = 0
+    total_bytes: Counted = 0
+    frames_behind: Counted = 0
+
+
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str
@@ -105,6 +115,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Rows with a failed expression, with ``--on-error skip``; a group whose sum overflows counts as a single row."""
     dead_letters: str = ""
     """The file, on its node, that keeps the skipped rows with expression and reason."""
+    move: MoveInfo | None = None
+    """Its move to another node, while one is under way."""
 
 
 class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):

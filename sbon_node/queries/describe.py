@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.moving.arrivals import Arrivals
+from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
@@ -34,17 +34,15 @@ from sbon_protocol.errors import ProtocolError
 class Descriptions:
     """Answers for the parts that this node hosts."""
 
-    def __init__(
-        self, context: Context, sources: SourceHost, operators: OperatorHost, arrivals: Arrivals, sinks: SinkHost
-    ) -> None:
+    def __init__(self, context: Context, sources: SourceHost, operators: OperatorHost, moves: Moves, sinks: SinkHost) -> None:
         self._context, self._sources, self._operators, self._sinks = context, sources, operators, sinks
-        self._arrivals = arrivals
+        self._moves = moves
         context.server.handle(DescribeComponents, self._described)
 
     async def _described(self, call: DescribeComponents, caller: Caller) -> ComponentStates:
         directory, name = self._context.directory, self._context.name
         return ComponentStates(
-            operators=(*self._arrivals.describe(call.query), *self._operators.describe(call.query)),
+            operators=(*self._moves.arrivals.describe(call.query), *map(self._moving, self._operators.describe(call.query))),
             links=tuple(self._links(call.streams)),
             latencies_ms={
                 target: one_way_ms
@@ -57,6 +55,9 @@ class Descriptions:
             has_sink=self._sinks.has(call.query),
             sample=self._sinks.sample(call.query),
         )
+
+    def _moving(self, operator: OperatorInfo) -> OperatorInfo:
+        return msgspec.structs.replace(operator, move=self._moves.departures.under_way(operator.id))
 
     def _links(self, streams: Iterable[str]) -> Iterable[LinkInfo]:
         outbox = self._context.outbox

@@ -20,7 +20,17 @@ from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import Accepted, LinkInfo, OperatorInfo, Progress, QueryInfo, QuerySpec, SinkSpec, Submission
+from sbon_node.model.queries import (
+    Accepted,
+    LinkInfo,
+    MoveInfo,
+    OperatorInfo,
+    Progress,
+    QueryInfo,
+    QuerySpec,
+    SinkSpec,
+    Submission,
+)
 from sbon_node.model.streams import SourceInfo, StreamInfo
 from sbon_node.model.usage import LinkUsage, QueryUsage
 from sbon_node.queries.listing import QueryList, Unanswered
@@ -91,6 +101,7 @@ class ScriptedNode:
     refuse_acknowledgements: list[SbonError] = field(default_factory=list)
     consumer: str = "a"
     consumer_api: str = "a:7480"
+    move: MoveInfo | None = None
     consumer_state: str = "alive"
     source_state: str = "running"
     source_trouble: str = ""
@@ -234,7 +245,7 @@ class ScriptedNode:
             raise SbonError("unknown-query", f"there is no query {query_id!r}")
         link = LinkInfo(stream="o1", source_node="b", target="sink", target_node="a", rows=3, bytes=4096, latency_ms=45.5)
         stats = OperatorStats(rows_in=12, rows_out=3, rows_out_s=0.5)
-        operator = OperatorInfo(id="o1", node="b", fragment="SELECT 1", state="running", stats=stats)
+        operator = OperatorInfo(id="o1", node="b", fragment="SELECT 1", state="running", stats=stats, move=self.move)
         state: Any = self.state
         return QueryInfo(
             id="q1",

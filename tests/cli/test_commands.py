@@ -21,7 +21,7 @@ from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.terminal.output import headings, print_table
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
-from sbon_node.model.queries import QueryInfo
+from sbon_node.model.queries import MoveInfo, QueryInfo
 from sbon_node.model.streams import SourceInfo, StreamInfo
 from sbon_node.model.usage import LinkUsage, QueryUsage
 from sbon_node.queries.listing import UNANSWERED_HEADER, Unanswered
@@ -369,6 +369,11 @@ def test_moving_an_operator(api: str) -> None:
     refused = run(api, "query", "migrate", "q1", "b0", "--to", "full")
     assert refused.exit_code == 1
     assert "0.05 cores free" in refused.stderr
+
+
+def test_a_move_under_way_is_shown(api: str, node: Any) -> None:
+    node.move = MoveInfo(target="paris", step="copying", copied_bytes=512, total_bytes=1024)
+    assert "running: moves b -> paris, copying: 512 B of 1.0 kB" in run(api, "query", "show", "q1").stdout
 
 
 def test_stopping_joining_and_leaving(api: str, node: Any) -> None:

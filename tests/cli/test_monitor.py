@@ -76,6 +76,14 @@ LINES: list[tuple[NodeEvent, str]] = [
         ),
         "q.o1 re-placed at b from c by hybrid: less",
     ),
+    (
+        OperatorChanged(node="b", at_ms=0, query="q", operator="q.o1", change="moving", host="b", target="c"),
+        "q.o1 moving at b to c",
+    ),
+    (
+        OperatorChanged(node="b", at_ms=0, query="q", operator="q.o1", change="moved", host="c", was="b", target="c"),
+        "q.o1 moved at c from b",
+    ),
     (QueryChanged(node="a", at_ms=0, query="q", state="failed", consumer="a", reason="[disk] full"), r"q failed: [disk] full"),
     (LogLine(node="a", at_ms=0, level="error", message="lost", fields={"peer": "b", "s": 1.5}), "error lost peer=b s=1.5"),
     (Lost(node="a", at_ms=0, count=1234), "1,234 events were lost"),

@@ -291,3 +291,51 @@ def test_a_feed_that_fails_waits_longer_each_time_and_not_for_ever(page: Page) -
 )
 def test_figures_as_people_read_them(page: Page, work: str, text: str) -> None:
     assert run(page, "format", work) == text
+
+
+def test_an_operator_glides_to_its_new_node(page: Page) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    work = """(async () => {
+      const layer = document.createElementNS("http://www.w3.org/2000/svg", "g");
+      const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      drawing.append(layer);
+      document.body.append(drawing);
+      const gliders = new m.Gliders(layer);
+      const places = new Map([["paris", [10, 20]], ["london", [110, 20]]]);
+      const seen = [];
+      const where = () => [...layer.children].map((shape) => [shape.dataset.operator, shape.getBoundingClientRect().x]);
+      gliders.show([{ id: "q.b0", node: "paris" }, { id: "q.b1", node: "paris" }, { id: "q.b2", node: "away" }], places);
+      seen.push(where());
+      gliders.show([{ id: "q.b0", node: "london" }, { id: "q.b1", node: "paris" }, { id: "q.b2", node: "paris" }], places);
+      const [[, start]] = where();
+      await new Promise((done) => setTimeout(done, 500));
+      const amid = where();
+      const end = layer.firstChild.style.transform;
+      await new Promise((done) => layer.firstChild.addEventListener("transitionend", done));
+      seen.push(amid.map(([id, x]) => [id, x > start]), end, where());
+      return seen;
+    })()"""
+    assert run(page, "map_gliders", f"await {work}", None) == [[], [["q.b0", True]], "translate(110px, 20px)", []]
+
+
+def test_nothing_glides_where_motion_is_reduced(page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    work = """(() => {
+      const layer = document.createElementNS("http://www.w3.org/2000/svg", "g");
+      const gliders = new m.Gliders(layer);
+      const places = new Map([["paris", [1, 2]], ["london", [3, 4]]]);
+      for (const node of ["paris", "london"]) gliders.show([{ id: "q.b0", node }], places);
+      return layer.children.length;
+    })()"""
+    assert run(page, "map_gliders", work, None) == 0
+
+
+def test_the_steps_of_a_move_are_shown(page: Page) -> None:
+    move = {"target": "london", "copied_bytes": 1_200_000, "total_bytes": 4_000_000, "frames_behind": 3}
+    steps = ("stopping", "copying", "following", "settling")
+    assert [run(page, "format", "m.moveText(x)", {**move, "step": step}) for step in steps] == [
+        "moves to london: stopping",
+        "moves to london: copying, 1.2 MB of 4 MB",
+        "moves to london: following, 3 frames behind",
+        "moves to london: settling",
+    ]

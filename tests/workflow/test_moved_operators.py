@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.events import Listener, OperatorChanged
 from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.queries import MoveInfo
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
+from tests.workflow.test_notifications import listening, told
 
 ROWS = 600
 FILTER = "SELECT id FROM numbers WHERE v >= 0"
@@ -80,6 +83,12 @@ def check_windows(path: Path, rows: int = ROWS) -> None:
     assert sum(int(row["n"]) for row in delivered(path)) == rows
 
 
+def changes(listener: Listener) -> list[tuple[str, str, str, str]]:
+    """The begins and ends of moves that a host has published."""
+    events = [event for event in told(listener) if isinstance(event, OperatorChanged) and event.change.startswith("mov")]
+    return [(event.change, event.host, event.was, event.target) for event in events]
+
+
 @pytest.mark.parametrize("how", ["follow", "stop"])
 @pytest.mark.parametrize("seed", range(2))
 def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how: MoveHow) -> None:
@@ -137,6 +146,27 @@ def test_any_node_moves_an_operator_and_reports_the_steps(tmp_path: Path) -> Non
     in_cluster(tmp_path, "abcd", test)
 
 
+def test_a_move_under_way_is_shown_and_its_begin_and_end_are_notified(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        listener = listening(cluster, "b", "placement")
+        await move(cluster, operator, "b", "c", wait_s=-1.0)
+        steps = dict[str, MoveInfo]()
+        while (shown := {one.id: one for one in (await state_of(cluster, "d")).operators}[operator]).node == "b":
+            if shown.move is not None:
+                steps[shown.move.step] = shown.move
+        assert (shown.node, shown.move) == ("c", None)
+        assert {one.target for one in steps.values()} == {"c"}
+        assert list(steps) == sorted(steps, key=["copying", "following", "settling", "switching"].index)
+        assert 0 < steps["following"].copied_bytes == steps["following"].total_bytes
+        assert changes(listener) == [("moving", "b", "", "c"), ("moved", "c", "b", "c")]
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_move_that_the_target_refuses_is_given_up_with_its_reason(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
@@ -152,7 +182,9 @@ def test_a_move_that_the_target_refuses_is_given_up_with_its_reason(tmp_path: Pa
             cluster.at("c").daemon.context.drained.mark(1)
 
         await ask(cluster, "c", drain())
+        listener = listening(cluster, "b", "placement")
         state = await move(cluster, operator, "b", "c", attempt="drained")
+        assert changes(listener) == [("moving", "b", "", "c"), ("move-given-up", "b", "", "c")]
         assert (state.step, state.code) == ("given-up", "node-drained"), state
         assert await owner_of(cluster, "a", operator) == ("b", 1)
         await finished(cluster)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .queries import MoveInfo
+
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
     rows_s: float | None = None
@@ -33,6 +35,7 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     under_way_s: float | None = None
     under_way_rows: int = 0
     under_way_bytes: int = 0
+    move: MoveInfo | None = None
 
 
 class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):

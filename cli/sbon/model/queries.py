@@ -77,6 +77,16 @@ class SpillCount(msgspec.Struct, frozen=True, kw_only=True):
     now_bytes: int = 0
 
 
+class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A move under way, of an operator to node ``target``: its step, and how far it is."""
+
+    target: str
+    step: str
+    copied_bytes: int = 0
+    total_bytes: int = 0
+    frames_behind: int = 0
+
+
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str
@@ -89,6 +99,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
     skipped: int = 0
     dead_letters: str = ""
+    move: MoveInfo | None = None
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):

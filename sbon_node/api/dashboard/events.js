@@ -49,11 +49,14 @@ const CHANGES = {
 
 const ENTRIES = {
   membership: ({ member, change, state }) => ({ text: `${member} ${CHANGES[change] ?? change}`, state }),
-  placement: ({ query, operator, change, host, was, strategy, reason }) => {
+  placement: ({ query, operator, change, host, was, target, strategy, reason }) => {
     const name = `${query}: ${partName(operator, query)}`;
     const why = reason ? `: ${reason}` : "";
     if (change === "placed") return { text: `${name} placed at ${host} by ${strategy}${why}`, state: "placing" };
     if (change === "re-placed") return { text: `${name} moved from ${was} to ${host} by ${strategy}${why}`, state: "placing" };
+    if (change === "moving") return { text: `${name} moves from ${host} to ${target}`, state: "placing" };
+    if (change === "moved") return { text: `${name} moved from ${was} to ${host}`, state: "running" };
+    if (change === "move-given-up") return { text: `${name} stays at ${host}: its move to ${target} was given up${why}`, state: "paused" };
     return { text: `${name} at ${host} ${change}${why}`, state: change };
   },
   queries: ({ query, state, reason }) => ({ text: `${query} ${state}${reason ? `: ${reason}` : ""}`, state }),

@@ -93,3 +93,9 @@ export function line(text, most = 160) {
   const flat = text.replace(/\s+/g, " ").trim();
   return flat.length > most ? `${flat.slice(0, most - 1)}…` : flat;
 }
+
+/** A move of an operator to another node: `moves to london: copying, 1.2 MB of 4 MB`. */
+export function moveText({ target, step, copied_bytes, total_bytes, frames_behind }) {
+  const far = step === "copying" && total_bytes ? `, ${bytes(copied_bytes)} of ${bytes(total_bytes)}` : step === "following" ? `, ${plural(frames_behind, "frame")} behind` : "";
+  return `moves to ${target}: ${step}${far}`;
+}

@@ -3,6 +3,7 @@
 import { el, keep, say, set, svg } from "./dom.js";
 import { load, ms, perSecond, plural } from "./format.js";
 import { KINDS, STATES } from "./glyphs.js";
+import { Gliders } from "./map_gliders.js";
 import { linkShape, thickness } from "./map_links.js";
 import { framed, freePlace, gridLines, labelled, neighbour, pixels, placesOf, roundLength, standing, takenBy } from "./map_layout.js";
 
@@ -18,9 +19,10 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arrow
 export class MapView {
   constructor(model, parent, note) {
     Object.assign(this, { model, parent, note, places: new Map(), frame: null, nodes: [], at: "" });
-    this.layers = Object.fromEntries(["grid", "rings", "links", "nodes"].map((name) => [name, svg("g", { class: name })]));
+    this.layers = Object.fromEntries(["grid", "rings", "links", "nodes", "gliders"].map((name) => [name, svg("g", { class: name })]));
     this.drawing = svg("svg", { role: "group", "aria-labelledby": "map-title", "aria-describedby": "map-keys" });
     this.drawing.append(...Object.values(this.layers));
+    this.gliders = new Gliders(this.layers.gliders);
     this.empty = el("p", { class: "quiet", hidden: true });
     parent.append(this.drawing, this.empty);
     new ResizeObserver(() => this.draw()).observe(parent);
@@ -52,6 +54,7 @@ export class MapView {
     this.grid();
     this.place(members);
     this.links();
+    this.gliders.show(this.model.operators(), new Map(this.nodes.map(({ name, x, y }) => [name, [x, y]])));
   }
 
   grid() {

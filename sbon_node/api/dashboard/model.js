@@ -120,6 +120,11 @@ export class Model extends EventTarget {
     return [...this.explanations].filter(([id]) => id === this.query || this.isLive(id)).map(([, explanation]) => explanation);
   }
 
+  /** The operators of the shown queries that are somewhere: components of explanations. */
+  operators() {
+    return this.shown().flatMap(({ components }) => components.filter(({ kind, node }) => kind === "operator" && node));
+  }
+
   /** Components at each node: name to `{source, operator, sink}`, lists of components, each with its query. */
   parts() {
     const found = new Map();

@@ -2,7 +2,7 @@
 
 import { badge, showBadge } from "./badge.js";
 import { el, keep, say, set, svg } from "./dom.js";
-import { count, ms, partName, perSecond, plural, rows, share, span } from "./format.js";
+import { count, moveText, ms, partName, perSecond, plural, rows, share, span } from "./format.js";
 import { KINDS, glyph } from "./glyphs.js";
 import { lag } from "./lag.js";
 import { thickness } from "./map_links.js";
@@ -72,7 +72,7 @@ export class PlanView {
     say(passes, passesOf(part));
     say(time, lag(part, this.byId, Date.now()).text);
     say(doing, doingOf(part));
-    set(doing, { title: part.reason || null, class: part.reason ? "doing waits" : "doing" });
+    set(doing, { title: part.reason || null, class: part.reason && !part.move ? "doing waits" : "doing" });
     showBadge(state, part.state);
     const normal = ["running", "ended", "over", "finished"].includes(part.state);
     set(button, { "aria-expanded": String(this.part === part.id), class: `card ${part.kind}${normal ? "" : " odd"}` });
@@ -137,8 +137,9 @@ function passesOf(part) {
   return `${share(known ? part.measured.selectivity : part.estimated.selectivity)} of rows pass${known ? "" : ", planned"}`;
 }
 
-/** Why it waits, or how large the batch is that it works on. */
+/** How its move goes on, why it waits, or how large the batch is that it works on. */
 function doingOf(part) {
+  if (part.move) return moveText(part.move);
   if (part.reason) return part.reason;
   if (part.kind !== "operator" || part.under_way_s === null || part.under_way_s < 1 || isOver(part)) return "";
   return `batch of ${plural(count(part.under_way_rows), "row")}, ${span(1000 * part.under_way_s)}`;

@@ -1,7 +1,7 @@
 // Activity of the chosen query: its batches, its waits with their reasons, and charts of both over time.
 
 import { el, keep, say } from "./dom.js";
-import { bytes, count, partName, plural, span } from "./format.js";
+import { bytes, count, moveText, partName, plural, span } from "./format.js";
 import { LIVE } from "./model.js";
 import { SmallChart } from "./small_chart.js";
 
@@ -52,7 +52,7 @@ export class RunView {
   }
 }
 
-/** A long batch, and the reason why a component waits. */
+/** A long batch, a move to another node, and the reason why a component waits. */
 function activity(part, query) {
   const name = `${part.kind === "sink" ? "sink" : partName(part.id, query)} at ${part.node || "no node"}`;
   const found = [];
@@ -62,6 +62,7 @@ function activity(part, query) {
     const usual = part.batch_ms === null ? "its first" : `batches take ${span(part.batch_ms)} on the average`;
     found.push({ key: `batch ${part.id}`, kind: "batch", text: `${name}: a batch has been under way for ${span(1000 * part.under_way_s)}, ${read}; ${usual}.` });
   }
+  if (part.move) found.push({ key: `move ${part.id}`, kind: "moves", text: `${name}: ${moveText(part.move)}.` });
   if (part.reason && part.kind !== "sink") found.push({ key: `reason ${part.id}`, kind: "waits", text: `${name} waits: ${part.reason}.` });
   return found;
 }

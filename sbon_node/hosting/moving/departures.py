@@ -19,14 +19,15 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import OVER, QUERY_OVER
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import Abandonment
+from sbon_node.hosting.moving.departure import Departure, StoredDeparture
 from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.migration.sender import CopySender
 from sbon_node.model.frames import Frame
+from sbon_node.model.queries import MoveInfo
 from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.outbox.signals import Signal
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -34,7 +35,6 @@ from sbon_protocol.messages import Call
 from sbon_protocol.moving import (
     ActivateOperator,
     FollowOperator,
-    MoveHow,
     MoveOperator,
     OperatorFollowed,
     OperatorMove,
@@ -62,32 +62,6 @@ class Owners(Protocol):
     async def end_move(self, query: str, operator: str, lease: MoveLease) -> bool: ...
 
 
-class StoredDeparture(msgspec.Struct, frozen=True, kw_only=True):
-    """A move that may be committed, as its origin stores it: after a restart its register tells."""
-
-    lease: MoveLease
-
-
-class _Departure:
-    """One move, while it is under way and as long as its end is remembered."""
-
-    def __init__(self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow") -> None:
-        self.hosted, self.lease = hosted, lease
-        self.stops = how == "stop"
-        """Whether the operator stops before its state is copied."""
-        self.state = OperatorMove(step="stopping" if self.stops else "copying")
-        self.changed = Signal()
-        self.frozen_s = 0.0
-
-    @property
-    def is_over(self) -> bool:
-        return self.state.step in ("moved", "given-up")
-
-    def enter(self, state: OperatorMove) -> None:
-        self.state = state
-        self.changed.notify()
-
-
 class Departures:
     """The moves that this node drives."""
 
@@ -103,7 +77,7 @@ class Departures:
         self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
         self._owners, self._settings = owners, settings
         self._abandonment = Abandonment(context)
-        self._known: dict[str, _Departure] = {}
+        self._known: dict[str, Departure] = {}
         """By attempt."""
         self._tasks = Tasks()
         context.server.handle(MoveOperator, self._handle)
@@ -134,7 +108,7 @@ class Departures:
             pass
         return departure.state
 
-    def _begin(self, call: MoveOperator) -> _Departure:
+    def _begin(self, call: MoveOperator) -> Departure:
         context, operator = self._context, call.operator
         hosted = self._operators.get(operator)
         if hosted is None or hosted.spec.query != call.query:
@@ -147,12 +121,22 @@ class Departures:
             raise SbonError("move-under-way", "another move of it is under way", where=operator, hint="try again later")
         self._operators.check_running(operator)
         instance = context.membership.expected(call.target).instance
-        departure = _Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance), call.how)
+        departure = Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance), call.how)
         self._known[call.attempt] = departure
         while len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
+        self._notify(departure, "moving")
         self._tasks.start(_task(departure), self._move(departure))
         return departure
+
+    def under_way(self, operator: str) -> MoveInfo | None:
+        """Return the move of an operator of this node, for users; None while there is none."""
+        moves = (one.info() for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over)
+        return next(moves, None)
+
+    def _notify(self, departure: Departure, change: str, reason: str = "") -> None:
+        """Publish ``moving``, ``moved`` or ``move-given-up``."""
+        self._context.bus.publish("placement", departure.event(self._context.name, change, reason))
 
     async def cancel(self, operators: Iterable[str]) -> None:
         """Stop the moves of operators that end here with their query."""
@@ -166,7 +150,7 @@ class Departures:
 
     # -- the move -----------------------------------------------------------------------------------------------------
 
-    async def _move(self, departure: _Departure) -> None:
+    async def _move(self, departure: Departure) -> None:
         spec, lease = departure.hosted.spec, departure.lease
         origin = Origin(
             spec.id,
@@ -201,9 +185,10 @@ class Departures:
             await self._give_up(departure, SbonError("move-superseded", reason, where=spec.id, hint="try again"))
             return
         log.info("operator-moves", operator=spec.id, target=lease.target, epoch=spec.epoch + 1, last=frozen.stream.tail.last)
+        self._notify(departure, "moved")
         await self._hand_over(departure)
 
-    async def _follow(self, departure: _Departure, origin: Origin) -> None:
+    async def _follow(self, departure: Departure, origin: Origin) -> None:
         """Copy the state, and wait until the target has caught up."""
         spec, lease = departure.hosted.spec, departure.lease
         prepared = await origin.prepare()
@@ -245,7 +230,7 @@ class Departures:
                 return
             await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
 
-    async def _freeze(self, departure: _Departure, origin: Origin) -> Frozen:
+    async def _freeze(self, departure: Departure, origin: Origin) -> Frozen:
         """Let the operator come to rest here."""
         if not departure.stops:
             departure.enter(msgspec.structs.replace(departure.state, step="settling"))
@@ -255,14 +240,14 @@ class Departures:
         self._context.failpoint("freeze")
         return frozen
 
-    async def _settle(self, departure: _Departure, frozen: Frozen) -> None:
+    async def _settle(self, departure: Departure, frozen: Frozen) -> None:
         """Wait until the target rests where the operator does here."""
         spec, lease = departure.hosted.spec, departure.lease
         self._context.store.put("departure", spec.id, StoredDeparture(lease=lease), sync=True)
         call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
         await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
 
-    async def _commit(self, departure: _Departure) -> bool:
+    async def _commit(self, departure: Departure) -> bool:
         """Return whether the register names the target; wait for as long as that cannot be known."""
         spec, lease = departure.hosted.spec, departure.lease
         departure.enter(msgspec.structs.replace(departure.state, step="switching"))
@@ -277,7 +262,7 @@ class Departures:
             except SbonError as error:
                 log.info("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
 
-    async def _give_up(self, departure: _Departure, error: SbonError) -> None:
+    async def _give_up(self, departure: Departure, error: SbonError) -> None:
         """Forget the move, and let others forget it: the operator goes on here."""
         spec, lease = departure.hosted.spec, departure.lease
         log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
@@ -291,11 +276,12 @@ class Departures:
             reason=str(error).removeprefix(f"{spec.id}: ")[:500],
         )
         departure.enter(state)
+        self._notify(departure, "move-given-up", state.reason)
         present, known = self._operators.ports.present(spec), self._operators
         self._abandonment.tell(present, lease.attempt, lease.target, lambda: known.get(spec.id) is not None)
         await self._end(departure)
 
-    async def _end(self, departure: _Departure) -> None:
+    async def _end(self, departure: Departure) -> None:
         """Delete the move from the register, where it holds up others of the query; a restart or the next move replaces it."""
         spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
         while self._operators.get(spec.id) is not None:
@@ -315,11 +301,11 @@ class Departures:
         stored = self._context.store.get("departure", hosted.spec.id, StoredDeparture)
         if stored is None:
             return False
-        departure = self._known[stored.lease.attempt] = _Departure(hosted, stored.lease)
+        departure = self._known[stored.lease.attempt] = Departure(hosted, stored.lease)
         self._tasks.start(_task(departure), self._hand_over(departure))
         return True
 
-    async def _hand_over(self, departure: _Departure) -> None:
+    async def _hand_over(self, departure: Departure) -> None:
         """Give the stream to the new host, again and again, then forget the operator."""
         spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
         self._operators.depart(spec.id)
@@ -334,7 +320,7 @@ class Departures:
         await self._operators.leave(spec.id)
         self._context.store.delete("departure", spec.id)
 
-    async def _activate(self, departure: _Departure) -> None:
+    async def _activate(self, departure: Departure) -> None:
         spec, lease, outbox = departure.hosted.spec, departure.lease, self._context.outbox
         stream = outbox.handover.export(spec.id, cut_off=True)
         pieces = _pieces(outbox.read(spec.id, stream.trimmed, 2**40))
@@ -349,18 +335,18 @@ class Departures:
             )
             await self._ask_target(departure, call)
 
-    async def _ask_target(self, departure: _Departure, call: Call, *, timeout_s: float = 0.0) -> None:
+    async def _ask_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
         limit_s = timeout_s + self._context.settings.call_timeout_s
         try:
             await self._context.call(departure.lease.target, call, timeout_s=limit_s)
         except SbonError as error:
             raise _of_target(departure.lease.target, error) from error
 
-    def _paused_ms(self, departure: _Departure) -> int:
+    def _paused_ms(self, departure: Departure) -> int:
         return round((self._context.clock.now() - departure.frozen_s) * 1000) if departure.frozen_s else 0
 
 
-def _task(departure: _Departure) -> str:
+def _task(departure: Departure) -> str:
     return f"move {departure.hosted.spec.id} {departure.lease.attempt}"
 
 

@@ -18,7 +18,7 @@ from sbon_node.events import Kind, Level, Listening, LogLine, Lost, MemberChange
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _COLOURS = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
-_GRAVE = frozenset({"suspected", "died", "failed", "refused"})
+_GRAVE = frozenset({"suspected", "died", "failed", "refused", "move-given-up"})
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Kind, ...]:
@@ -86,7 +86,9 @@ def _words(event: NodeEvent) -> str:
         case OperatorChanged():
             origin = f" from {escape(event.was)}" if event.was else ""
             by = f" by {event.strategy}" if event.strategy else ""
-            return f"{escape(event.operator)} {_graded(event.change)} at {escape(event.host)}{origin}{by}{_because(event.reason)}"
+            to = f" to {escape(event.target)}" if event.target != event.host and event.target else ""
+            at = f"at {escape(event.host)}{origin}{to}{by}"
+            return f"{escape(event.operator)} {_graded(event.change)} {at}{_because(event.reason)}"
         case LogLine():
             colour = _COLOURS.get(event.level, "")
             fields = " ".join(f"{key}={_shown(value)}" for key, value in event.fields.items())

@@ -8,7 +8,7 @@ import click
 from rich.markup import escape
 from rich.status import Status
 
-from sbon.model import Moved, MoveProgress
+from sbon.model import Moved, MoveInfo, MoveProgress
 from sbon_cli.client import Client
 from sbon_cli.options.names import LIVE_QUERY, NODE
 from sbon_cli.terminal.output import bytes_text, counted, err, json_option, print_json, reports_errors
@@ -53,7 +53,7 @@ def moved_text(event: Moved) -> str:
     return f"{event.operator} runs at {event.node}: {size} of state copied, {pause_s:.2f} s without rows"
 
 
-def step_text(event: MoveProgress) -> str:
+def step_text(event: MoveProgress | MoveInfo) -> str:
     """Return ``copying: 512 B of 1.0 kB`` or ``following: 3 frames behind``."""
     if event.step == "copying" and event.total_bytes:
         return f"copying: {bytes_text(event.copied_bytes)} of {bytes_text(event.total_bytes)}"

@@ -13,7 +13,7 @@ from sbon.model import FOLLOW, OperatorInfo, QueryInfo, QueryList, QueryUsage
 from sbon.states import UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import unread
-from sbon_cli.commands.queries.migrate import migrate
+from sbon_cli.commands.queries.migrate import migrate, step_text
 from sbon_cli.commands.queries.progress import progress_text
 from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.options.names import LIVE_QUERY, QUERY
@@ -134,6 +134,8 @@ def show_query(info: QueryInfo) -> None:
 def _doing(operator: OperatorInfo, query: QueryInfo) -> str:
     """Return its state, why it waits or failed unless the query's reason says that, and its batch: a long batch is no hang."""
     reasons = [operator.reason] if operator.reason and operator.reason not in query.reason else []
+    if (move := operator.move) is not None:
+        reasons.insert(0, f"moves {operator.node} -> {move.target}, {step_text(move)}")
     stats = operator.stats
     if stats is not None and stats.under_way_s is not None and stats.under_way_s >= LONG_BATCH_S:
         reasons.append(f"{stats.under_way_s:.0f} s on a batch of {rows_text(stats.under_way_rows)}")

@@ -1,0 +1,67 @@
+"""One move of an operator away from this node: how far it is, as its driver, its users and listeners see it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from sbon_node.events import OperatorChanged
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.model.queries import MoveInfo
+from sbon_node.model.query_ids import name_of
+from sbon_node.model.records import MoveLease
+from sbon_node.streams.outbox.signals import Signal
+from sbon_protocol.moving import MoveHow, OperatorMove
+
+
+class StoredDeparture(msgspec.Struct, frozen=True, kw_only=True):
+    """A move that may be committed, as its origin stores it: after a restart its register tells."""
+
+    lease: MoveLease
+
+
+class Departure:
+    """One move, while it is under way and as long as its end is remembered."""
+
+    def __init__(self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow") -> None:
+        self.hosted, self.lease = hosted, lease
+        self.stops = how == "stop"
+        """Whether the operator stops before its state is copied."""
+        self.state = OperatorMove(step="stopping" if self.stops else "copying")
+        self.changed = Signal()
+        self.frozen_s = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.state.step in ("moved", "given-up")
+
+    def info(self) -> MoveInfo:
+        """Return the move as users see it."""
+        state = self.state
+        return MoveInfo(
+            target=self.lease.target,
+            step=state.step,
+            copied_bytes=state.copied_bytes,
+            total_bytes=state.total_bytes,
+            frames_behind=state.frames_behind,
+        )
+
+    def event(self, origin: str, change: str, reason: str) -> partial[OperatorChanged]:
+        """Return the event that the origin publishes: ``moving``, ``moved`` or ``move-given-up``."""
+        spec, target = self.hosted.spec, self.lease.target
+        host, was = (target, origin) if change == "moved" else (origin, "")
+        return partial(
+            OperatorChanged,
+            query=name_of(spec.query),
+            operator=spec.id,
+            change=change,
+            host=host,
+            was=was,
+            target=target,
+            reason=reason,
+        )
+
+    def enter(self, state: OperatorMove) -> None:
+        self.state = state
+        self.changed.notify()
