@@ -140,3 +140,24 @@ def test_a_host_held_before_its_last_batch_has_emitted_less_than_its_follower(tm
         await finished(cluster)
 
     in_cluster(tmp_path, "abc", test)
+
+
+def test_a_frozen_host_whose_engine_starts_again_has_emitted_nothing_more(tmp_path: Path) -> None:
+    """The engine runs a batch without rows then, so the numbers of batches differ and the stream is the same."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        followed = Followed(cluster)
+        target = await followed.follow()
+        frozen = await ask(cluster, "b", followed.origin.freeze())
+        await ask(cluster, "c", target.settle(frozen))
+        engine: Any = cluster.at("b").engine
+        engine.kill_engine_process()
+        while cluster.at("b").daemon.outbox.visible_batch(followed.operator) == frozen.stream.tail.batch:
+            await cluster.clock.sleep(0.1)
+        stream, frames = followed.origin.stream()
+        assert (stream.tail.last, stream.tail.rows) == (frozen.stream.tail.last, frozen.stream.tail.rows)
+        await ask(cluster, "c", target.go_live(frozen, stream, frames, followed.spec.epoch + 1))
+        assert cluster.at("c").daemon.outbox.latest(followed.operator) == frozen.stream.tail.last
+
+    in_cluster(tmp_path, "abc", test)

@@ -55,6 +55,24 @@ def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveH
     in_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.parametrize("step", ["settling", "switching"])
+@pytest.mark.parametrize("host", ["b", "c"], ids=["origin", "target"])
+def test_an_engine_that_starts_again_while_the_operator_is_frozen_ends_no_move(tmp_path: Path, host: str, step: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        await move(cluster, operator, "b", "c", wait_s=-1.0)
+        await until_step(cluster, "b", step)
+        engine = cluster.at(host).engine
+        assert engine is not None
+        engine.kill_engine_process()
+        assert (await move(cluster, operator, "b", "c")).step == "moved"
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
+from sbon_node.streams.followers import follows, is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.store import NUMBER_BITS
@@ -69,6 +70,8 @@ class Subscription:
     dropped: int = 0
     reader_epoch: int = 0
     """The greatest epoch in which the subscriber has connected."""
+    excused_upto: int = 0
+    """Bytes weighed up to here do not count for the quota: the subscriber may have been frozen in a move."""
 
 
 @dataclass(slots=True)
@@ -148,11 +151,17 @@ class Stream:
         return min([self.visible.last - 1, *acknowledged])
 
     def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
-        """Return the subscriptions of a live source that have fallen behind its retention."""
+        """Return the subscriptions of a live source that have fallen behind its retention, except while they are followed."""
         if not self.live:
             return []
         quota = max(settings.subscription_quota_bytes, settings.live_retention_bytes)
-        return [subscription for subscription in self.active() if self.visible.upto - subscription.acknowledged_upto > quota]
+        over: list[Subscription] = []
+        for one in self.active():
+            if is_follower(one.subscriber) or any(follows(name, one.subscriber) for name in self.subscriptions):
+                one.excused_upto = self.visible.upto
+            elif self.visible.upto - max(one.acknowledged_upto, one.excused_upto) > quota:
+                over.append(one)
+        return over
 
 
 def number_frames(stream: str, drafts: Sequence[FrameDraft], before: Tail, *, each_carries: bool) -> list[Frame]:
