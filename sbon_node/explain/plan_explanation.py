@@ -64,6 +64,9 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     """For an operator: the age of its running batch, which has read ``under_way_rows``; None if no batch runs."""
     under_way_rows: int = 0
     under_way_bytes: int = 0
+    state_provider: str = ""
+    """For an operator with state: where it keeps it, ``hdfs`` or ``rocksdb``; ``state_mb`` megabytes are expected."""
+    state_mb: float | None = None
     move: MoveInfo | None = None
     """For an operator: its move to another node, while one is under way."""
 
@@ -239,6 +242,8 @@ def _operator(
         under_way_s=stats.under_way_s if stats is not None and query_state in LIVE else None,
         under_way_rows=stats.under_way_rows if stats is not None else 0,
         under_way_bytes=stats.under_way_bytes if stats is not None else 0,
+        state_provider=planned.state_provider if planned.has_state else "",
+        state_mb=planned.state_mb if planned.has_state else None,
         move=info.move if info is not None else None,
     )
 

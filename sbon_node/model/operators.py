@@ -22,6 +22,10 @@ Small state is faster in the heap; RocksDB is for state that does not fit there.
 """
 
 
+StateChoice = Literal["auto", "hdfs", "rocksdb"]
+"""Choice of the state provider of a query's operators: ``auto`` decides for each by the state that is expected."""
+
+
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Resources that an operator reserves at its host."""
 

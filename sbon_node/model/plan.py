@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from sbon_node.model.bounded import PerSecond
 from sbon_node.model.catalogue import SourceDeclaration
@@ -51,7 +52,8 @@ class PlannedOperator(Computation, frozen=True, kw_only=True):
     """An operator without a host; its ``inputs`` come from sources or operators, whose hosts placement decides.
 
     ``rate`` is the rate for placement, ``measured`` if its selectivity and row size are; ``estimate`` is the rate without
-    measurements. ``earlier_ratio`` is estimated over measured rows of the last run of an equal operator.
+    measurements. ``earlier_ratio`` is estimated over measured rows of the last run of an equal operator. It is expected to keep
+    ``state_mb`` megabytes of state.
     """
 
     rate: Rate
@@ -59,6 +61,7 @@ class PlannedOperator(Computation, frozen=True, kw_only=True):
     partitioned: bool = False
     estimate: Rate | None = None
     earlier_ratio: PerSecond | None = None
+    state_mb: Annotated[float, Meta(ge=0)] = 0.0
 
     def spec(self, query: str, hosts: Mapping[str, str], epoch: int = 1, readers: tuple[str, ...] = ()) -> OperatorSpec:
         """Return its host's specification, once the ``hosts`` (by id) of its inputs are known."""

@@ -10,7 +10,7 @@ from msgspec import Meta
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_node.model.delivery import FOLLOW, Sample, SinkReport
 from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError, OperatorStats
+from sbon_node.model.operators import OnError, OperatorStats, StateChoice
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Decompose, Plan
 from sbon_node.model.states.query_states import QueryState
@@ -51,6 +51,8 @@ class QuerySpec(Goal, frozen=True, kw_only=True):
 
     The query fails, skips the row, or uses NULL for the expression.
     """
+    state_provider: StateChoice | None = None
+    """Where its operators keep their state; None for the setting ``query.state_provider`` of the node that plans."""
     consumer: str = ""
 
 

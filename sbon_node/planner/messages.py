@@ -13,7 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose, Plan
 from sbon_node.sql.settings import QuerySettings
 
@@ -57,6 +57,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     decompose: Decompose
     join_window_ms: int | None
     on_error: OnError = "fail"
+    state_provider: StateChoice | None = None
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -19,7 +19,7 @@ from sbon_node.executors import run_to_end
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Recall
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose, Plan
 from sbon_node.planner.limits import process_lost, too_busy, too_deep, too_long, too_many
 from sbon_node.planner.messages import (
@@ -63,6 +63,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     decompose: Decompose = "auto"
     join_window_ms: int | None = None
     on_error: OnError = "fail"
+    state_provider: StateChoice | None = None
 
 
 class Planner(Protocol):
@@ -96,6 +97,7 @@ class InlinePlanner:
                 decompose=request.decompose,
                 join_window_ms=request.join_window_ms,
                 on_error=request.on_error,
+                state_provider=request.state_provider,
             )
         except RecursionError:
             raise too_deep(self._settings) from None
@@ -175,6 +177,7 @@ class ProcessPlanner:
             decompose=request.decompose,
             join_window_ms=request.join_window_ms,
             on_error=request.on_error,
+            state_provider=request.state_provider,
         )
 
     async def _planned(self, begin: PlanText, analyse: Analyse, recall: Recall, known: dict[bytes, Continue]) -> Plan:

@@ -174,6 +174,7 @@ def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, Plan]:
         decompose=request.decompose,
         join_window_ms=request.join_window_ms,
         on_error=request.on_error,
+        state_provider=request.state_provider,
     )
 
 

@@ -67,6 +67,7 @@ class Planning:
             decompose=spec.decompose,
             join_window_ms=spec.join_window_ms,
             on_error=spec.on_error,
+            state_provider=spec.state_provider,
         )
         analyse: Analyse = self._engine.analyse
         if spec.on_error != "fail":

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured, Recall, nothing_measured
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose, Plan
 from sbon_node.sql.relations.join_window import check_join_window, with_join_window
 from sbon_node.sql.relations.literals import check_literals
@@ -38,15 +40,19 @@ async def plan_query(
     decompose: Decompose = "auto",
     join_window_ms: int | None = None,
     on_error: OnError = "fail",
+    state_provider: StateChoice | None = None,
 ) -> Plan:
     """Plan ``text`` over the streams of ``catalog``.
 
     Operators are named ``<query_id>.b0``, ``.o1`` and so on. Rates come from ``recall``, else they are estimates. Joins without a
-    time bound get ``join_window_ms``. ``on_error`` says how an expression treats a row for which it raises an error.
+    time bound get ``join_window_ms``. ``on_error`` says how an expression treats a row for which it raises an error, and
+    ``state_provider`` where operators keep their state, by default as the settings say.
 
     Raises :class:`SbonError` with line, column, the offending text and a hint, for queries that cannot run on streams.
     """
     settings = settings or QuerySettings()
+    if state_provider is not None:
+        settings = replace(settings, state_provider=state_provider)
     check_join_window(join_window_ms)
     relation = read_query(text, catalog, settings)
     check_literals(text, relation)

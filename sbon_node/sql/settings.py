@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sbon_node.model.operators import StateChoice, StateProvider
+
 
 class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits on the length and depth of a query, and the rate for the fast reader."""
@@ -76,6 +78,21 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_relations: Annotated[
         int, Meta(ge=1, le=64, description="streams and sub-queries one query may read, each counted at every occurrence")
     ] = 16
+    state_provider: Annotated[
+        StateChoice,
+        Meta(
+            description="where operators keep their state: hdfs is the engine's heap, and faster for small state; rocksdb is "
+            "for state that does not fit there; auto decides for each operator; a query can say (--state-provider)",
+        ),
+    ] = "auto"
+    rocksdb_from_mb: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e9,
+            description="expected state of an operator from which auto takes rocksdb; megabytes; raise it with engine.heap_mb",
+        ),
+    ] = 128.0
     decompose_below: Annotated[
         float,
         Meta(
@@ -84,3 +101,9 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             description="an aggregate is decomposed into partial ones if the links then carry less than this share of the bytes",
         ),
     ] = 0.8
+
+    def provider_for(self, state_mb: float) -> StateProvider:
+        """Return the state provider of an operator that is expected to keep so many megabytes."""
+        if self.state_provider != "auto":
+            return self.state_provider
+        return "rocksdb" if state_mb >= self.rocksdb_from_mb else "hdfs"

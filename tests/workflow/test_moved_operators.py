@@ -109,6 +109,24 @@ def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how
     in_cluster(tmp_path, "abcd", test, seed=seed)
 
 
+def test_an_operator_takes_its_state_provider_along(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=ROWS, rate=40.0))
+        await submitted(cluster, "a", tmp_path / "out.csv", sql=WINDOWS, strategy="producer", state_provider="rocksdb")
+        while not (await state_of(cluster, "a")).rows:
+            await cluster.clock.sleep(0.2)
+        operator = operators(cluster)[-1]
+        assert (await move(cluster, operator, "b", "c")).step == "moved"
+        (hosted,) = cluster.at("c").daemon._operators._hosted.values()
+        assert hosted.spec.state_provider == "rocksdb"
+        explained = await ask(cluster, "d", cluster.at("d").daemon.explain_query("q"))
+        assert [one.state_provider for one in explained.components if one.state_mb is not None] == ["rocksdb"]
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_each_operator_of_a_chain_moves(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)

@@ -121,6 +121,20 @@ def test_1400_conditions_are_one_operator() -> None:
     with_planner(test)
 
 
+def test_the_process_hears_where_operators_keep_their_state() -> None:
+    async def test(planner: ProcessPlanner) -> None:
+        asked = PlanRequest(
+            text=f"SELECT a.k, b.v FROM s a LEFT JOIN other b ON a.id = b.id AND b.{NEAR}",
+            catalog=CATALOG,
+            query="q",
+            state_provider="rocksdb",
+        )
+        plan = await planner.plan(asked, analyse, nothing_measured)
+        assert [one.state_provider for one in plan.operators if one.has_state] == ["rocksdb"]
+
+    with_planner(test)
+
+
 def test_the_process_and_inline_planning_agree() -> None:
     texts = (
         "SELECT k, v * 2 AS w FROM s WHERE id > 3",

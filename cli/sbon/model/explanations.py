@@ -35,6 +35,8 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     under_way_s: float | None = None
     under_way_rows: int = 0
     under_way_bytes: int = 0
+    state_provider: str = ""
+    state_mb: float | None = None
     move: MoveInfo | None = None
 
 

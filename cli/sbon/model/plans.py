@@ -69,6 +69,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     partitioned: bool = False
     estimate: Rate | None = None
     earlier_ratio: float | None = None
+    state_mb: float = 0.0
     on_error: str = "fail"
     buckets: tuple[TimeBuckets, ...] = ()
     blocks: bool = False

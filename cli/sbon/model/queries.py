@@ -32,6 +32,7 @@ class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
     decompose: str = "auto"
     join_window_ms: int | None = None
     on_error: str = "fail"
+    state_provider: str | None = None
     consumer: str = ""
 
 

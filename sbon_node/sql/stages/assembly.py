@@ -79,6 +79,10 @@ class _Draft:
         return [StreamEstimate.of_all([streams[stream.id] for stream in view]) for view in self.views]
 
 
+MOST_STATE_MB = 1e12
+"""Upper limit of an estimate of state."""
+
+
 class Assembly:
     """Operators in the order of the data flow; each stage is planned once."""
 
@@ -234,11 +238,14 @@ class Assembly:
             self._unpaced.add(operator.id)
         if is_fast and not has_aggregate(draft.relation):
             self._fast.add(operator.id)
+        state_mb = round(min(estimate.state_mb, MOST_STATE_MB), 3) if operator.has_state else 0.0
         partitioned = is_fast or sum(rates[stream].rate.rows_s for stream in streams) >= self._settings.partitioned_rows_s
         return msgspec.structs.replace(
             operator,
             rate=estimate.rate,
             needs=estimate.needs,
+            state_mb=state_mb,
+            state_provider=self._settings.provider_for(state_mb) if operator.has_state else "hdfs",
             partitioned=partitioned,
             estimate=estimates[operator.id].rate,
             earlier_ratio=measured.ratio if measured is not None else None,

@@ -101,10 +101,11 @@ def string_bytes(schema: Schema, row_bytes: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An operator's expected output and the resources to reserve."""
+    """An operator's expected output, its state in megabytes, and the resources to reserve."""
 
     stream: StreamEstimate
     needs: Needs
+    state_mb: float
 
     @property
     def rate(self) -> Rate:
@@ -138,7 +139,8 @@ def estimated(
     rate = Rate(rows_s=rows_s, bytes_s=rows_s * size, measured=measured is not None)
     together = StreamEstimate.of_all(views)
     stream = StreamEstimate(rate, together.event_speed, together.unpaced)
-    return Estimate(stream, _needs(views, rate.bytes_s, kept_rows * (max(row_bytes) + STATE_ROW_BYTES) / 2**20))
+    state_mb = kept_rows * (max(row_bytes) + STATE_ROW_BYTES) / 2**20
+    return Estimate(stream, _needs(views, rate.bytes_s, state_mb), state_mb)
 
 
 def _needs(views: Sequence[StreamEstimate], bytes_s: float, state_mb: float) -> Needs:

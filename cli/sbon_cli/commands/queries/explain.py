@@ -12,7 +12,7 @@ from sbon.model import ExplainedComponent, Explanation, QuerySpec
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.explain_placement import QUERY_NAME, placement
 from sbon_cli.commands.queries.goal_flags import goal_options
-from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
+from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option, state_provider_option
 from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import (
     bytes_text,
@@ -27,7 +27,7 @@ from sbon_cli.terminal.output import (
 )
 from sbon_cli.terminal.reading import text_of
 from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 
 FIGURE = 7
@@ -62,6 +62,7 @@ explain.add_command(placement)
 @decompose_option
 @join_window_option
 @on_error_option
+@state_provider_option
 @click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @json_option
 @click.pass_obj
@@ -74,6 +75,7 @@ def plan(
     decompose: Decompose,
     join_window_ms: int | None,
     on_error: OnError,
+    state_provider: StateChoice | None,
     consumer: str,
     json_: bool,
 ) -> None:
@@ -100,6 +102,7 @@ def plan(
                 decompose=decompose,
                 join_window_ms=join_window_ms,
                 on_error=on_error,
+                state_provider=state_provider,
                 consumer=consumer,
             )
         )
@@ -129,6 +132,8 @@ def show_explanation(explanation: Explanation) -> None:
     for fragment, same in groupby(operators, key=lambda component: component.fragment):
         for component in same:
             say(f"[bold]{escape(component.id)}[/] at {escape(component.node)}, {escape(_state(component))}")
+            if component.state_mb is not None:
+                say(f"  keeps about {bytes_text(component.state_mb * 2**20)} of state in {component.state_provider}")
         for line in textwrap.wrap(fragment, width - 3, break_on_hyphens=False):
             say(f"  [dim]{escape(line)}[/]")
     say()

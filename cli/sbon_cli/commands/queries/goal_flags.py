@@ -70,7 +70,7 @@ _OPTIONS = (
         "min_throughput_bytes_s",
         callback=_min_throughput,
         metavar="RATE",
-        help="Refuse hosts that cannot send so much for an operator: 10kB/s.",
+        help="Refuse hosts that cannot send so much: 10kB/s.",
     ),
 )
 

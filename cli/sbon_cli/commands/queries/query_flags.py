@@ -1,4 +1,4 @@
-"""Flags of a query: strategy, partial aggregation, errors in rows, and the time bound of joins."""
+"""Flags of a query: strategy, partial aggregation, errors in rows, state, and the time bound of joins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from sbon_cli.options.durations import milliseconds_of
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
@@ -32,7 +32,14 @@ on_error_option = click.option(
     type=click.Choice(get_args(OnError)),
     default="fail",
     metavar="WHAT",
-    help="On an error in a row: fail (the default), skip, null.",
+    help="On an error in a row: fail (default), skip, null.",
+)
+
+state_provider_option = click.option(
+    "--state-provider",
+    type=click.Choice(get_args(StateChoice)),
+    metavar="WHERE",
+    help="State of operators: auto (by size), hdfs, rocksdb.",
 )
 
 

@@ -8,14 +8,14 @@ import click
 
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.goal_flags import goal_options
-from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
+from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option, state_provider_option
 from sbon_cli.options.names import NODE
 from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, is_word, split
 from sbon_cli.terminal.output import counted, err, json_option, reports_errors
 from sbon_cli.terminal.reading import text_in
 from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 
 
@@ -26,6 +26,7 @@ from sbon_node.model.plan import Decompose
 @decompose_option
 @join_window_option
 @on_error_option
+@state_provider_option
 @click.option("--consumer", type=NODE, default="", help="The consumer's node; by default the node asked.")
 @json_option
 @click.pass_obj
@@ -38,6 +39,7 @@ def sql(
     decompose: Decompose,
     join_window_ms: int | None,
     on_error: OnError,
+    state_provider: StateChoice | None,
     consumer: str,
     json_: bool,
 ) -> None:
@@ -54,6 +56,7 @@ def sql(
         "decompose": decompose,
         "join_window_ms": join_window_ms,
         "on_error": on_error,
+        "state_provider": state_provider,
         "consumer": consumer,
     }
     if file is None and command is None and sys.stdin.isatty():

@@ -15,7 +15,7 @@ from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import Silence, silence_reason, skipped, unread
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.progress import watched
-from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
+from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option, state_provider_option
 from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions
@@ -24,13 +24,13 @@ from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_o
 from sbon_cli.terminal.reading import text_of
 from sbon_cli.terminal.waiting import slow_steps
 from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 
 GROUPS = {
     "Output": ("to", "format_", "options", "consumer"),
     "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "decompose"),
-    "Semantics": ("join_window_ms", "on_error"),
+    "Semantics": ("join_window_ms", "on_error", "state_provider"),
     "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
 }
 
@@ -41,6 +41,7 @@ GROUPS = {
 @decompose_option
 @join_window_option
 @on_error_option
+@state_provider_option
 @click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @click.option(
     "--to",
@@ -76,6 +77,7 @@ def submit(
     decompose: Decompose,
     join_window_ms: int | None,
     on_error: OnError,
+    state_provider: StateChoice | None,
     consumer: str,
     to: str | None,
     options: tuple[str, ...],
@@ -105,6 +107,7 @@ def submit(
         decompose=decompose,
         join_window_ms=join_window_ms,
         on_error=on_error,
+        state_provider=state_provider,
         consumer=consumer,
         sink=sink,
     )
