@@ -60,7 +60,8 @@ class Checker:
     def published(self, outbox: Outbox, stream: str, checkpoint: Path | None, process: str = "", *, new: bool = True) -> None:
         """Check frames: they follow the previous ones, are committed and never change.
 
-        If they are ``new``, ``process`` publishes them, and is the only one to do so in the stream's epoch.
+        If they are ``new``, ``process`` publishes them, and is the only one to do so in the stream's epoch. An operator's register
+        names its node: a host that has frozen an operator shows nothing once another one is chosen.
         """
         lineage = self._follow_lineage(outbox, stream)
         if checkpoint is not None:
@@ -74,6 +75,7 @@ class Checker:
             self._expect(
                 publisher == process, f"{process} publishes {stream} in epoch {outbox.epoch(stream)}, as {publisher} did"
             )
+            self.registers.publishes(stream, process, outbox.epoch(stream))
         first = max(min(before, latest) - (RECHECKED if latest > before else 1), outbox.earliest(stream) - 1)
         while first < latest:
             for frame in outbox.read(stream, first, self._settings.read_bytes):

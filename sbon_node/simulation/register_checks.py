@@ -17,7 +17,7 @@ from sbon_node.queries.operator_registers import decoded as decoded_operator
 from sbon_node.queries.record_documents import decoded
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
-from sbon_node.replication.query_keys import OPERATOR, QUERY, key_of, query_of
+from sbon_node.replication.query_keys import OPERATOR, QUERY, key_of, operator_key, query_of
 
 Expect = Callable[[bool, str], None]
 """Fails with a text unless the condition holds."""
@@ -72,6 +72,15 @@ class RegisterChecks:
             self._chosen[key, ballot] = state
             self.moving |= set() if lease is None else {lease.attempt}
             self._follow(key, ballot, state)
+
+    def publishes(self, operator: str, process: str, epoch: int) -> None:
+        """Check that the register of an operator names the process's node for its epoch, as far as a later one is chosen."""
+        history = self._history.get(operator_key(operator), [])
+        register = decoded_operator(self._chosen[operator_key(operator), history[-1]]) if history else None
+        if register is None or register.epoch < epoch:
+            return
+        named = (register.host, register.epoch) == (process.partition("#")[0], epoch)
+        self._expect(named, f"{process} publishes {operator} in epoch {epoch}, which {register.host} has in {register.epoch}")
 
     def complete(self, acceptor: Acceptor, missing: Collection[str]) -> None:
         """Check that an acceptor has all documents of the states that it has accepted."""

@@ -18,6 +18,7 @@ MOST_S = 50.0
 ROOT = Path(__file__).parents[2]
 FIRST_200 = 200
 CHUNK = 20
+FIRST_MOVES, CHUNK_OF_MOVES = 60, 5
 FAILED_ONCE = {
     119: "an acceptor reads a change that it has not accepted",
     50064: "a disk that was full when it was wiped",
@@ -88,6 +89,13 @@ def test_a_sink_that_is_opened_after_its_query_is_forgotten() -> None:
     cut = Fault(AtFailpoint("s", "answer", 4), "cut", "s", "c", down_s=15.805221592686777)
     outcome = run_schedule([cut], seed=13, casting=casting)
     assert (outcome.failure, outcome.ending) == ("", "refused")
+
+
+@pytest.mark.thorough(f"chunks of {CHUNK_OF_MOVES} of the first schedules with moves, which find the bugs planted in moves")
+@pytest.mark.parametrize("first", range(0, FIRST_MOVES, CHUNK_OF_MOVES))
+def test_the_first_schedules_with_moves(first: int) -> None:
+    for seed in range(first, first + CHUNK_OF_MOVES):
+        _try(seed, moves=True)
 
 
 @pytest.mark.thorough(f"chunks of {CHUNK} of the first schedules, which find the planted bugs")

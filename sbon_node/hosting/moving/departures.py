@@ -309,7 +309,7 @@ class Departures:
         """Give the stream to the new host, again and again, then forget the operator."""
         spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
         self._operators.depart(spec.id)
-        while True:
+        while spec.id in self._context.outbox.streams():  # It is dropped once the target has it.
             try:
                 await self._activate(departure)
                 break
