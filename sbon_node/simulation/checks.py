@@ -60,8 +60,8 @@ class Checker:
     def published(self, outbox: Outbox, stream: str, checkpoint: Path | None, process: str = "", *, new: bool = True) -> None:
         """Check frames: they follow the previous ones, are committed and never change.
 
-        If they are ``new``, ``process`` publishes them, and is the only one to do so in the stream's epoch. An operator's register
-        names its node: a host that has frozen an operator shows nothing once another one is chosen.
+        If they are ``new``, ``process`` publishes them, and is the only one to do so in the stream's epoch. An operator's
+        register names its node: a host that has frozen an operator shows nothing once another one is chosen.
         """
         lineage = self._follow_lineage(outbox, stream)
         if checkpoint is not None:

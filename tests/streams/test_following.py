@@ -127,7 +127,8 @@ def adopt(port: NodePort, host: Any, outbox: Outbox, epoch: int = 2) -> None:
     tail = port.discarded
     frames = host.outbox.read("op", host.outbox.earliest("op") - 1, 2**30)
     state = host.outbox.handover.export("op")
-    outbox.handover.adopt("op", state, frames, batch=tail.batch, offsets=tail.offsets, epoch=epoch)
+    outbox.handover.take("op", state, frames)
+    outbox.handover.adopt("op", state, batch=tail.batch, offsets=tail.offsets, epoch=epoch)
 
 
 async def test_a_follower_goes_on_with_the_next_frame_under_the_operators_name(host: Any, until: Any) -> None:
@@ -152,6 +153,15 @@ async def test_a_follower_goes_on_with_the_next_frame_under_the_operators_name(h
     assert texts(outbox, "op") == ["a", "b", "c"]
     assert [frame.number for frame in outbox.read("op", 0, 2**30)] == [1, 2, 3]
     await until(lambda: host.outbox.earliest("up") == 4)
+
+
+async def test_a_follower_that_is_gone_holds_back_no_input(host: Any, until: Any) -> None:
+    port, _ = await shown(host, "a", "b")
+    copy = follower(host, port)
+    copy.recover(1)
+    await until(lambda: sorted(host.outbox.link_counts("up").links) == ["op#0", "op#0~new"])
+    await copy.close()
+    await until(lambda: sorted(host.outbox.link_counts("up").links) == ["op#0"])
 
 
 async def test_a_stream_adopted_at_another_batch_is_not_taken(host: Any) -> None:

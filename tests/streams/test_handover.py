@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sbon_node.errors import BrokenInvariantError
+from sbon_node.streams.followers import follower_of
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from tests.streams.outboxes import SETTINGS, code_of, draft, offset, publish, texts
@@ -28,7 +30,8 @@ def other(other_path: Path) -> Iterator[Outbox]:
 def move(outbox: Outbox, other: Outbox) -> None:
     state = outbox.handover.export("op")
     frames = outbox.read("op", state.trimmed, 2**30)
-    other.handover.adopt("op", state, frames, batch=11, offsets=offset(7, incarnation=3), epoch=2)
+    other.handover.take("op", state, frames)
+    other.handover.adopt("op", state, batch=11, offsets=offset(7, incarnation=3), epoch=2)
 
 
 def test_an_adopted_stream_goes_on_and_survives_a_restart(outbox: Outbox, other: Outbox, other_path: Path) -> None:
@@ -70,9 +73,65 @@ def test_a_stream_that_grows_is_not_exported(outbox: Outbox) -> None:
 def test_a_stream_is_adopted_whole_and_once(outbox: Outbox, other: Outbox) -> None:
     publish(outbox, "op", "a", "b")
     state, frames = outbox.handover.export("op"), outbox.read("op", 0, 2**30)
-    for some in (frames[:1], frames[1:], frames[::-1]):
-        with pytest.raises(BrokenInvariantError):
-            other.handover.adopt("op", state, some, batch=0, offsets=(), epoch=2)
+
+    def adopt() -> None:
+        other.handover.adopt("op", state, batch=0, offsets=(), epoch=2)
+
+    assert code_of(adopt) == "frames-missing"
+    assert code_of(lambda: other.handover.take("op", state, frames[1:])) == "frames-missing"
+    other.handover.take("op", state, frames[:1])
+    assert code_of(adopt) == "frames-missing"
     assert other.streams() == []
     move(outbox, other)
-    assert code_of(lambda: move(outbox, other)) == "stream-exists"
+    assert code_of(lambda: move(outbox, other)) == code_of(adopt) == "stream-exists"
+
+
+def test_a_stream_comes_in_pieces_some_of_them_twice(outbox: Outbox, other: Outbox) -> None:
+    """Frames that all readers acknowledge meanwhile do not come any more."""
+    outbox.subscribe("op", "reader", 1)
+    publish(outbox, "op", "a", "b", "c", "d", "e")
+    frames = outbox.read("op", 0, 2**30)
+    state = outbox.handover.export("op")
+    other.handover.take("op", state, frames[:2])
+    other.handover.take("op", state, frames[1:3])
+    outbox.acknowledge("op", "reader", 2)
+    state = outbox.handover.export("op")
+    other.handover.take("op", state, frames[3:])
+    other.handover.adopt("op", state, batch=0, offsets=(), epoch=2)
+    assert texts(other, "op", 2) == ["c", "d", "e"]
+    other.acknowledge("op", "reader", 4)
+    assert (other.earliest("op"), texts(other, "op", 4)) == (5, ["e"])
+
+
+def test_a_stream_of_which_not_all_has_come_is_gone_after_a_restart(outbox: Outbox, other: Outbox, other_path: Path) -> None:
+    publish(outbox, "op", "a", "b")
+    state, frames = outbox.handover.export("op"), outbox.read("op", 0, 2**30)
+    other.handover.take("op", state, frames[:1])
+    other.close()
+    again = Outbox(other_path, SETTINGS)
+    assert again.streams() == []
+    assert code_of(lambda: again.handover.take("op", state, frames[1:])) == "frames-missing"
+    move(outbox, again)
+    assert texts(again, "op") == ["a", "b"]
+    again.close()
+    with sqlite3.connect(other_path) as connection:
+        assert connection.execute("SELECT count(*) FROM frames").fetchone() == (2,)
+
+
+def test_a_follower_is_subscribed_as_long_as_it_is_connected(outbox: Outbox, other: Outbox, tmp_path: Path) -> None:
+    """It does not move with the stream, is gone after a restart, and ends with the next epoch of its reader."""
+    publish(outbox, "op", "a", "b")
+    follower = follower_of("reader", "attempt")
+    for name in ("reader", follower):
+        outbox.subscribe("op", name, 1, reader=Reader(epoch=1))
+    outbox.subscribe("op", "reader", 1, reader=Reader(epoch=1))
+    assert sorted(outbox.link_counts("op").links) == ["reader", follower]
+    move(outbox, other)
+    assert sorted(other.link_counts("op").links) == ["reader"]
+    other.subscribe("op", follower, 1, reader=Reader(epoch=1))
+    other.close()
+    again = Outbox(tmp_path / "other.db", SETTINGS)
+    assert sorted(again.link_counts("op").links) == ["reader"]
+    again.close()
+    outbox.subscribe("op", "reader", 1, reader=Reader(epoch=2))
+    assert sorted(outbox.link_counts("op").links) == ["reader"]

@@ -157,7 +157,8 @@ def test_a_frozen_host_whose_engine_starts_again_has_emitted_nothing_more(tmp_pa
             await cluster.clock.sleep(0.1)
         stream, frames = followed.origin.stream()
         assert (stream.tail.last, stream.tail.rows) == (frozen.stream.tail.last, frozen.stream.tail.rows)
-        await ask(cluster, "c", target.go_live(frozen, stream, frames, followed.spec.epoch + 1))
+        cluster.at("c").daemon.outbox.handover.take(followed.operator, stream, frames)
+        await ask(cluster, "c", target.go_live(frozen, stream, followed.spec.epoch + 1))
         assert cluster.at("c").daemon.outbox.latest(followed.operator) == frozen.stream.tail.last
 
     in_cluster(tmp_path, "abc", test)

@@ -59,8 +59,6 @@ log = structlog.get_logger()
 
 PATIENCE_S = 60.0
 """Time without a call of its host after which a follower looks whether the move is over."""
-MAX_TAIL_BYTES = 2**30
-"""Most bytes of retained frames that are taken over."""
 
 
 class Registers(Protocol):
@@ -88,7 +86,6 @@ class _Arrival:
         self.progress = CopyProgress()
         self.failure: SbonError | None = None
         self.frozen: Frozen | None = None
-        self.frames: list[Frame] = []
         self.going_live = asyncio.Lock()
 
     @property
@@ -297,7 +294,8 @@ class Arrivals:
             return
         arrival = self._named(call.operator, call.attempt, caller)
         stream: StreamState = decode_record(call.stream, StreamState)
-        self._take(arrival, stream, [decode_record(frame, Frame) for frame in call.frames])
+        if call.operator not in self._context.outbox.streams():
+            self._context.outbox.handover.take(call.operator, stream, [decode_record(frame, Frame) for frame in call.frames])
         if call.more:
             return
         async with arrival.going_live:
@@ -325,24 +323,17 @@ class Arrivals:
         self._known.pop(operator, None)
         log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)
 
-    def _take(self, arrival: _Arrival, stream: StreamState, frames: list[Frame]) -> None:
-        if not frames or frames[0].number == stream.trimmed + 1:
-            arrival.frames = []
-        arrival.frames += frames
-        if sum(len(frame.payload) for frame in arrival.frames) > MAX_TAIL_BYTES:
-            raise SbonError("stream-too-large", "too many frames are retained", where=arrival.spec.id)
-
     async def _go_live(self, arrival: _Arrival, stream: StreamState, epoch: int) -> None:
         """Adopt the stream; after a restart as of the checkpoint, which has come to rest before."""
         operator, outbox = arrival.spec.id, self._context.outbox
         if arrival.target is not None and arrival.frozen is not None:
-            await arrival.target.go_live(arrival.frozen, stream, arrival.frames, epoch)
+            await arrival.target.go_live(arrival.frozen, stream, epoch)
         elif operator not in outbox.streams():
             checkpoint = BatchLog(checkpoint_of(self._context, operator))
             batch = checkpoint.commits()[-1]
             offsets = checkpoint.read_offsets(batch)
-            outbox.handover.adopt(operator, stream, arrival.frames, batch=batch, offsets=offsets, epoch=epoch)
-        arrival.is_live, arrival.frames = True, []
+            outbox.handover.adopt(operator, stream, batch=batch, offsets=offsets, epoch=epoch)
+        arrival.is_live = True
 
     # -- giving up ----------------------------------------------------------------------------------------------------
 
@@ -359,6 +350,7 @@ class Arrivals:
             return
         if arrival.is_live:
             context.outbox.drop_stream(operator)
+        context.outbox.handover.discard(operator)
         await self._tasks.stop(_task(arrival))
         await self._engine.destroy(operator)
         await self._operators.ports.disconnect(operator, unsubscribe=True)

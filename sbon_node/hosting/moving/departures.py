@@ -23,11 +23,9 @@ from sbon_node.hosting.moving.departure import Departure, StoredDeparture
 from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.migration.sender import CopySender
-from sbon_node.model.frames import Frame
 from sbon_node.model.queries import MoveInfo
 from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
-from sbon_node.streams.links.credit import weight
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -46,8 +44,8 @@ log = structlog.get_logger()
 
 COPY_POLL_S, FOLLOW_POLL_S = 0.2, 0.05
 """Pauses between two questions about the copy, and between two cuts for a follower."""
-PIECE_BYTES = 2**20
-"""Least bytes of frames of one call, from which on the next call has the rest."""
+PIECE_BYTES, PIECE_FRAMES = 2**20, 1024
+"""Most bytes and frames that one call hands over, but at least one frame."""
 REMEMBERED = 256
 """Moves whose end is remembered, for callers that ask again."""
 
@@ -321,17 +319,17 @@ class Departures:
         self._context.store.delete("departure", spec.id)
 
     async def _activate(self, departure: Departure) -> None:
+        """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones."""
         spec, lease, outbox = departure.hosted.spec, departure.lease, self._context.outbox
-        stream = outbox.handover.export(spec.id, cut_off=True)
-        pieces = _pieces(outbox.read(spec.id, stream.trimmed, 2**40))
-        for number, frames in enumerate(pieces, 1):
+        after, more = 0, True
+        while more:
+            stream = outbox.handover.export(spec.id, cut_off=True)
+            after = max(after, stream.trimmed)
+            frames = outbox.read(spec.id, after, PIECE_BYTES)[:PIECE_FRAMES]
+            after = frames[-1].number if frames else stream.tail.last
+            more = after < stream.tail.last
             call = ActivateOperator(
-                operator=spec.id,
-                attempt=lease.attempt,
-                epoch=spec.epoch + 1,
-                stream=stream,
-                frames=frames,
-                more=number < len(pieces),
+                operator=spec.id, attempt=lease.attempt, epoch=spec.epoch + 1, stream=stream, frames=tuple(frames), more=more
             )
             await self._ask_target(departure, call)
 
@@ -353,17 +351,3 @@ def _task(departure: Departure) -> str:
 def _of_target(target: str, error: SbonError) -> SbonError:
     """Return an error of the target's as one that names it."""
     return SbonError(error.code, error.message, where=target, hint=error.hint)
-
-
-def _pieces(frames: list[Frame]) -> list[tuple[Frame, ...]]:
-    """Divide frames so that each call has few enough; at least one call, if need be without frames."""
-    pieces: list[tuple[Frame, ...]] = []
-    piece: list[Frame] = []
-    size = 0
-    for frame in frames:
-        if piece and (size + weight(frame.payload) > PIECE_BYTES or len(piece) >= 1024):
-            pieces.append(tuple(piece))
-            piece, size = [], 0
-        piece.append(frame)
-        size += weight(frame.payload)
-    return [*pieces, tuple(piece)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -201,8 +200,8 @@ class Target:
         if ours != theirs and not self._spec.groups_per_batch:
             raise SbonError("not-aligned", f"the follower has emitted {ours} rows in all, the host {theirs}", where=self._spec.id)
 
-    async def go_live(self, frozen: Frozen, stream: StreamState, frames: Sequence[Frame], epoch: int) -> None:
-        """Adopt the ``stream`` with its retained ``frames``, and publish in the new epoch from the next batch on.
+    async def go_live(self, frozen: Frozen, stream: StreamState, epoch: int) -> None:
+        """Adopt the ``stream``, whose retained frames were taken, and publish in the new epoch from the next batch on.
 
         Call once the operator's record names this host, after :meth:`settle`, with the result of :meth:`Origin.stream`. Raises
         ``not-settled`` if the engine has died meanwhile and takes too long to come to rest again; call it again then.
@@ -211,7 +210,7 @@ class Target:
             raise BrokenInvariantError(f"{self._spec.id} has published batch {stream.tail.batch} at its frozen host")
         await self._engine.settled(self._spec.id, frozen.cut.frames, self._settle_s)
         tail = self._port.discarded
-        self._outbox.handover.adopt(self._spec.id, stream, frames, batch=tail.batch, offsets=tail.offsets, epoch=epoch)
+        self._outbox.handover.adopt(self._spec.id, stream, batch=tail.batch, offsets=tail.offsets, epoch=epoch)
         self._port.go_live(epoch)
 
 

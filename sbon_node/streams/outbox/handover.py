@@ -1,11 +1,13 @@
 """A stream that goes on at another host: exported by the old one, adopted by the new one under the same lineage.
 
 Readers notice nothing but a later epoch: frames keep their numbers, and those that some reader has not acknowledged come along.
+They come in pieces, each stored by itself, so that a large stream holds up nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sbon_node.errors import BrokenInvariantError, SbonError
@@ -15,6 +17,9 @@ from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream, Subscription, Tail
 from sbon_node.streams.outbox.store import FrameStore
+
+ARRIVING = "arriving/"
+"""Prefix of the names of streams of which not all has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,12 @@ class Handover:
 
     def __init__(self, store: FrameStore, streams: dict[str, Stream]) -> None:
         self._store, self._streams = store, streams
+        self._arriving: dict[str, Stream] = {}
+        """Streams of which not all has come; those of an earlier run are deleted, and begin anew."""
+        for name in [name for name in streams if name.startswith(ARRIVING)]:
+            with suppress(SbonError):  # The disk may be full.
+                statements.delete(store, streams[name])
+            del streams[name]
 
     def tail(self, stream: str) -> Tail:
         """Return the state of an operator's stream after its newest visible batch. Raises ``stream-unknown``."""
@@ -65,49 +76,76 @@ class Handover:
             subscriptions=subscriptions,
         )
 
-    def adopt(
-        self,
-        stream: str,
-        state: StreamState,
-        frames: Sequence[Frame],
-        *,
-        batch: int,
-        offsets: tuple[InputOffset, ...],
-        epoch: int,
-    ) -> None:
-        """Create the stream as another host has left it, with the retained ``frames``, in one transaction.
+    def take(self, stream: str, state: StreamState, frames: Sequence[Frame]) -> None:
+        """Store the next retained frames of a stream that comes here; nobody sees them before :meth:`adopt`.
 
-        ``batch`` and ``offsets`` are those of the checkpoint here: ``batch + 1`` must follow. Raises ``stream-exists``.
+        The stream begins anew with the first retained frame. Frames that are here already are ignored. Raises ``stream-exists``,
+        ``frames-missing`` if others should have come before.
         """
         if stream in self._streams:
             raise SbonError("stream-exists", "the stream is here already", where=stream, hint="drop it first")
-        numbers = [frame.number for frame in frames]
-        weighed = state.trimmed_upto + sum(weight(frame.payload) for frame in frames)
-        if numbers != list(range(state.trimmed + 1, state.tail.last + 1)) or weighed != state.tail.upto:
-            raise BrokenInvariantError(
-                f"{len(frames)} frames of {stream} are not those after {state.trimmed} upto {state.tail.last}"
+        arriving = self._arriving.get(stream)
+        if arriving is None or not frames or frames[0].number == state.trimmed + 1:
+            self.discard(stream)
+            arriving = self._begin(stream, state)
+        before = arriving.visible
+        new = [frame for frame in frames if frame.number > before.last]
+        if [frame.number for frame in new] != list(range(before.last + 1, before.last + 1 + len(new))):
+            raise SbonError("frames-missing", f"frame {new[0].number} does not follow {before.last}", where=stream)
+        with self._store.transaction() as connection:
+            statements.insert_frames(connection, arriving, new, before.upto)
+        weighed = before.upto + sum(weight(frame.payload) for frame in new)
+        arriving.visible = replace(before, last=before.last + len(new), upto=weighed)
+        arriving.newest_born_ms = max([arriving.newest_born_ms, *(frame.born_ms for frame in new)])
+
+    def _begin(self, stream: str, state: StreamState) -> Stream:
+        arriving = statements.create(self._store, ARRIVING + stream, "operator", False, 0, state.lineage)
+        arriving.trimmed, arriving.trimmed_upto = state.trimmed, state.trimmed_upto
+        arriving.visible = replace(arriving.visible, last=state.trimmed, upto=state.trimmed_upto)
+        self._arriving[stream] = arriving
+        return arriving
+
+    def discard(self, stream: str) -> None:
+        """Delete what has come of a stream; ignore an unknown one."""
+        arriving = self._arriving.pop(stream, None)
+        if arriving is not None:
+            statements.delete(self._store, arriving)
+
+    def adopt(self, stream: str, state: StreamState, *, batch: int, offsets: tuple[InputOffset, ...], epoch: int) -> None:
+        """Go on with a stream as another host has left it, all of whose retained frames were taken.
+
+        ``batch`` and ``offsets`` are those of the checkpoint here: ``batch + 1`` must follow. Raises ``stream-exists``,
+        ``frames-missing``.
+        """
+        if stream in self._streams:
+            raise SbonError("stream-exists", "the stream is here already", where=stream, hint="drop it first")
+        arriving = self._arriving.get(stream)
+        if arriving is None:
+            raise SbonError("frames-missing", "no frames of it have come", where=stream)
+        came = arriving.visible
+        if arriving.lineage != state.lineage or (came.last, came.upto) != (state.tail.last, state.tail.upto):
+            raise SbonError(
+                "frames-missing", f"frames upto {came.last} have come, and {state.tail.last} is the last", where=stream
             )
         tail = replace(state.tail, batch=batch, offsets=offsets)
+        adopted = replace(arriving, name=stream, epoch=epoch, visible=tail, subscriptions={})
         with self._store.transaction() as connection:
-            number = statements.insert_stream(connection, stream, "operator", False, epoch, state.lineage)
-            adopted = Stream(
-                id=number,
-                name=stream,
-                kind="operator",
-                finite=False,
-                epoch=epoch,
-                lineage=state.lineage,
-                visible=tail,
-                trimmed=state.trimmed,
-                trimmed_upto=state.trimmed_upto,
-                newest_born_ms=max((frame.born_ms for frame in frames), default=0),
-            )
+            statements.rename(connection, adopted)
             statements.update_tail(connection, adopted, tail)
-            statements.insert_frames(connection, adopted, frames, state.trimmed_upto)
-            for subscription in _subscriptions(state, frames):
-                adopted.subscriptions[subscription.subscriber] = subscription
-                statements.save_subscription(connection, adopted, subscription)
+            for name, acknowledged, reader_epoch, failed in state.subscriptions:
+                upto = statements.weighed_upto(self._store, adopted, acknowledged)
+                adopted.subscriptions[name] = Subscription(
+                    name,
+                    received=acknowledged,
+                    received_upto=upto,
+                    acknowledged=acknowledged,
+                    acknowledged_upto=upto,
+                    failed=failed,
+                    reader_epoch=reader_epoch,
+                )
+                statements.save_subscription(connection, adopted, adopted.subscriptions[name])
         self._streams[stream] = adopted
+        del self._arriving[stream]
 
     def _operator(self, stream: str) -> Stream:
         known = self._streams.get(stream)
@@ -116,23 +154,3 @@ class Handover:
         if known.kind != "operator":
             raise BrokenInvariantError(f"{stream} is a source's, which does not move")
         return known
-
-
-def _subscriptions(state: StreamState, frames: Sequence[Frame]) -> list[Subscription]:
-    """Return the subscriptions; their readers have received what they have acknowledged, until they connect."""
-    upto, weighed = state.trimmed_upto, {state.trimmed: state.trimmed_upto}
-    for frame in frames:
-        upto += weight(frame.payload)
-        weighed[frame.number] = upto
-    return [
-        Subscription(
-            name,
-            received=acknowledged,
-            received_upto=weighed.get(acknowledged, state.trimmed_upto),
-            acknowledged=acknowledged,
-            acknowledged_upto=weighed.get(acknowledged, state.trimmed_upto),
-            failed=failed,
-            reader_epoch=reader_epoch,
-        )
-        for name, acknowledged, reader_epoch, failed in state.subscriptions
-    ]

@@ -68,9 +68,9 @@ class Retention:
             known.reader_epoch, stream.unsaved = reader.epoch, True
             # A full disk must not refuse the reader whose acknowledgements free it: the epoch is stored with these then.
             self._settle(stream, stream.trimmed)
+        self._end_followers(stream, known)
         known.received, known.received_upto = first - 1, upto
         stream.room.notify()
-        self._end_followers(stream, known)
         return first
 
     def _end_followers(self, stream: Stream, reader: Subscription) -> None:

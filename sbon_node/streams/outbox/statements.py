@@ -49,6 +49,11 @@ def delete(store: FrameStore, stream: Stream) -> None:
         connection.execute("DELETE FROM streams WHERE id = ?", (stream.id,))
 
 
+def rename(connection: sqlite3.Connection, stream: Stream) -> None:
+    """Store the name and the epoch of a stream that was stored under another name."""
+    connection.execute("UPDATE streams SET name = ?, epoch = ? WHERE id = ?", (stream.name, stream.epoch, stream.id))
+
+
 def set_epoch(store: FrameStore, stream: Stream, epoch: int) -> None:
     with store.transaction() as connection:
         connection.execute("UPDATE streams SET epoch = ? WHERE id = ?", (epoch, stream.id))

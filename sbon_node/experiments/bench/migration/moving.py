@@ -167,7 +167,8 @@ class MovingOperator:
     async def switch(self, move: Move, frozen: Frozen) -> None:
         """Let the target go on, and the readers find it; the origin ends."""
         stream, frames = move.origin.stream()
-        await move.target.go_live(frozen, stream, frames, move.place.epoch)
+        move.place.site.outbox.handover.take(self.name, stream, frames)
+        await move.target.go_live(frozen, stream, move.place.epoch)
         before, self.at = self.at, move.place
         await before.site.disconnect()
         await self._leave(before)
@@ -198,7 +199,9 @@ class MovingOperator:
         )
         await asyncio.to_thread(install_checkpoint, copy, manifest, place.checkpoint)
         frames, tail = outbox.read(self.name, state.trimmed, _ALL), state.tail
-        place.site.outbox.handover.adopt(self.name, state, frames, batch=tail.batch, offsets=tail.offsets, epoch=place.epoch)
+        handover = place.site.outbox.handover
+        handover.take(self.name, state, frames)
+        handover.adopt(self.name, state, batch=tail.batch, offsets=tail.offsets, epoch=place.epoch)
         self.at = place
         await at.site.disconnect()
         await host.engine.instantiate(self.spec, place.port, place.checkpoint)
