@@ -78,11 +78,15 @@ class PrepareOperator(Call, frozen=True):
 
 
 class FollowOperator(Call, frozen=True):
-    """Tell the target the position up to which the operator has emitted, and ask how far it is. ``cut`` is nil before that."""
+    """Tell the target the position up to which the operator has emitted, and ask how far it is. ``cut`` is nil before that.
+
+    Once the operator ``halts``, ``cut`` is the position at which it will rest, and its watermarks mean nothing.
+    """
 
     operator: Line
     attempt: Name
     cut: Any = None
+    halts: bool = False
 
 
 class OperatorFollowed(Message, frozen=True):

@@ -26,6 +26,8 @@ from sbon_node.streams.port_output import Discarded, PortOutput, Published
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
 
+FOLLOWER_WAIT_S = 1.0
+"""Least time for which a follower waits for its host to show more."""
 ROWS_OF_A_LARGE_GROUP = 20
 """Rows that an aggregate has read for each group that came out, from which on its batches hold few groups."""
 
@@ -112,6 +114,8 @@ class NodePort:
         self._incarnation = 0
         self._restarted = True
         self._held = [False] * len(self._inputs)
+        self._rests = following is None
+        """Whether it answers a poll without news in time, so that the engine may run a batch for its watermark alone."""
         self._takes_more = False
         """Whether the newest offer has room for more input than there was, and more may come."""
         self._stuck_since_s: float | None = None
@@ -218,6 +222,8 @@ class NodePort:
         if self._restarted:
             self._incarnation = 1 + max([self._incarnation, *(offset.incarnation for offset in after)])
             self._restarted = False
+        if not self._rests:
+            wait_s = max(wait_s, FOLLOWER_WAIT_S)
         try:
             async with self._clock.timeout(wait_s if _have_ended(after) else max(wait_s, self._limits.linger_s)):
                 offered = await self._wait_news(after)
@@ -267,17 +273,20 @@ class NodePort:
         for link in self.links:
             link.pin(pinned)
 
-    def limit(self, frames: tuple[int, ...] | None) -> None:
-        """Offer no frames beyond these of each input, those of a batch that another host has shown; None lifts the limit."""
-        self._upto = frames
+    def limit(self, frames: tuple[int, ...] | None, *, rests: bool = True) -> None:
+        """Offer no frames beyond these of each input; None lifts the limit.
+
+        A follower that does not rest there, since its host has more to show, has the engine wait for a higher limit: a batch
+        for its watermark alone would only delay it.
+        """
+        self._upto, self._rests = frames, rests
         self._news.notify()
 
-    def freeze(self) -> tuple[int, ...]:
-        """Offer nothing beyond what was offered; return the last frame of each input. :meth:`limit` lifts it."""
+    def freeze(self) -> tuple[InputOffset, ...]:
+        """Offer nothing beyond what was offered; return the offsets up to there. :meth:`limit` lifts it."""
         offsets = self._offered or self._output.offsets() or (InputOffset(),) * len(self._inputs)
-        frames = tuple(offset.frame for offset in offsets)
-        self.limit(frames)
-        return frames
+        self.limit(tuple(offset.frame for offset in offsets))
+        return offsets
 
     @property
     def discarded(self) -> Tail:
@@ -327,7 +336,10 @@ class NodePort:
                 self._stuck_since_s = None
                 return offered
             self._check_not_stuck()
+            rested = self._rests
             await self._news.wait()
+            if self._rests and not rested:
+                return self._offer(after) or after
 
     async def _linger(self, after: tuple[InputOffset, ...], offered: tuple[InputOffset, ...]) -> tuple[InputOffset, ...]:
         """Return an offer of more input, once there is no room for more, or none comes, or the time is over."""

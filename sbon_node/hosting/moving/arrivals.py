@@ -268,7 +268,7 @@ class Arrivals:
         if call.cut is None:
             return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total)
         target = arrival.target
-        target.reach(decode_record(call.cut, Cut))
+        target.reach(decode_record(call.cut, Cut), halts=call.halts)
         level, behind = target.is_level(), target.frames_behind()
         return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total, level=level, frames_behind=behind)
 

@@ -208,10 +208,7 @@ class Departures:
         copied = False
         while True:
             call = FollowOperator(operator=spec.id, attempt=lease.attempt, cut=origin.cut() if copied else None)
-            try:
-                followed = await self._context.ask(lease.target, call, OperatorFollowed)
-            except SbonError as error:
-                raise _of_target(lease.target, error) from error
+            followed = await self._ask_follower(departure, call)
             if followed.step == "following" and not copied:
                 copied = True
                 self._sender.withdraw(lease.attempt)
@@ -229,12 +226,15 @@ class Departures:
             await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
 
     async def _freeze(self, departure: Departure, origin: Origin) -> Frozen:
-        """Let the operator come to rest here."""
-        if not departure.stops:
-            departure.enter(msgspec.structs.replace(departure.state, step="settling"))
+        """Let the operator come to rest here; its follower goes there meanwhile."""
         departure.frozen_s = self._context.clock.now()
         self._context.failpoint("freeze")
-        frozen = await origin.freeze()
+        halted = origin.halt()
+        if not departure.stops:
+            departure.enter(msgspec.structs.replace(departure.state, step="settling"))
+            call = FollowOperator(operator=departure.hosted.spec.id, attempt=departure.lease.attempt, cut=halted, halts=True)
+            await self._ask_follower(departure, call)
+        frozen = await origin.freeze(halted)
         self._context.failpoint("freeze")
         return frozen
 
@@ -332,6 +332,12 @@ class Departures:
                 operator=spec.id, attempt=lease.attempt, epoch=spec.epoch + 1, stream=stream, frames=tuple(frames), more=more
             )
             await self._ask_target(departure, call)
+
+    async def _ask_follower(self, departure: Departure, call: FollowOperator) -> OperatorFollowed:
+        try:
+            return await self._context.ask(departure.lease.target, call, OperatorFollowed)
+        except SbonError as error:
+            raise _of_target(departure.lease.target, error) from error
 
     async def _ask_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
         limit_s = timeout_s + self._context.settings.call_timeout_s

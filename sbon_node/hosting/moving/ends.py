@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from sbon_node.clock import Clock
-from sbon_node.engine.alignment import Cut, check_aligned
+from sbon_node.engine.alignment import Cut, check_aligned, cut_of
 from sbon_node.engine.checkpoint_copy import install_checkpoint
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
@@ -115,10 +115,17 @@ class Origin:
         """Return the position after the newest visible batch, up to which the target may read."""
         return self._engine.cut(self._operator)
 
-    async def freeze(self) -> Frozen:
-        """Plan nothing more, and wait until all is shown and the watermark rests. Thaws and raises ``not-settled`` otherwise."""
+    def halt(self) -> Cut:
+        """Plan nothing beyond what has been offered; return the position at which it will rest, with watermarks still unknown.
+
+        The target may read as far at once: it comes to rest at the same time as the origin.
+        """
+        return cut_of(self._port.freeze(), 0, 0)
+
+    async def freeze(self, halted: Cut | None = None) -> Frozen:
+        """Wait until all up to where it halts is shown, and the watermark rests. Thaws and raises ``not-settled`` otherwise."""
         try:
-            cut = await self._engine.settled(self._operator, self._port.freeze(), self._settle_s)
+            cut = await self._engine.settled(self._operator, (halted or self.halt()).frames, self._settle_s)
             return Frozen(cut=cut, stream=self._outbox.handover.export(self._operator))
         except BaseException:
             self.thaw()
@@ -172,11 +179,11 @@ class Target:
             reason = f"{waiting[0].stream} does not answer: {waiting[0].reason}"
             raise SbonError("not-subscribed", reason, where=self._spec.id, hint="see whether its node can be reached") from error
 
-    def reach(self, cut: Cut) -> None:
-        """Read up to where the origin has shown."""
-        if not self._shown or self._shown[-1].frames != cut.frames:
+    def reach(self, cut: Cut, *, halts: bool = False) -> None:
+        """Read up to where the origin has shown; come to rest where it ``halts``."""
+        if halts or not self._shown or self._shown[-1].frames != cut.frames:
             self._shown.append(cut)
-            self._port.limit(cut.frames)
+            self._port.limit(cut.frames, rests=halts)
 
     def is_level(self) -> bool:
         """Return whether it is behind by at most the newest batches of the origin that :meth:`reach` has named."""
@@ -193,7 +200,7 @@ class Target:
 
         Raises :class:`SbonError` ``not-settled`` or ``not-aligned``: the move must be given up.
         """
-        self.reach(frozen.cut)
+        self.reach(frozen.cut, halts=True)
         cut = await self._engine.settled(self._spec.id, frozen.cut.frames, self._settle_s)
         check_aligned(cut, frozen.cut, self._spec.id)
         ours, theirs = self._port.discarded.rows, frozen.stream.tail.rows
