@@ -93,14 +93,8 @@ class NodePort:
         self.operator = operator
         self.links: tuple[Link, ...] = ()
         self._inputs = tuple(inputs)
-        self._outbox, self._peers, self._clock, self._settings, self._rng, self._failpoint = (
-            outbox,
-            peers,
-            clock,
-            settings,
-            rng,
-            failpoint,
-        )
+        self._outbox, self._peers, self._clock = outbox, peers, clock
+        self._settings, self._rng, self._failpoint = settings, rng, failpoint
         self._letters = letters
         self._following = following
         self._output: PortOutput = Published(outbox, operator) if following is None else Discarded(operator, following.base)
@@ -133,13 +127,10 @@ class NodePort:
         newest = NO_BATCH if committed is None else committed
         visible = self._output.visible()
         if not visible <= newest <= self._output.newest():
-            raise SbonError(
-                "checkpoint-mismatch",
-                f"the checkpoint has committed batch {newest}, the outbox holds up to {self._output.newest()} "
-                f"and has shown {visible}",
-                where=self.operator,
-                hint="restore checkpoint and outbox from the same moment, or stop the query",
-            )
+            held = f"the outbox holds up to {self._output.newest()} and has shown {visible}"
+            reason = f"the checkpoint has committed batch {newest}, {held}"
+            hint = "restore checkpoint and outbox from the same moment, or stop the query"
+            raise SbonError("checkpoint-mismatch", reason, where=self.operator, hint=hint)
         offsets = self._output.publish(newest)
         self._restarted = True
         if self.links:
@@ -252,9 +243,8 @@ class NodePort:
     ) -> None:
         """Store a batch's skipped rows, then its output, as :meth:`sbon_node.streams.outbox.outbox.Outbox.write_batch`."""
         if len(offsets) != len(self._inputs):
-            raise BrokenInvariantError(
-                f"batch {batch} of {self.operator} has {len(offsets)} offsets for {len(self._inputs)} inputs"
-            )
+            count = len(self._inputs)
+            raise BrokenInvariantError(f"batch {batch} of {self.operator} has {len(offsets)} offsets for {count} inputs")
         if batch > self._output.visible():
             self._check_not_behind(offsets)
             if skipped is not None and self._letters is not None and self._following is None:
@@ -276,8 +266,7 @@ class NodePort:
     def limit(self, frames: tuple[int, ...] | None, *, rests: bool = True) -> None:
         """Offer no frames beyond these of each input; None lifts the limit.
 
-        A follower that does not rest there, since its host has more to show, has the engine wait for a higher limit: a batch
-        for its watermark alone would only delay it.
+        A follower that does not rest there has the engine wait for a higher limit: a batch for its watermark would delay it.
         """
         self._upto, self._rests = frames, rests
         self._news.notify()

@@ -13,15 +13,17 @@ import pytest_asyncio
 from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.migration.kinds import KINDS, Feed
+from sbon_node.experiments.bench.migration.feed import Feed
+from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
 from sbon_node.hosting.moving.ends import Frozen
+from sbon_node.model.operators import StateProvider
 from tests.engine.states import PATIENCE_S
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 thorough = pytest.mark.thorough("moves of operators between engines")
-QUICK_KIND = "left join"
+QUICK_KIND = "left-join"
 """Its rows without a partner depend most on the watermark of the switch."""
 
 
@@ -36,8 +38,12 @@ async def hosts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple
 
 
 @asynccontextmanager
-async def running(name: str, kind: str, folder: Path, host: Host) -> AsyncIterator[MovingOperator]:
-    operator = MovingOperator(name, KINDS[kind], folder / name, host, Feed(30), Clock.real(), patience_s=PATIENCE_S)
+async def running(
+    name: str, kind: str, folder: Path, host: Host, provider: StateProvider = "hdfs"
+) -> AsyncIterator[MovingOperator]:
+    operator = MovingOperator(
+        name, KINDS[kind], folder / name, host, Feed(), Clock.real(), patience_s=PATIENCE_S, state_provider=provider
+    )
     try:
         await operator.open()
         await operator.until(lambda: len(operator.arrivals) > 2)
@@ -56,9 +62,17 @@ def subscribers(operator: MovingOperator, view: int = 0) -> list[str]:
 
 
 @in_one_loop
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else thorough) for kind in KINDS])
-async def test_an_operator_goes_on_at_another_engine_and_returns(hosts: tuple[Host, Host], tmp_path: Path, kind: str) -> None:
-    async with running(kind.replace(" ", "-"), kind, tmp_path, hosts[0]) as operator:
+@pytest.mark.parametrize(
+    ("kind", "provider"),
+    [
+        *(pytest.param(kind, "hdfs", marks=() if kind == QUICK_KIND else thorough) for kind in KINDS),
+        pytest.param(QUICK_KIND, "rocksdb", marks=thorough),
+    ],
+)
+async def test_an_operator_goes_on_at_another_engine_and_returns(
+    hosts: tuple[Host, Host], tmp_path: Path, kind: str, provider: StateProvider
+) -> None:
+    async with running(f"{kind}-{provider}", kind, tmp_path, hosts[0], provider) as operator:
         for host in (hosts[1], hosts[0]):
             _, frozen = await operator.move(host)
             await some_more(operator)
@@ -73,7 +87,7 @@ async def test_an_operator_goes_on_at_another_engine_and_returns(hosts: tuple[Ho
 @thorough
 async def test_a_switch_without_alignment_is_refused_and_would_lose_rows(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     """The origin stops before the batch that releases what its watermark allows; the target has run it."""
-    async with running("unaligned", "left join", tmp_path, hosts[0]) as operator:
+    async with running("unaligned", "left-join", tmp_path, hosts[0]) as operator:
         move = await operator.follow(hosts[1])
         engine = hosts[0].engine
         while (cut := await engine.hold(operator.name, PATIENCE_S)).is_settled:
@@ -105,7 +119,7 @@ async def test_a_move_that_is_given_up_changes_nothing(hosts: tuple[Host, Host],
 @in_one_loop
 @thorough
 async def test_an_operator_is_stopped_copied_and_started(hosts: tuple[Host, Host], tmp_path: Path) -> None:
-    async with running("stopped", "left join", tmp_path, hosts[0]) as operator:
+    async with running("stopped", "left-join", tmp_path, hosts[0]) as operator:
         last = await operator.stop_copy_start(hosts[1])
         await some_more(operator)
         assert operator.arrivals[-1].number > last > 2

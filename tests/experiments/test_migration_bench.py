@@ -5,28 +5,57 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sbon_node.connectors.formats.frames import encode
-from sbon_node.experiments.bench.migration.kinds import KINDS, Feed, wrong_rows
+from sbon_node.experiments.bench.migration.feed import BURST_ROWS, Feed, table_of
+from sbon_node.experiments.bench.migration.kinds import KINDS, Answers
 
-FEED = Feed(30)
+FEED = Feed()
+FRAMES = 4
 
 
-def output(number: int) -> bytes:
+def output(number: int) -> pa.Table:
     """Return the filter's result of one frame, ten rows."""
-    table = FEED.table(number, 0)
-    kept = table.filter(pa.array([n % 3 == 0 for n in table["n"].to_pylist()]))
-    return encode(kept.combine_chunks().to_batches()[0])
+    table = table_of([row for row in FEED.frame(number, 0) if row.n % 3 == 0])
+    return table.select(["ts", "n"])
+
+
+def inputs(view: int = 0) -> pa.Table:
+    return table_of([row for number in range(FRAMES) for row in FEED.frame(number, view)])
 
 
 @pytest.mark.parametrize(
     ("numbers", "wrong"), [((0, 1, 2, 3), (0, 0)), ((0, 1, 3), (10, 0)), ((0, 1, 2, 2, 3), (0, 10)), ((0, 3, 3), (20, 10))]
 )
 def test_missing_and_repeated_rows_are_counted(numbers: tuple[int, ...], wrong: tuple[int, int]) -> None:
-    assert wrong_rows(KINDS["filter"], FEED, 4, [output(number) for number in numbers]) == wrong
+    found = pa.concat_tables(output(number) for number in numbers)
+    assert Answers(KINDS["filter"], [inputs()]).wrong(found) == wrong
 
 
-def test_a_frame_is_found_by_a_watermark_that_it_reached() -> None:
-    marks = [FEED.watermark_ms(number) for number in range(4)]
-    assert [FEED.frame_with(mark) for mark in marks] == [0, 1, 2, 3]
-    assert [FEED.frame_with(mark + 1) for mark in marks] == [1, 2, 3, 4]
+def test_rows_that_are_not_due_may_be_missing() -> None:
+    answers = Answers(KINDS["filter"], [inputs()])
+    assert answers.wrong(output(0), FEED.time_ms(27)) == (0, 0)
+    assert answers.wrong(output(0), FEED.time_ms(30)) == (1, 0)
+    assert answers.wrong(output(3), FEED.time_ms(30)) == (11, 0)
+
+
+def test_rows_without_a_partner_are_due_once_none_can_come() -> None:
+    answers = Answers(KINDS["left-join"], [inputs(0), inputs(1)], delay_ms=1000)
+    row = {"ts": [FEED.time_ms(n) for n in (3, 4)], "n": [3, 4], "note": ["-", "-"], "other": [3, None]}
+    found = pa.table(row | {"ts": pa.array([1000 * ts for ts in row["ts"]], pa.timestamp("us", "UTC"))})
+    assert answers.wrong(found)[1] == 0
+    assert answers.due_ms() == [FEED.time_ms(3) + 500, FEED.time_ms(4) + 4000]
+
+
+def test_a_frame_is_found_by_a_time_that_it_reached() -> None:
+    frames = range(3 * BURST_ROWS // FEED.rows)
+    marks = [FEED.watermark_ms(number) for number in frames]
+    assert [FEED.frame_with(mark) for mark in marks] == [*frames]
+    assert [FEED.frame_with(mark + 1) for mark in marks] == [number + 1 for number in frames]
     assert FEED.frame_with(marks[0] - 10**9) == 0
+
+
+def test_the_state_comes_before_all_rows_and_has_the_bytes_asked_for() -> None:
+    feed = Feed(state_bytes=1_000_000)
+    rows = [row for frame in feed.state() for row in frame]
+    assert sum(len(row.note) for row in rows) == 1_000_000
+    assert len({row.note for row in rows}) == len(rows) == -rows[0].n
+    assert feed.time_ms(0) - feed.delay_ms == rows[0].ts_ms < rows[-1].ts_ms < feed.time_ms(0)

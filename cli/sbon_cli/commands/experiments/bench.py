@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from sbon.local.wide_area import cities
 from sbon_cli.commands.experiments.bench_memory import memory
+from sbon_cli.commands.experiments.bench_migration import migration
 from sbon_cli.commands.experiments.bench_path import path
 from sbon_cli.commands.experiments.bench_query import query
 from sbon_cli.commands.experiments.bench_schedules import schedules
@@ -25,6 +26,7 @@ def bench() -> None:
 
 
 bench.add_command(memory)
+bench.add_command(migration)
 bench.add_command(path)
 bench.add_command(query)
 bench.add_command(schedules)

@@ -14,25 +14,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from sbon_node.clock import Clock
 from sbon_node.engine.checkpoint_copy import copy_checkpoint, install_checkpoint
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.executors import in_thread
-from sbon_node.experiments.bench.migration.kinds import SCHEMA, Feed, Kind, wrong_rows
+from sbon_node.experiments.bench.migration.feed import EVERY_S, SCHEMA, Feed, table_of
+from sbon_node.experiments.bench.migration.kinds import Answers, Kind
 from sbon_node.experiments.bench.sites import Site
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.model.frames import END_WATERMARK_MS, FrameDraft
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider, TimeBuckets
 from sbon_node.model.states import operator_states
 from sbon_node.streams.links.link import Link
+from sbon_node.streams.payload import unpack
 from sbon_node.streams.port import Following, NodePort, PortInput
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.tasks import Tasks
 
 POLL_S = 0.02
-EVERY_S = 0.05
 CONSUMER = "consumer"
 _ALL = 2**40
 
@@ -88,6 +91,7 @@ class Arrival(NamedTuple):
     at_s: float
     number: int
     watermark_ms: int
+    rows: int
 
 
 class MovingOperator:
@@ -96,7 +100,19 @@ class MovingOperator:
     All waiting ends after ``patience_s`` seconds with a ``TimeoutError``.
     """
 
-    def __init__(self, name: str, kind: Kind, folder: Path, host: Host, feed: Feed, clock: Clock, *, patience_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        folder: Path,
+        host: Host,
+        feed: Feed,
+        clock: Clock,
+        *,
+        patience_s: float,
+        state_provider: StateProvider = "hdfs",
+        buckets: tuple[TimeBuckets, ...] = (),
+    ) -> None:
         self.name, self.kind, self.feed = name, kind, feed
         self.written_s: list[float] = []
         """When each frame of the sources arrived."""
@@ -114,7 +130,13 @@ class MovingOperator:
             for view, stream in enumerate(self.streams)
         )
         self.spec = OperatorSpec(
-            id=name, query="q", fragment=kind.fragment, inputs=inputs, schema=(), state_provider=kind.state_provider
+            id=name,
+            query="q",
+            fragment=kind.fragment,
+            inputs=inputs,
+            schema=(),
+            state_provider=state_provider,
+            buckets=buckets,
         )
 
     async def open(self) -> None:
@@ -122,6 +144,8 @@ class MovingOperator:
         await self.near.start()
         for stream in self.streams:
             self.near.outbox.open_stream(stream, "source")
+        for draft in self.feed.state_drafts():
+            self.near.outbox.write_source(self.streams[0], [draft], b"")
         self.at = await self._place(self._first, 1, None)
         self.at.site.outbox.open_stream(self.name, "operator", epoch=1)
         self.at.site.outbox.subscribe(self.name, CONSUMER, 1)
@@ -267,7 +291,7 @@ class MovingOperator:
             now_s = self._clock.now()
             for frame in self._link.inbox.frames(number, self._link.inbox.received):
                 number, ended = frame.number, frame.ended
-                self.arrivals.append(Arrival(now_s, number, frame.watermark_ms))
+                self.arrivals.append(Arrival(now_s, number, frame.watermark_ms, frame.rows))
                 if frame.payload:
                     self.payloads.append(frame.payload)
             self._link.acknowledge(number)
@@ -276,7 +300,16 @@ class MovingOperator:
         """End the sources, and wait for the operator's end; return the missing and the superfluous rows."""
         self._ended = True
         await self.until(lambda: bool(self.arrivals) and self.arrivals[-1].watermark_ms == END_WATERMARK_MS)
-        return await asyncio.to_thread(wrong_rows, self.kind, self.feed, len(self.written_s), self.payloads)
+        return await asyncio.to_thread(self._wrong_rows)
+
+    def _wrong_rows(self) -> tuple[int, int]:
+        frames, state = range(len(self.written_s)), [row for rows in self.feed.state() for row in rows]
+        inputs = [
+            table_of([*(() if view else state), *(row for number in frames for row in self.feed.frame(number, view))])
+            for view in range(self.kind.inputs)
+        ]
+        found = pa.concat_tables(pa.Table.from_batches([unpack(payload)]) for payload in self.payloads)
+        return Answers(self.kind, inputs, self.feed.delay_ms).wrong(found)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition; raise at once if the operator fails, or its consumer."""

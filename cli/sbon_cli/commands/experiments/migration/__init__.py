@@ -1,0 +1,1 @@
+"""Queries on a local cluster whose operators move while rows arrive (``sbon bench migration``)."""

@@ -1,0 +1,76 @@
+"""All cases of ``sbon bench migration``, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon_cli.commands.experiments.migration.figures import Peer, row_of
+from sbon_cli.commands.experiments.migration.measuring import HOSTS, SOURCE, Case, Measured, measure
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.experiments.bench.migration import peer
+from sbon_node.experiments.bench.migration.kinds import KINDS
+from sbon_node.logging.output import LogSettings, configure
+from sbon_node.model.operators import StateProvider, TimeBuckets
+
+LARGE_MB, LARGE_MOVES = 1000, 5
+"""State from which on there are fewer moves."""
+PEER_MOVES = 10
+HEAP_MB = 512
+
+
+def run(
+    folder: Path,
+    kinds: Sequence[str],
+    providers: Sequence[str],
+    states_mb: Sequence[int],
+    moves: int,
+    notify: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Return a row for each kind, provider and size of state; kinds without notes have only small state."""
+    configure(LogSettings(level="error"))
+    cases = [
+        Case(kind, provider, state_mb)
+        for state_mb in states_mb
+        for provider in (providers if state_mb or providers != ("hdfs", "rocksdb") else providers[:1])
+        for kind in kinds
+        if not state_mb or "note" in KINDS[kind].columns
+    ]
+    rows = []
+    for (state_mb, provider), group in groupby(cases, lambda case: (case.state_mb, case.provider)):
+        engine = _engine(state_mb, provider)
+        overrides = {f"engine.{name}": value for name, value in engine.items()}
+        nodes = (SOURCE, *HOSTS)
+        with LocalCluster(nodes, folder=folder / f"{provider}-{state_mb}", overrides=overrides) as cluster:
+            found = [measure(cluster, case, _moves(state_mb, moves), folder / case.name, notify) for case in group]
+        rows += [row_of(measured, _peer(measured, engine, moves, notify)) for measured in found]
+    return rows
+
+
+def _moves(state_mb: int, moves: int) -> int:
+    return min(moves, LARGE_MOVES) if state_mb >= LARGE_MB else moves
+
+
+def _engine(state_mb: int, provider: str) -> dict[str, Any]:
+    """Return settings of engines: state in the heap needs room there."""
+    in_heap = 3 * state_mb if provider == "hdfs" else state_mb
+    return {**{name.removeprefix("engine."): value for name, value in SHORT_LIVED.items()}, "heap_mb": HEAP_MB + in_heap}
+
+
+def _peer(measured: Measured, engine: dict[str, Any], moves: int, notify: Callable[[str], None]) -> Peer:
+    case = measured.case
+    gaps_s, usual_s, wrong = peer.stop_copy_start(
+        KINDS[case.kind],
+        case.feed,
+        EngineSettings(**engine),
+        moves=min(_moves(case.state_mb, moves), PEER_MOVES),
+        state_provider=cast(StateProvider, case.provider),
+        buckets=tuple(msgspec.convert(bucket, TimeBuckets, from_attributes=True) for bucket in measured.buckets),
+        notify=lambda text: notify(f"{case.name}: {text}"),
+    )
+    return Peer(gaps_s, usual_s, wrong)
