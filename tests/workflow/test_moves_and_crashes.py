@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sbon_node.net.peers import Expected
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import MoveHow
 from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
+from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 
 STEPS: list[tuple[MoveHow, str]] = [
@@ -111,5 +113,49 @@ def test_a_query_that_is_stopped_amid_a_move_leaves_nothing(tmp_path: Path) -> N
             assert not (daemon.context.data_dir / "operators" / operator).exists()
             subscribers = [name for stream in daemon.outbox.streams() for name in daemon.outbox.link_counts(stream).links]
             assert subscribers == []
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_target_that_lost_its_disk_since_the_move_began_does_not_become_the_host(tmp_path: Path) -> None:
+    """It follows as another instance than the register would name, and could never go on."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        await lose_data(cluster, "c", at_once=True)
+        departures = cluster.at("b").daemon._moves.departures
+        membership = cluster.at("b").daemon.membership
+        before, present = Expected("c", "an earlier instance"), membership.expected
+
+        def expected(name: str) -> Expected:
+            return before if name == "c" and not departures._known else present(name)
+
+        cluster.at("b").daemon.context.membership.expected = expected  # type: ignore[method-assign]
+        refused = await move(cluster, operator, "b", "c")
+        assert (refused.step, refused.code) == ("given-up", "wrong-node")
+        assert await owner_of(cluster, "a", operator) == ("b", 1)
+        assert (await move(cluster, operator, "b", "c", attempt="again")).step == "moved"
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_query_whose_operator_was_given_to_a_node_that_lost_its_disk_fails(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        await move(cluster, operator, "b", "c", wait_s=-1.0)
+        await until_step(cluster, "b", "switching")
+        while (await owner_of(cluster, "a", operator))[0] == "b":
+            await cluster.clock.sleep(0.002)
+        await lose_data(cluster, "c", at_once=True)
+        while (info := await state_of(cluster, "a")).state in ("running", "lost", "unreachable"):
+            await cluster.clock.sleep(1)
+        assert info.state == "failed"
+        assert "c does not know" in info.reason or "lost" in info.reason, info.reason
+        await cluster.sleep(60)
+        assert cluster.at("b").daemon._operators.hosted() == ()
 
     in_cluster(tmp_path, "abcd", test)

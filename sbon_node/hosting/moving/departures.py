@@ -244,6 +244,8 @@ class Departures:
         self._context.store.put("departure", spec.id, StoredDeparture(lease=lease), sync=True)
         call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
         await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
+        if self._context.membership.expected(lease.target).instance != lease.instance:
+            raise SbonError("wrong-node", f"{lease.target} has lost its data since the move began", where=lease.target)
 
     async def _commit(self, departure: Departure) -> bool:
         """Return whether the register names the target; wait for as long as that cannot be known."""
