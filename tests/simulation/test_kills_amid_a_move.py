@@ -1,0 +1,76 @@
+"""A node dies at each ask, answer, store, copied chunk and freeze of one move: the operator goes on at one place, exactly once.
+
+The move has five roles on five nodes: the old host and the target, the holder of the query's record, the host of the input, and
+the reader of the output.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from sbon_node.simulation.casting import NODES, Casting, Life, PlannedMove, PlannedQuery
+from sbon_node.simulation.drawing import FIFTH, OF_MOVES
+from sbon_node.simulation.faults.plan import AtFailpoint, Fault, occurrences
+from sbon_node.simulation.schedule import run_schedule
+
+ROLES = {"holder": "h", "upstream": "s", "old host": "o", "reader": "c", "target": FIFTH}
+SHORT_S, LONG_S = 1.0, 25.0
+"""Too short to be noticed; and so long that all others declare the node dead."""
+SAMPLED, CHUNK = 40, 20
+CASTING = Casting(
+    nodes=(*NODES, FIFTH),
+    room=(*NODES, FIFTH),
+    strategy="producer",
+    rows=360,
+    queries=(
+        PlannedQuery(
+            name="q",
+            lives=(Life(sql="window", moves=(PlannedMove(to="o", after_s=0.3), PlannedMove(to=FIFTH, after_s=0.1))),),
+        ),
+    ),
+)
+"""The windows move from the source's node to ``o``, and then, observed, to the fifth node; the filter stays."""
+
+
+@functools.cache
+def steps() -> tuple[AtFailpoint, ...]:
+    """Return the steps of the second move, on all nodes."""
+    outcome = run_schedule((), seed=1, casting=CASTING)
+    assert not outcome.failure, outcome.failure
+    assert (outcome.struck["move"], outcome.ending) == (2, "finished")
+    start, end = outcome.moving[1]
+    return tuple(when for when in occurrences(outcome.failpoint)[start:end] if when.step in OF_MOVES)
+
+
+def faults_of(role: str) -> list[Fault]:
+    node = ROLES[role]
+    return [Fault(when, "kill", node, down_s=SHORT_S if number % 2 else LONG_S) for number, when in enumerate(steps())]
+
+
+def play(fault: Fault) -> None:
+    outcome = run_schedule([fault], seed=1, casting=CASTING)
+    assert not outcome.failure, outcome.failure
+    assert outcome.ending == "finished"
+
+
+def test_the_move_takes_steps_of_all_kinds_on_both_hosts() -> None:
+    assert {when.step for when in steps()} == set(OF_MOVES)
+    for role in ("old host", "target"):
+        assert {"ask", "store", "copy"} <= {when.step for when in steps() if when.node == ROLES[role]}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_node_dies_at_some_steps(role: str) -> None:
+    for number, fault in enumerate(faults_of(role)):
+        if number % SAMPLED == list(ROLES).index(role) * SAMPLED // len(ROLES):
+            play(fault)
+
+
+@pytest.mark.thorough(f"chunks of every {CHUNK}th step of a move")
+@pytest.mark.parametrize("first", range(CHUNK))
+@pytest.mark.parametrize("role", ROLES)
+def test_a_node_dies_at_each_step(role: str, first: int) -> None:
+    for fault in faults_of(role)[first::CHUNK]:
+        play(fault)
