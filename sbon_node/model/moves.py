@@ -21,7 +21,7 @@ class MoveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
-    """Step of a move: ``stopping``, ``copying``, ``following``, ``settling`` or ``switching``; and how far it is.
+    """Step of a move: ``stopping``, ``copying``, ``starting``, ``following``, ``settling``, ``switching``; and how far it is.
 
     ``copied_bytes`` of ``total_bytes`` of state are copied. The follower has still to read ``frames_behind`` frames of input.
     """

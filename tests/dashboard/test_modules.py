@@ -318,6 +318,29 @@ def test_an_operator_glides_to_its_new_node(page: Page) -> None:
     assert run(page, "map_gliders", f"await {work}", None) == [[], [["q.b0", True]], "translate(110px, 20px)", []]
 
 
+def test_the_map_lets_an_operator_glide_when_its_node_changes(page: Page) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    work = """(async () => {
+      const { Model } = await import("/dashboard/model.js");
+      const [model, parent] = [new Model(), document.createElement("div")];
+      Object.assign(parent.style, { width: "600px", height: "400px" });
+      document.body.append(parent);
+      const map = new m.MapView(model, parent, document.createElement("p"));
+      const member = (name, x) => ({ name, state: "alive", coordinate: [x, 1, 2], height_ms: 0, rtt_ms: 1, load_per_core: 0 });
+      model.setMembers([member("paris", 0), member("london", 50), member("oslo", 90)]);
+      model.setQueries([{ id: "q", state: "running", submitted_ms: 0 }]);
+      const gliding = [];
+      for (const node of ["paris", "paris", "london"]) {
+        const operator = { id: "q.b0", kind: "operator", node, state: "running" };
+        model.setExplanation("q", { query: "q", state: "running", links: [], components: [operator] });
+        gliding.push(parent.querySelectorAll(".glider").length);
+      }
+      parent.remove();
+      return gliding;
+    })()"""
+    assert run(page, "map", f"await {work}", None) == [0, 0, 1]
+
+
 def test_nothing_glides_where_motion_is_reduced(page: Page) -> None:
     page.emulate_media(reduced_motion="reduce")
     work = """(() => {

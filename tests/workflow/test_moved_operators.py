@@ -176,7 +176,7 @@ def test_a_move_under_way_is_shown_and_its_begin_and_end_are_notified(tmp_path: 
                 steps[shown.move.step] = shown.move
         assert (shown.node, shown.move) == ("c", None)
         assert {one.target for one in steps.values()} == {"c"}
-        assert list(steps) == sorted(steps, key=["copying", "following", "settling", "switching"].index)
+        assert list(steps) == sorted(steps, key=["copying", "starting", "following", "settling", "switching"].index)
         assert 0 < steps["following"].copied_bytes == steps["following"].total_bytes
         assert changes(listener) == [("moving", "b", "", "c"), ("moved", "c", "b", "c")]
         await finished(cluster)

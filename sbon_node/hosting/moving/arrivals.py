@@ -10,7 +10,7 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import structlog
@@ -264,7 +264,8 @@ class Arrivals:
         arrival = self._named(call.operator, call.attempt, caller)
         copied, total = arrival.progress
         if arrival.target is None or not arrival.follows:
-            return OperatorFollowed(step="copying", copied_bytes=copied, total_bytes=total)
+            step: Literal["copying", "starting"] = "starting" if 0 < total <= copied else "copying"
+            return OperatorFollowed(step=step, copied_bytes=copied, total_bytes=total)
         if call.cut is None:
             return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total)
         target = arrival.target
