@@ -14,7 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.model.queries import QueryInfo
 from sbon_node.net.peers import Caller
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.cluster import CONFIG, NodeDiedError, SimulatedCluster
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, owner_of, plain, source_at, state_of, submitted
@@ -156,6 +156,70 @@ def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
         await check_all_rows(cluster, tmp_path)
 
     in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operators = await two_queries_at(cluster, tmp_path, "c")
+
+        async def begun() -> None:
+            async for step in cluster.at("c").daemon.operations.drain():
+                if isinstance(step, DrainStep) and step.step == "copying":
+                    return
+
+        await ask(cluster, "c", begun())
+        end, steps = await drain(cluster, "c")
+        assert (end.has_left, set(end.moved)) == (True, set(operators))
+        assert steps[-1].step == "moved"
+        await left(cluster, "c")
+        await check_all_rows(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operators = await two_queries_at(cluster, tmp_path, "c")
+
+        async def dies() -> None:
+            departures = cluster.at("c").daemon._moves.departures
+            while all(departures.under_way(operator) is None for operator in operators):
+                await cluster.clock.sleep(0.001)
+            cluster.crash(cluster.at("c"))
+
+        dying = asyncio.create_task(dies())
+        with pytest.raises(NodeDiedError):
+            await drain(cluster, "c")
+        await dying
+        cluster.boot(cluster.at("c"))
+        while not cluster.at("c").ready:
+            await cluster.clock.sleep(0.1)
+        assert cluster.at("c").daemon.status().drained
+        end, _ = await drain(cluster, "c")
+        assert (end.has_left, end.stays) == (True, ())
+        await left(cluster, "c")
+        await check_all_rows(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_query_may_end_amid_a_drain(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        _, other = await two_queries_at(cluster, tmp_path, "c")
+
+        async def stopped() -> None:
+            await cluster.clock.sleep(0.5)
+            await ask(cluster, "a", cluster.at("a").daemon.stop_query("w"))
+
+        stopping = asyncio.create_task(stopped())
+        end, _ = await drain(cluster, "c")
+        await stopping
+        assert (end.has_left, other in end.moved) == (True, True)
+        while (await state_of(cluster, "a", "f")).state == "running":
+            await cluster.clock.sleep(1)
+        check_filtered(tmp_path / "f.csv", ROWS)
+
+    in_cluster(tmp_path, "abcd", test)
 
 
 async def full(call: AskNode, caller: Caller) -> NodeAnswer:
