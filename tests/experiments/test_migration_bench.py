@@ -5,6 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from sbon_cli.commands.experiments.migration.figures import Peer, row_of
+from sbon_cli.commands.experiments.migration.measuring import Case, Cost, Measured
+from sbon_cli.commands.experiments.migration.moving_query import Move
 from sbon_node.experiments.bench.migration.feed import BURST_ROWS, Feed, table_of
 from sbon_node.experiments.bench.migration.kinds import KINDS, Answers
 
@@ -59,3 +62,28 @@ def test_the_state_comes_before_all_rows_and_has_the_bytes_asked_for() -> None:
     assert sum(len(row.note) for row in rows) == 1_000_000
     assert len({row.note for row in rows}) == len(rows) == -rows[0].n
     assert feed.time_ms(0) - feed.delay_ms == rows[0].ts_ms < rows[-1].ts_ms < feed.time_ms(0)
+
+
+def test_a_pause_is_a_gap_beyond_the_usual_one() -> None:
+    moves = [Move(10.0 * number, moved_s=10.0 * number + 4, pause_s=1.0, copied_bytes=10**6) for number in range(3)]
+    measured = Measured(
+        Case("tumbling", "hdfs", 1),
+        moves,
+        [Cost(0.5, 100.0)] * 3,
+        gaps_s=[0.9, 0.5, 2.5],
+        usual_gaps_s=[0.2, 0.3, 0.3, 0.4],
+        delays_s=[0.5, 1.0],
+        usual_delays_s=[0.5],
+        probes_ms=[1.0, 40.0],
+        rows=7,
+        wrong=1,
+    )
+    row = row_of(measured, Peer([2.5, 3.5, 1.5], 0.5, 2))
+    assert {name: row[name] for name in ("usual_gap_p50_s", "pause_p50_s", "pause_p95_s", "bare_stop_start_p50_s")} == {
+        "usual_gap_p50_s": 0.3,
+        "pause_p50_s": 0.6,
+        "pause_p95_s": 2.2,
+        "bare_stop_start_p50_s": 2.0,
+    }
+    assert (row["level_p50_s"], row["copied_mb"], row["follow_cores"], row["probe_max_ms"]) == (3.0, 1.0, 0.5, 40.0)
+    assert (row["moves"], row["wrong"], row["usual_probe_p99_ms"]) == (3, 3, None)

@@ -168,7 +168,7 @@ def _divide(query: MovingQuery, measured: Measured, due_ms: list[int], prober: P
             measured.usual_gaps_s.append(gap_s)
     at_s = np.repeat([arrival.at_s for arrival in arrivals], [len(arrival.rows) for arrival in arrivals])
     written_s = query.written_s
-    for arrived_s, due in zip(at_s.tolist(), due_ms, strict=True):
+    for arrived_s, due in zip(at_s.tolist(), due_ms, strict=False):  # Some rows have come after the comparison.
         frame = query.feed.frame_with(due)
         if arrived_s > since_s and frame < len(written_s):
             delays_s = measured.delays_s if _during(measured.moves, arrived_s) else measured.usual_delays_s
