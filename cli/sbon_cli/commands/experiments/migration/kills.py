@@ -23,6 +23,7 @@ from sbon_cli.commands.experiments.migration.moving_query import Move, MovingQue
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.bench.path.costs import kind_of
+from sbon_node.model.states import operator_states
 
 VICTIMS = ("daemon", "host", "jvm", "all")
 """What is killed at a node: its daemon, the engine's process, its JVM, or all its processes at once."""
@@ -135,6 +136,6 @@ def _longest_gap_s(query: MovingQuery, since_s: float) -> float:
 
 def _runs(query: MovingQuery, operator: str) -> bool:
     try:
-        return any(one.id == operator and one.state == "running" for one in query.info().operators)
+        return any(one.id == operator and one.state == operator_states.RUNNING for one in query.info().operators)
     except SbonError:
         return False
