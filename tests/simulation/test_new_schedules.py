@@ -52,6 +52,11 @@ FAILED_ONCE = {
     37182452189: "a subscription is ended on a connection that is closed at once",
 }
 
+FAILED_ONCE_WITH_MOVES = {
+    20039: "a follower's subscription moves along with the stream that it reads",
+    50211: "an operator is given to an instance of a node that has lost its disk",
+}
+
 
 def _try(seed: int, *, moves: bool = False) -> None:
     for failed in schedules._try_one(seed, moves=moves).failed:
@@ -81,6 +86,11 @@ def test_schedules_drawn_from_the_commit() -> None:
 @pytest.mark.parametrize("seed", FAILED_ONCE, ids=FAILED_ONCE.values())
 def test_schedules_that_have_failed_before(seed: int) -> None:
     _try(seed)
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE_WITH_MOVES, ids=FAILED_ONCE_WITH_MOVES.values())
+def test_schedules_with_moves_that_have_failed_before(seed: int) -> None:
+    _try(seed, moves=True)
 
 
 def test_a_sink_that_is_opened_after_its_query_is_forgotten() -> None:
