@@ -42,7 +42,13 @@ class OperatorMover:
             attempt=f"{self._context.rng.getrandbits(64):016x}",
             how=request.how,
         )
-        state: OperatorMove = await self._context.ask(origin, call, OperatorMove)
+        try:
+            state: OperatorMove = await self._context.ask(origin, call, OperatorMove)
+        except SbonError as error:
+            if error.code != "peer-unreachable":
+                raise
+            hint = "start that node again, then move the operator"
+            raise SbonError(error.code, f"{origin}, its host, does not answer: {error}", where=operator, hint=hint) from error
         call = msgspec.structs.replace(call, start=False, wait_s=WAIT_S)
         while state.step not in ("moved", "given-up"):
             yield MoveProgress(
@@ -72,7 +78,9 @@ class OperatorMover:
             if register.host == call.target:
                 return OperatorMove(step="moved", copied_bytes=state.copied_bytes)
             if error.code == "move-unknown":
-                raise
+                message = f"{origin} was restarted amid the move, which is given up"
+                hint = f"it goes on at {register.host}, see sbon query show; move it again if need be"
+                raise SbonError("move-unknown", message, where=call.operator, hint=hint) from error
             log.info("move-not-asked", operator=call.operator, host=origin, reason=str(error))
         await self._context.clock.sleep(self._context.settings.retry_s)
         return state
