@@ -60,11 +60,14 @@ class NodeDrained(msgspec.Struct, frozen=True, kw_only=True, tag="drained", tag_
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):
-    """The operator runs at ``node`` now; nothing more follows. For ``pause_ms`` it has read no rows."""
+    """The operator runs at ``node`` now; nothing more follows.
+
+    For ``pause_ms`` it has read no rows; None if its old host, which knows, was restarted meanwhile.
+    """
 
     query: str
     operator: str
     origin: str
     node: str
     copied_bytes: Counted = 0
-    pause_ms: Counted = 0
+    pause_ms: Counted | None = None

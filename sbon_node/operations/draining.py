@@ -175,32 +175,37 @@ class Draining:
         return bool(leaving or parts.operators.promised() or list(parts.moves.arrivals.components()))
 
     async def _move(self, run: _Run, hosted: HostedOperator) -> None:
-        """Move an operator to the best node that takes it."""
-        operator, refused = hosted.spec.id, dict[str, str]()
+        """Move an operator to the best node that takes it; nodes that gave no answer are tried again where no other is left."""
+        operator, refused, silent = hosted.spec.id, dict[str, str](), set[str]()
         while len(refused) < TARGETS:
             if self._parts.operators.get(operator) is None:
                 return  # Its query is over.
             try:
                 target = await self._parts.targets.choose(hosted.spec.query, operator, refused)
             except SbonError as error:
-                if error.code == "no-capacity":
+                if error.code == "no-capacity" and not silent:
                     reasons = [f"{node}: {why}" for node, why in refused.items()]
                     run.enter(_step(hosted, "stays", reason="; ".join([*reasons, error.message])))
                     return
                 run.enter(_step(hosted, "waiting", reason=str(error)))
                 await self._context.clock.sleep(self._context.settings.retry_s)
+                while silent:
+                    del refused[silent.pop()]
                 continue
             state, reason = await self._move_to(run, hosted, target)
             if state == "moved":
                 return
-            if state == "refused":
+            if state in ("refused", "silent"):
                 refused[target] = reason
+                silent |= {target} if state == "silent" else set()
             else:
                 await self._context.clock.sleep(self._context.settings.retry_s)
         run.enter(_step(hosted, "stays", reason="; ".join(f"{node}: {why}" for node, why in refused.items())))
 
     async def _move_to(self, run: _Run, hosted: HostedOperator, target: str) -> tuple[str, str]:
-        """Try a target; return ``moved``, ``refused`` or ``waits``, if it cannot move at all now, with the reason."""
+        """Try a target; return ``moved``, ``refused``, ``silent`` for a target without an answer, or ``waits``, if it cannot move
+        at all now; with the reason.
+        """
         spec, departures = hosted.spec, self._parts.moves.departures
         attempt = f"{self._context.rng.getrandbits(64):016x}"
         call = MoveOperator(query=spec.query, operator=spec.id, target=target, attempt=attempt)
@@ -217,7 +222,10 @@ class Draining:
             run.enter(_moving(hosted, target, state))
             return "moved", ""
         run.enter(_step(hosted, "waiting", target=target, reason=state.reason))
-        return ("waits" if state.code in _OWN else "refused"), state.reason
+        reason = state.reason.removeprefix(f"{target}: ")
+        if state.code == "peer-unreachable":
+            return "silent", reason
+        return ("waits" if state.code in _OWN else "refused"), reason
 
     # -- what is here -------------------------------------------------------------------------------------------------
 

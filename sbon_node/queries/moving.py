@@ -10,6 +10,7 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
 from sbon_node.model.queries import QueryInfo
+from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.workflow.context import Context
@@ -33,7 +34,9 @@ class OperatorMover:
         Raises :class:`SbonError`: why the move was refused or given up, ``move-unknown`` if nobody knows how it went on.
         """
         info, _ = await self._lookup.show(query)
-        operator = _operator_of(info, request.operator)
+        operator, copied_bytes = _operator_of(info, request.operator), 0
+        if info.state not in LIVE:
+            raise SbonError("query-over", f"{info.id} is {info.state}: none of its operators runs", where="query")
         origin = (await self._registers.read(info.uid, operator)).host
         call = MoveOperator(
             query=info.uid,
@@ -43,40 +46,40 @@ class OperatorMover:
             how=request.how,
         )
         try:
-            state: OperatorMove = await self._context.ask(origin, call, OperatorMove)
+            state: OperatorMove | None = await self._context.ask(origin, call, OperatorMove)
         except SbonError as error:
             if error.code != "peer-unreachable":
                 raise
             hint = "start that node again, then move the operator"
             raise SbonError(error.code, f"{origin}, its host, does not answer: {error}", where=operator, hint=hint) from error
         call = msgspec.structs.replace(call, start=False, wait_s=WAIT_S)
-        while state.step not in ("moved", "given-up"):
+        while state is not None and state.step not in ("moved", "given-up"):
             yield MoveProgress(
                 step=state.step,
                 copied_bytes=state.copied_bytes,
                 total_bytes=state.total_bytes,
                 frames_behind=state.frames_behind,
             )
-            state = await self._next(origin, call, state)
-        if state.step == "given-up":
+            copied_bytes, state = state.copied_bytes, await self._next(origin, call, state)
+        if state is not None and state.step == "given-up":
             raise SbonError(state.code or "move-unknown", state.reason, where=operator, hint=f"it goes on at {origin}")
         yield Moved(
             query=info.id,
             operator=operator,
             origin=origin,
             node=request.to,
-            copied_bytes=state.copied_bytes,
-            pause_ms=state.pause_ms,
+            copied_bytes=copied_bytes if state is None else state.copied_bytes,
+            pause_ms=None if state is None else state.pause_ms,
         )
 
-    async def _next(self, origin: str, call: MoveOperator, state: OperatorMove) -> OperatorMove:
-        """Return the next state, from the register if the host does not tell."""
+    async def _next(self, origin: str, call: MoveOperator, state: OperatorMove) -> OperatorMove | None:
+        """Return the next state; None if it has moved by its register, and its old host does not tell."""
         try:
             return await self._context.ask(origin, call, OperatorMove)
         except SbonError as error:
             register = await self._registers.read(call.query, call.operator)
             if register.host == call.target:
-                return OperatorMove(step="moved", copied_bytes=state.copied_bytes)
+                return None
             if error.code == "move-unknown":
                 message = f"{origin} was restarted amid the move, which is given up"
                 hint = f"it goes on at {register.host}, see sbon query show; move it again if need be"

@@ -36,8 +36,9 @@ def _at_end(info: QueryInfo) -> QueryProgress | None:
 
 
 def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
-    """Clear the reason for waiting; keep the reason for a failure or for a missing report."""
+    """Clear the reason for waiting, and a move that the end has cut short; keep reasons for a failure or for a missing report."""
     state = state_of_component(operator.state, query_state)
+    operator = msgspec.structs.replace(operator, move=None)
     if operator.state == UNREACHABLE:
         return msgspec.structs.replace(operator, state=state, reason=f"{operator.reason} at its end", stats=None)
     reason = operator.reason if state == operator_states.FAILED or operator.stats is None else ""

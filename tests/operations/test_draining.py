@@ -158,6 +158,33 @@ def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test)
 
 
+def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
+    """It dies amid the first move. The drain asks it again once it is back, rather than leave the operators where they are."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        operators = await two_queries_at(cluster, tmp_path, "c")
+        for node in "ab":
+            cluster.at(node).daemon.context.server.handle(AskNode, full)
+
+        async def dies() -> None:
+            arrivals = cluster.at("d").daemon._moves.arrivals
+            while not list(arrivals.components()):
+                await cluster.clock.sleep(0.001)
+            cluster.crash(cluster.at("d"))
+            await cluster.clock.sleep(2.0)
+            cluster.boot(cluster.at("d"))
+
+        dying = asyncio.create_task(dies())
+        end, steps = await drain(cluster, "c")
+        await dying
+        assert any(step.step == "waiting" and step.target == "d" and step.reason for step in steps)
+        assert (end.has_left, set(end.moved), end.stays) == (True, set(operators), ())
+        assert {(await owner_of(cluster, "a", operator))[0] for operator in operators} == {"d"}
+        await check_all_rows(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")

@@ -11,6 +11,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.moves import MoveRequest
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.moving import MoveHow
 from tests.workflow.clusters import ask, in_cluster, owner_of, plain
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
 
@@ -30,17 +31,31 @@ REFUSALS = [
 ]
 
 
-async def refusal(cluster: SimulatedCluster, operator: str, to: str, query: str = "q") -> str:
+async def refusal(cluster: SimulatedCluster, operator: str, to: str, query: str = "q", how: MoveHow = "follow") -> str:
     """Return code and text of the error with which node ``a`` refuses a move, as users see them."""
 
     async def moved() -> None:
-        async for _ in cluster.at("a").daemon.move_operator(query, MoveRequest(operator=operator, to=to)):
+        async for _ in cluster.at("a").daemon.move_operator(query, MoveRequest(operator=operator, to=to, how=how)):
             pass
 
     with pytest.raises(SbonError) as refused:
         await ask(cluster, "a", moved())
     error = refused.value
     return plain(f"{error.code}: {error.where}: {error.message} ({error.hint})")
+
+
+async def stops_for_nobody(cluster: SimulatedCluster) -> None:
+    """An operator that is to stop before its copy goes on without a pause where its target would refuse it."""
+    port = cluster.at("b").daemon._operators.ports.open[operators(cluster)[-1]]
+    halted, honest = [], port.freeze
+
+    def freeze() -> Any:
+        halted.append(True)
+        return honest()
+
+    port.freeze = freeze  # type: ignore[method-assign]
+    assert (await refusal(cluster, "o1", "c", how="stop")).startswith("no-capacity: q.o1: c: it has been drained")
+    assert not halted
 
 
 def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: Path) -> None:
@@ -65,7 +80,9 @@ def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: 
         for named, to, query, text in REFUSALS:
             assert (await refusal(cluster, named, to, query)).startswith(text)
         assert await owner_of(cluster, "a", operator) == ("b", 1)
+        await stops_for_nobody(cluster)
         await finished(cluster)
+        assert (await refusal(cluster, "o1", "c")).startswith("query-over: query: q is finished")
         check_windows(tmp_path / "out.csv", ROWS)
 
     in_cluster(tmp_path, "abcdefgh", test, configs={"d": FULL})

@@ -213,14 +213,14 @@ class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", ta
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):
-    """The operator runs at ``node`` now. For ``pause_ms`` it has read no rows."""
+    """The operator runs at ``node`` now. For ``pause_ms`` it has read no rows; None if that is not known."""
 
     query: str
     operator: str
     origin: str
     node: str
     copied_bytes: int = 0
-    pause_ms: int = 0
+    pause_ms: int | None = None
 
 
 class DrainStep(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):

@@ -29,6 +29,7 @@ from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.messages import Call
 from sbon_protocol.moving import (
     ActivateOperator,
@@ -162,7 +163,7 @@ class Departures:
         try:
             try:
                 await self._owners.begin_move(spec.query, spec.id, spec.epoch, lease)
-                frozen = await self._freeze(departure, origin) if departure.stops else None
+                frozen = await self._stop(departure, origin) if departure.stops else None
                 await self._follow(departure, origin)
             finally:
                 self._sender.withdraw(lease.attempt)
@@ -224,6 +225,18 @@ class Departures:
             if followed.level:
                 return
             await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
+
+    async def _stop(self, departure: Departure, origin: Origin) -> Frozen:
+        """Let the operator come to rest before its state is copied, unless the target would refuse it anyway."""
+        target, needs = departure.lease.target, departure.hosted.spec.needs
+        call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)
+        try:
+            answer = await self._context.ask(target, call, NodeAnswer)
+        except SbonError as error:
+            raise _of_target(target, error) from error
+        if not answer.accepted:
+            raise SbonError("no-capacity", answer.reason, where=target, hint="choose another node")
+        return await self._freeze(departure, origin)
 
     async def _freeze(self, departure: Departure, origin: Origin) -> Frozen:
         """Let the operator come to rest here; its follower goes there meanwhile."""

@@ -49,8 +49,8 @@ def migrate(api: str, query_id: str, operator: str, to: str, how: str, json_: bo
 
 def moved_text(event: Moved) -> str:
     """Return ``q-1.b0 runs at paris: 1.0 kB of state copied, 0.25 s without rows``."""
-    size, pause_s = bytes_text(event.copied_bytes), event.pause_ms / 1000
-    return f"{event.operator} runs at {event.node}: {size} of state copied, {pause_s:.2f} s without rows"
+    text = f"{event.operator} runs at {event.node}: {bytes_text(event.copied_bytes)} of state copied"
+    return text if event.pause_ms is None else f"{text}, {event.pause_ms / 1000:.2f} s without rows"
 
 
 def step_text(event: MoveProgress | MoveInfo) -> str:

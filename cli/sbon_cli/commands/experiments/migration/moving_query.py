@@ -135,7 +135,7 @@ class MovingQuery:
         for event in self._client.move_operator(self.name, operator, to):
             now_s = time.monotonic()
             if isinstance(event, Moved):
-                move.moved_s, move.pause_s, move.copied_bytes = now_s, event.pause_ms / 1000, event.copied_bytes
+                move.moved_s, move.pause_s, move.copied_bytes = now_s, (event.pause_ms or 0) / 1000, event.copied_bytes
                 move.last = _last_frame(log, since, operator)
                 return move
             if event.step not in move.steps:
