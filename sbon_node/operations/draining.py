@@ -18,6 +18,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sources import SourceHost
+from sbon_node.membership.table import GONE
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.model.query_ids import name_of
@@ -183,14 +184,14 @@ class Draining:
             try:
                 target = await self._parts.targets.choose(hosted.spec.query, operator, refused)
             except SbonError as error:
-                if error.code == "no-capacity" and not silent:
+                silent |= set(error.details) if error.code == "peer-unreachable" else set()
+                if error.code == "no-capacity" and not any(map(self._may_answer, silent)):
                     reasons = [f"{node}: {why}" for node, why in refused.items()]
                     run.enter(_step(hosted, "stays", reason="; ".join([*reasons, error.message])))
                     return
                 run.enter(_step(hosted, "waiting", reason=str(error)))
                 await self._context.clock.sleep(self._context.settings.retry_s)
-                while silent:
-                    del refused[silent.pop()]
+                refused = {node: why for node, why in refused.items() if node not in silent}
                 continue
             state, reason = await self._move_to(run, hosted, target)
             if state == "moved":
@@ -201,6 +202,11 @@ class Draining:
             else:
                 await self._context.clock.sleep(self._context.settings.retry_s)
         run.enter(_step(hosted, "stays", reason="; ".join(f"{node}: {why}" for node, why in refused.items())))
+
+    def _may_answer(self, node: str) -> bool:
+        """Whether a node that gave no answer has not been found dead: it may have been restarted."""
+        member = self._context.membership.get(node)
+        return member is not None and member.state not in GONE
 
     async def _move_to(self, run: _Run, hosted: HostedOperator, target: str) -> tuple[str, str]:
         """Try a target; return ``moved``, ``refused``, ``silent`` for a target without an answer, or ``waits``, if it cannot move
@@ -217,7 +223,11 @@ class Draining:
         call = msgspec.structs.replace(call, start=False, wait_s=WAIT_S)
         while state.step not in ("moved", "given-up"):
             run.enter(_moving(hosted, target, state))
-            state = await departures.move(call)
+            try:
+                state = await departures.move(call)
+            except SbonError as error:
+                run.enter(_step(hosted, "waiting", target=target, reason=error.message))
+                return "waits", error.message
         if state.step == "moved":
             run.enter(_moving(hosted, target, state))
             return "moved", ""

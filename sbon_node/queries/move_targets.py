@@ -28,7 +28,8 @@ class MoveTargets:
         """Return the node with capacity whose links to the operator's neighbours cost least: sum rate x latency.
 
         Neither this node nor those ``refused`` are chosen. Raises :class:`SbonError` ``no-capacity`` with a line for each node
-        that was asked, and as :meth:`sbon_node.queries.lookup.QueryLookup.show`.
+        that was asked, ``peer-unreachable`` with those that gave no answer, if there are any, and as
+        :meth:`sbon_node.queries.lookup.QueryLookup.show`.
         """
         info, _ = await self._lookup.show(query)
         if info.plan is None:
@@ -38,7 +39,7 @@ class MoveTargets:
             raise SbonError("operator-unknown", f"{info.id} has no such operator", where=operator)
         view = LiveNetworkView(self._context)
         ranked = [one for one in _ranked(info, operator, view) if one != self._context.name and one not in refused]
-        reasons: list[str] = []
+        reasons, silent = list[str](), list[str]()
         for first in range(0, len(ranked), CANDIDATES):
             asked = ranked[first : first + CANDIDATES]
             answers = await view.ask_all(asked, needs)
@@ -46,6 +47,10 @@ class MoveTargets:
                 if answers[node].accepted:
                     return node
                 reasons.append(f"{node}: {answers[node].reason}")
+            silent += [node for node in asked if answers[node].free is None]
+        if silent:
+            message = f"no answer from {', '.join(silent)}"
+            raise SbonError("peer-unreachable", message, where=operator, hint="ask again", details=tuple(silent))
         message = "; ".join(reasons[:CANDIDATES]) or "there is no other node"
         raise SbonError("no-capacity", message, where=operator, hint="add a node, or stop a query", details=tuple(reasons))
 

@@ -84,6 +84,9 @@ class OperatorMover:
                 message = f"{origin} was restarted amid the move, which is given up"
                 hint = f"it goes on at {register.host}, see sbon query show; move it again if need be"
                 raise SbonError("move-unknown", message, where=call.operator, hint=hint) from error
+            if away := self._context.away(origin):
+                hint = "start it again; sbon query show says where the operator runs then"
+                raise SbonError("node-away", f"{origin} {away}, amid the move", where=call.operator, hint=hint) from error
             log.info("move-not-asked", operator=call.operator, host=origin, reason=str(error))
         await self._context.clock.sleep(self._context.settings.retry_s)
         return state

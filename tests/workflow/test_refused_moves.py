@@ -44,9 +44,9 @@ async def refusal(cluster: SimulatedCluster, operator: str, to: str, query: str 
     return plain(f"{error.code}: {error.where}: {error.message} ({error.hint})")
 
 
-async def stops_for_nobody(cluster: SimulatedCluster) -> None:
+async def stops_for_nobody(cluster: SimulatedCluster, operator: str) -> None:
     """An operator that is to stop before its copy goes on without a pause where its target would refuse it."""
-    port = cluster.at("b").daemon._operators.ports.open[operators(cluster)[-1]]
+    port = cluster.at("b").daemon._operators.ports.open[operator]
     halted, honest = [], port.freeze
 
     def freeze() -> Any:
@@ -80,7 +80,7 @@ def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: 
         for named, to, query, text in REFUSALS:
             assert (await refusal(cluster, named, to, query)).startswith(text)
         assert await owner_of(cluster, "a", operator) == ("b", 1)
-        await stops_for_nobody(cluster)
+        await stops_for_nobody(cluster, operator)
         await finished(cluster)
         assert (await refusal(cluster, "o1", "c")).startswith("query-over: query: q is finished")
         check_windows(tmp_path / "out.csv", ROWS)

@@ -42,6 +42,7 @@ from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port import Following
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import until_passed
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import (
@@ -82,11 +83,11 @@ class _Arrival:
     def __init__(self, stored: StoredArrival, now_s: float) -> None:
         self.stored, self.heard_s = stored, now_s
         self.target: Target | None = None
-        self.follows = self.is_live = False
+        self.follows = self.is_live = self.is_settling = self.is_ending = False
         self.progress = CopyProgress()
         self.failure: SbonError | None = None
         self.frozen: Frozen | None = None
-        self.going_live = asyncio.Lock()
+        self.going_live, self.ended = asyncio.Lock(), asyncio.Event()
 
     @property
     def spec(self) -> OperatorSpec:
@@ -176,16 +177,27 @@ class Arrivals:
         if known is not None and known.stored.attempt == call.attempt:
             return
         if known is not None:
-            await self._forget(known)
+            await self._replace(known, caller)
         stored = StoredArrival(attempt=call.attempt, origin=caller.node, hosted=hosted)
         arrival = self._known[spec.id] = _Arrival(stored, self._context.clock.now())
         try:
             await self._operators.admit(hosted, caller)
+            self._context.store.put("arrival", spec.id, stored)
         except BaseException:
-            self._known.pop(spec.id, None)
+            if self._known.get(spec.id) is arrival:
+                del self._known[spec.id]
             raise
-        self._context.store.put("arrival", spec.id, stored)
         self._tasks.start(_task(arrival), self._arrive(arrival, call.lineages, tail, call.batch, cut))
+
+    async def _replace(self, known: _Arrival, caller: Caller) -> None:
+        """Forget the follower of an earlier move, unless that may still be under way."""
+        is_his = known.stored.origin == caller.node
+        if not (await self._is_off(known) if known.stored.is_ready else is_his or self._silent_s(known) > PATIENCE_S):
+            message = f"it moves here from {known.stored.origin} already"
+            raise SbonError("move-under-way", message, where=known.spec.id, hint="try again later")
+        await self._forget(known)
+        if known.spec.id in self._known:
+            raise SbonError("move-under-way", "another move begins here", where=known.spec.id, hint="try again later")
 
     async def _arrive(self, arrival: _Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
         try:
@@ -193,6 +205,9 @@ class Arrivals:
         except SbonError as error:
             log.info("follower-failed", operator=arrival.spec.id, code=error.code, reason=str(error))
             arrival.failure = error
+        except Exception as error:
+            log.exception("follower-failed", operator=arrival.spec.id)
+            arrival.failure = SbonError("internal", f"{type(error).__name__}: {error}", where=arrival.spec.id)
         await self._watch(arrival)
 
     async def _copy(self, arrival: _Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
@@ -248,15 +263,16 @@ class Arrivals:
         return host.node != self._context.name and host.move != stored.attempt
 
     def _silent_s(self, arrival: _Arrival) -> float:
-        return self._context.clock.now() - arrival.heard_s
+        return 0.0 if arrival.is_settling else self._context.clock.now() - arrival.heard_s
 
     def _named(self, operator: str, attempt: str, caller: Caller) -> _Arrival:
-        """Return the follower of that attempt; raise its failure, or ``move-unknown``."""
+        """Return the follower of that attempt; raise its failure before it is ready, or ``move-unknown``."""
         arrival = self._known.get(operator)
-        if arrival is None or (arrival.stored.attempt, arrival.stored.origin) != (attempt, caller.node):
+        named = (attempt, caller.node)
+        if arrival is None or arrival.is_ending or (arrival.stored.attempt, arrival.stored.origin) != named:
             raise SbonError("move-unknown", f"{self._context.name} follows it in no such move", where=operator)
         arrival.heard_s = self._context.clock.now()
-        if arrival.failure is not None:
+        if arrival.failure is not None and not arrival.stored.is_ready:
             raise arrival.failure
         return arrival
 
@@ -278,10 +294,14 @@ class Arrivals:
         if arrival.target is None:
             raise SbonError("move-unknown", "it does not follow", where=call.operator)
         frozen = Frozen(cut=decode_record(call.cut, Cut), stream=decode_record(call.stream, StreamState))
-        await arrival.target.settle(frozen)
-        checkpoint = BatchLog(checkpoint_of(self._context, call.operator), fsync=self._context.stream_settings.fsync)
-        await self._context.executor(checkpoint.sync)
-        if self._known.get(call.operator) is not arrival:
+        arrival.is_settling = True
+        try:
+            await arrival.target.settle(frozen)
+            checkpoint = BatchLog(checkpoint_of(self._context, call.operator), fsync=self._context.stream_settings.fsync)
+            await self._context.executor(checkpoint.sync)
+        finally:
+            arrival.is_settling, arrival.heard_s = False, self._context.clock.now()
+        if arrival.is_ending or self._known.get(call.operator) is not arrival:
             raise SbonError("move-unknown", "the move was given up meanwhile", where=call.operator)
         ready = msgspec.structs.replace(arrival.stored, is_ready=True)
         self._context.store.put("arrival", call.operator, ready, sync=True)
@@ -300,7 +320,7 @@ class Arrivals:
         if call.more:
             return
         async with arrival.going_live:
-            if self._known.get(call.operator) is arrival:
+            if self._known.get(call.operator) is arrival and not arrival.is_ending:
                 await self._go_on(arrival, stream, call.epoch)
                 await self._tasks.stop(_task(arrival))
 
@@ -313,6 +333,10 @@ class Arrivals:
         me = self._context.membership.expected(self._context.name)
         if (register.host, register.instance, register.epoch) != (me.node, me.instance, epoch):
             raise SbonError("not-owner", f"{operator} belongs to {register.host}", where=operator)
+        if arrival.failure is not None and not arrival.is_live:  # It is started anew from its checkpoint, as after a restart.
+            await self._engine.destroy(operator)
+            await self._operators.ports.disconnect(operator)
+            arrival.target = arrival.failure = None
         runs = arrival.target is not None
         if not arrival.is_live:
             await self._go_live(arrival, stream, epoch)
@@ -345,18 +369,30 @@ class Arrivals:
             await self._forget(arrival)
 
     async def _forget(self, arrival: _Arrival) -> None:
-        """Delete the follower with all it has here."""
+        """Delete the follower with all it has here; that goes on if the caller leaves."""
+        operator = arrival.spec.id
+        if self._known.get(operator) is arrival:
+            arrival.is_ending = True
+            self._tasks.start(f"forget {_task(arrival)}", self._delete(arrival))
+            await arrival.ended.wait()
+
+    async def _delete(self, arrival: _Arrival) -> None:
+        def waits(error: SbonError) -> None:
+            log.warning("follower-not-deleted", operator=arrival.spec.id, code=error.code, reason=str(error))
+
+        try:
+            await until_passed(self._context, partial(self._try_to_delete, arrival), waits)
+        finally:
+            arrival.ended.set()
+
+    async def _try_to_delete(self, arrival: _Arrival) -> None:
         context, operator = self._context, arrival.spec.id
-        if self._known.get(operator) is not arrival:
-            return
-        if arrival.is_live:
+        if arrival.is_live and operator in context.outbox.streams():
             context.outbox.drop_stream(operator)
         context.outbox.handover.discard(operator)
         await self._tasks.stop(_task(arrival))
         await self._engine.destroy(operator)
         await self._operators.ports.disconnect(operator, unsubscribe=True)
-        if self._known.get(operator) is not arrival:
-            return
         self._operators.ports.forget(operator)
         self._operators.dismiss(arrival.stored.hosted)
         for folder in (checkpoint_of(context, operator), spill_of(context, operator)):

@@ -122,8 +122,8 @@ class Departures:
         instance = context.membership.expected(call.target).instance
         departure = Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance), call.how)
         self._known[call.attempt] = departure
-        while len(self._known) > REMEMBERED:
-            del self._known[next(iter(self._known))]
+        for attempt in [attempt for attempt, one in self._known.items() if one.is_over][:-REMEMBERED]:
+            del self._known[attempt]
         self._notify(departure, "moving")
         self._tasks.start(_task(departure), self._move(departure))
         return departure
@@ -137,10 +137,10 @@ class Departures:
         """Publish ``moving``, ``moved`` or ``move-given-up``."""
         self._context.bus.publish("placement", departure.event(self._context.name, change, reason))
 
-    async def cancel(self, operators: Iterable[str]) -> None:
-        """Stop the moves of operators that end here with their query."""
-        ending = frozenset(operators)
-        for departure in [one for one in self._known.values() if one.hosted.spec.id in ending]:
+    async def cancel(self, query: str, operators: Iterable[str]) -> None:
+        """Stop the moves of operators that end here with their query; leave those of other queries alone."""
+        ending = {(query, operator) for operator in operators}
+        for departure in [one for one in self._known.values() if (one.hosted.spec.query, one.hosted.spec.id) in ending]:
             await self._tasks.stop(_task(departure))
             if not departure.is_over:
                 state = msgspec.structs.replace(departure.state, step="given-up", code=QUERY_OVER, reason="its query is over")
@@ -279,7 +279,6 @@ class Departures:
         """Forget the move, and let others forget it: the operator goes on here."""
         spec, lease = departure.hosted.spec, departure.lease
         log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
-        self._context.store.delete("departure", spec.id)
         paused_ms = self._paused_ms(departure)
         state = msgspec.structs.replace(
             departure.state,
@@ -295,10 +294,13 @@ class Departures:
         await self._end(departure)
 
     async def _end(self, departure: Departure) -> None:
-        """Delete the move from the register, where it holds up others of the query; a restart or the next move replaces it."""
+        """Delete the move here and from the register, where it holds up others of the query; the next move replaces it, too."""
         spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
         while self._operators.get(spec.id) is not None:
             try:
+                stored = self._context.store.get("departure", spec.id, StoredDeparture)
+                if stored is not None and stored.lease == departure.lease:
+                    self._context.store.delete("departure", spec.id)
                 await self._owners.end_move(spec.query, spec.id, departure.lease)
                 return
             except SbonError as error:
