@@ -116,3 +116,25 @@ def test_a_move_ends_whose_host_cannot_store_it(tmp_path: Path, monkeypatch: pyt
         check_windows(tmp_path / "out.csv", ROWS)
 
     in_cluster(tmp_path, NAMES, test)
+
+
+def test_a_target_that_cannot_store_a_follower_holds_no_capacity_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        store = cluster.at("c").daemon.context.store
+        honest = store.put
+
+        def put(kind: str, key: str, value: object, **options: bool) -> None:
+            if kind == "arrival":
+                raise SbonError("disk-full", "no space", where=key)
+            honest(kind, key, value, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(store, "put", put)
+        state = await begun(cluster, operator)
+        assert (state.step, state.code) == ("given-up", "disk-full")
+        assert operator not in cluster.at("c").daemon._operators._reservations.operators()
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, NAMES, test)

@@ -6,7 +6,6 @@ have made this node the next one although the answer to it was lost.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -25,6 +24,7 @@ from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import forget_subscriptions
+from sbon_node.hosting.moving.arrival import Arrival, StoredArrival
 from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
@@ -68,32 +68,6 @@ class Registers(Protocol):
     async def read(self, query: str, component: str) -> OperatorRegister: ...
 
 
-class StoredArrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A follower as this node stores it; ``is_ready`` once it may be the operator's next host."""
-
-    attempt: str
-    origin: str
-    hosted: HostedOperator
-    is_ready: bool = False
-
-
-class _Arrival:
-    """A follower of this node. After a restart it has no ``target``: it goes on from its checkpoint, or not at all."""
-
-    def __init__(self, stored: StoredArrival, now_s: float) -> None:
-        self.stored, self.heard_s = stored, now_s
-        self.target: Target | None = None
-        self.follows = self.is_live = self.is_settling = self.is_ending = False
-        self.progress = CopyProgress()
-        self.failure: SbonError | None = None
-        self.frozen: Frozen | None = None
-        self.going_live, self.ended = asyncio.Lock(), asyncio.Event()
-
-    @property
-    def spec(self) -> OperatorSpec:
-        return self.stored.hosted.spec
-
-
 class Arrivals:
     """The followers of this node, by operator."""
 
@@ -111,7 +85,7 @@ class Arrivals:
         self._registers, self._records, self._settings = registers, records, settings
         self._tasks = Tasks()
         now_s = context.clock.now()
-        self._known = {one: _Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
+        self._known = {one: Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
         operators.arriving = self._known
         for arrival in self._known.values():
             operators.expect(arrival.stored.hosted)
@@ -179,17 +153,21 @@ class Arrivals:
         if known is not None:
             await self._replace(known, caller)
         stored = StoredArrival(attempt=call.attempt, origin=caller.node, hosted=hosted)
-        arrival = self._known[spec.id] = _Arrival(stored, self._context.clock.now())
+        arrival = self._known[spec.id] = Arrival(stored, self._context.clock.now())
         try:
             await self._operators.admit(hosted, caller)
-            self._context.store.put("arrival", spec.id, stored)
+            try:
+                self._context.store.put("arrival", spec.id, stored)
+            except SbonError:
+                self._operators.dismiss(hosted)
+                raise
         except BaseException:
             if self._known.get(spec.id) is arrival:
                 del self._known[spec.id]
             raise
         self._tasks.start(_task(arrival), self._arrive(arrival, call.lineages, tail, call.batch, cut))
 
-    async def _replace(self, known: _Arrival, caller: Caller) -> None:
+    async def _replace(self, known: Arrival, caller: Caller) -> None:
         """Forget the follower of an earlier move, unless that may still be under way."""
         is_his = known.stored.origin == caller.node
         if not (await self._is_off(known) if known.stored.is_ready else is_his or self._silent_s(known) > PATIENCE_S):
@@ -199,7 +177,7 @@ class Arrivals:
         if known.spec.id in self._known:
             raise SbonError("move-under-way", "another move begins here", where=known.spec.id, hint="try again later")
 
-    async def _arrive(self, arrival: _Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
+    async def _arrive(self, arrival: Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
         try:
             await self._copy(arrival, lineages, tail, batch, cut)
         except SbonError as error:
@@ -210,7 +188,7 @@ class Arrivals:
             arrival.failure = SbonError("internal", f"{type(error).__name__}: {error}", where=arrival.spec.id)
         await self._watch(arrival)
 
-    async def _copy(self, arrival: _Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
+    async def _copy(self, arrival: Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
         """Fetch the checkpoint, and start the follower from it."""
         context, spec, stored = self._context, arrival.spec, arrival.stored
         ports, membership = self._operators.ports, context.membership
@@ -245,13 +223,13 @@ class Arrivals:
         finally:
             await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
 
-    async def _watch(self, arrival: _Arrival) -> None:
+    async def _watch(self, arrival: Arrival) -> None:
         """Forget the follower once nobody moves the operator here any more."""
         while not await self._is_off(arrival):
             await self._context.clock.sleep(self._context.settings.retry_max_s)
         await self._forget(arrival)
 
-    async def _is_off(self, arrival: _Arrival) -> bool:
+    async def _is_off(self, arrival: Arrival) -> bool:
         stored = arrival.stored
         if not stored.is_ready:
             return (arrival.target is None and arrival.failure is None) or self._silent_s(arrival) > PATIENCE_S
@@ -262,10 +240,10 @@ class Arrivals:
             return error.code in OVER
         return host.node != self._context.name and host.move != stored.attempt
 
-    def _silent_s(self, arrival: _Arrival) -> float:
+    def _silent_s(self, arrival: Arrival) -> float:
         return 0.0 if arrival.is_settling else self._context.clock.now() - arrival.heard_s
 
-    def _named(self, operator: str, attempt: str, caller: Caller) -> _Arrival:
+    def _named(self, operator: str, attempt: str, caller: Caller) -> Arrival:
         """Return the follower of that attempt; raise its failure before it is ready, or ``move-unknown``."""
         arrival = self._known.get(operator)
         named = (attempt, caller.node)
@@ -324,7 +302,7 @@ class Arrivals:
                 await self._go_on(arrival, stream, call.epoch)
                 await self._tasks.stop(_task(arrival))
 
-    async def _go_on(self, arrival: _Arrival, stream: StreamState, epoch: int) -> None:
+    async def _go_on(self, arrival: Arrival, stream: StreamState, epoch: int) -> None:
         """Host the operator from now on, if its register says so."""
         operator = arrival.spec.id
         if not arrival.stored.is_ready:
@@ -348,7 +326,7 @@ class Arrivals:
         self._known.pop(operator, None)
         log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)
 
-    async def _go_live(self, arrival: _Arrival, stream: StreamState, epoch: int) -> None:
+    async def _go_live(self, arrival: Arrival, stream: StreamState, epoch: int) -> None:
         """Adopt the stream; after a restart as of the checkpoint, which has come to rest before."""
         operator, outbox = arrival.spec.id, self._context.outbox
         if arrival.target is not None and arrival.frozen is not None:
@@ -368,7 +346,7 @@ class Arrivals:
         if arrival is not None and (arrival.stored.attempt, arrival.stored.origin) == (call.attempt, caller.node):
             await self._forget(arrival)
 
-    async def _forget(self, arrival: _Arrival) -> None:
+    async def _forget(self, arrival: Arrival) -> None:
         """Delete the follower with all it has here; that goes on if the caller leaves."""
         operator = arrival.spec.id
         if self._known.get(operator) is arrival:
@@ -376,7 +354,7 @@ class Arrivals:
             self._tasks.start(f"forget {_task(arrival)}", self._delete(arrival))
             await arrival.ended.wait()
 
-    async def _delete(self, arrival: _Arrival) -> None:
+    async def _delete(self, arrival: Arrival) -> None:
         def waits(error: SbonError) -> None:
             log.warning("follower-not-deleted", operator=arrival.spec.id, code=error.code, reason=str(error))
 
@@ -385,7 +363,7 @@ class Arrivals:
         finally:
             arrival.ended.set()
 
-    async def _try_to_delete(self, arrival: _Arrival) -> None:
+    async def _try_to_delete(self, arrival: Arrival) -> None:
         context, operator = self._context, arrival.spec.id
         if arrival.is_live and operator in context.outbox.streams():
             context.outbox.drop_stream(operator)
@@ -401,5 +379,5 @@ class Arrivals:
         self._known.pop(operator, None)
 
 
-def _task(arrival: _Arrival) -> str:
+def _task(arrival: Arrival) -> str:
     return f"arrive {arrival.spec.id} {arrival.stored.attempt}"
