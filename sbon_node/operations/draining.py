@@ -41,7 +41,7 @@ OVER = ("moved", "stays", "planned")
 
 
 class Parts(NamedTuple):
-    """What is here, and how it is moved away; ``stop`` ends the daemon of a node that has left."""
+    """The node's parts, and means to move them away; ``stop`` ends the daemon of a node that has left."""
 
     operators: OperatorHost
     sources: SourceHost

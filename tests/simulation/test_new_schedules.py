@@ -54,6 +54,7 @@ FAILED_ONCE = {
 
 FAILED_ONCE_WITH_MOVES = {
     20039: "a follower's subscription moves along with the stream that it reads",
+    996587013817: "a full disk keeps the capacity of a follower that was not stored",
     50211: "an operator is given to an instance of a node that has lost its disk",
 }
 

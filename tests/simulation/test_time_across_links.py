@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +62,8 @@ class Case:
     """A query with its answer, sites and timing.
 
     ``late`` are the rows of ``a`` that come too late. ``early``: so many rows must have come before that many seconds have
-    passed, and all of them within ``within_s``. ``fine``: a frame has two rows, and a batch one frame of each input. ``silent``
-    is a node that is cut off from the hub as soon as an operator runs there, for five seconds.
+    passed, and all of them within ``within_s``. ``fine``: a frame has two rows, and a batch one of each input. ``silent`` is cut
+    off from the hub for 5 s, once an operator runs.
     """
 
     sql: str
@@ -102,10 +104,7 @@ def the_greatest_of_the_inputs(patch: pytest.MonkeyPatch) -> None:
 
 def silent_inputs_neither_count_nor_hold_others_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(span, "_held", lambda inputs: [False] * len(inputs))
-
-    def told(reached: Iterable[int]) -> list[int]:
-        return [one for one in reached if one not in (0, EARLIEST_MS)]
-
+    told = partial(filterfalse, (0, EARLIEST_MS).__contains__)
     patch.setattr(watermarks, "least", lambda reached: min(told(reached), default=EARLIEST_MS), raising=True)
 
 
@@ -189,8 +188,7 @@ def late_rows_pass_the_source(patch: pytest.MonkeyPatch) -> None:
     honest = EventTime.sort
 
     def sort(self: EventTime, rows: Any) -> Sorted:
-        found = honest(self, rows)
-        return replace(found, kept=range(rows.num_rows), late=0)
+        return replace(honest(self, rows), kept=range(rows.num_rows), late=0)
 
     patch.setattr(EventTime, "sort", sort)
 
@@ -230,8 +228,7 @@ CASES = {
         without=(markers_are_not_told_again,),
     ),
     "a rare filter before a join": Case(
-        f"SELECT a.v, b.v AS w FROM a LEFT JOIN b ON {NEAR} AND b.v = 3",
-        f"SELECT a.v, b.v AS w FROM a LEFT JOIN b ON {NEAR} AND b.v = 3",
+        *(f"SELECT a.v, b.v AS w FROM a LEFT JOIN b ON {NEAR} AND b.v = 3",) * 2,
         (Site("a", steady(60), 3.0), Site("b", steady(60), 3.0)),
         early=(40, 15.0),
         symptom="rows after 15 s",
@@ -253,10 +250,11 @@ CASES = {
         without=(outer_joins_hold_nothing_back,),
     ),
     "an outer join before an outer join": Case(
-        f"SELECT x.v, x.w, c.v AS u FROM (SELECT a.ts, a.k, a.v, b.v AS w FROM a LEFT JOIN b ON {FAR}) AS x LEFT JOIN b AS c "
-        "ON x.k = c.k AND c.v % 5 = 0 AND c.ts BETWEEN x.ts AND x.ts + INTERVAL 1 SECOND",
-        f"SELECT x.v, x.w, c.v AS u FROM (SELECT a.ts, a.k, a.v, b.v AS w FROM a LEFT JOIN b ON {FAR}) AS x LEFT JOIN b AS c "
-        "ON x.k = c.k AND c.v % 5 = 0 AND c.ts BETWEEN x.ts AND x.ts + INTERVAL 1 SECOND",
+        *(
+            f"SELECT x.v, x.w, c.v AS u FROM (SELECT a.ts, a.k, a.v, b.v AS w FROM a LEFT JOIN b ON {FAR}) AS x LEFT JOIN b AS c "
+            "ON x.k = c.k AND c.v % 5 = 0 AND c.ts BETWEEN x.ts AND x.ts + INTERVAL 1 SECOND",
+        )
+        * 2,
         (Site("a", steady(30), 6.0), Site("b", steady(30)[::3], 5.0)),
     ),
     "a join before an aggregate": Case(
@@ -274,8 +272,7 @@ CASES = {
         without=(every_frame_of_a_batch_carries_its_watermark,),
     ),
     "equal timestamps in a join": Case(
-        "SELECT a.v, b.v AS w FROM a JOIN b ON a.k = b.k AND a.ts = b.ts",
-        "SELECT a.v, b.v AS w FROM a JOIN b ON a.k = b.k AND a.ts = b.ts",
+        *("SELECT a.v, b.v AS w FROM a JOIN b ON a.k = b.k AND a.ts = b.ts",) * 2,
         (Site("a", [(ms // 5000 * 5000, k, v) for ms, k, v in steady(20)]), Site("b", steady(20))),
         fine=True,
         without=(markers_lie_at_the_watermark,),
@@ -300,7 +297,6 @@ CASES = {
         without=(late_rows_pass_the_source,),
     ),
 }
-
 
 EARLY = ("a slow branch", "an outer join before two aggregates", "equal timestamps in a join")
 """The cases that ``make test`` plays before 1970 too."""
@@ -352,8 +348,8 @@ def played(case: Case, seed: int = 1) -> Outcome:
         watched = [
             cluster.loop.create_task(_punctual(cluster, root, *case.early)),
             cluster.loop.create_task(_finished(cluster, case.within_s)),
-            *([cluster.loop.create_task(_silenced(cluster, case.silent))] if case.silent else []),
         ]
+        watched += [cluster.loop.create_task(_silenced(cluster, case.silent))] if case.silent else []
         try:
             rows = await asked.run(cluster, root)
         finally:
@@ -369,8 +365,7 @@ def played(case: Case, seed: int = 1) -> Outcome:
 
 async def _punctual(cluster: SimulatedCluster, root: Path, least: int, after_s: float) -> None:
     await cluster.clock.sleep(after_s)
-    rows = len(delivered(root, "query"))
-    if rows < least:
+    if (rows := len(delivered(root, "query"))) < least:
         cluster.fail(f"{rows} rows after {after_s:g} s")
 
 

@@ -35,14 +35,28 @@ async def until_step(cluster: SimulatedCluster, origin: str, step: str) -> None:
         await cluster.clock.sleep(0.002)
 
 
+async def moving_at(cluster: SimulatedCluster, tmp_path: Path, step: str, how: MoveHow = "follow") -> str:
+    """Move a running query's operator with state from b to c, until that step; return the operator."""
+    await running(cluster, tmp_path / "out.csv", WINDOWS)
+    operator = operators(cluster)[-1]
+    await move(cluster, operator, "b", "c", wait_s=-1.0, how=how)
+    await until_step(cluster, "b", step)
+    return operator
+
+
+async def committed(cluster: SimulatedCluster, tmp_path: Path) -> str:
+    """Move as :func:`moving_at`, until the register names c."""
+    operator = await moving_at(cluster, tmp_path, "switching")
+    while (await owner_of(cluster, "a", operator))[0] == "b":
+        await cluster.clock.sleep(0.002)
+    return operator
+
+
 @pytest.mark.parametrize("how, step", STEPS)
 @pytest.mark.parametrize("victim", ["b", "c"], ids=["origin", "target"])
 def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveHow, step: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS)
-        operator = operators(cluster)[-1]
-        await move(cluster, operator, "b", "c", wait_s=-1.0, how=how)
-        await until_step(cluster, "b", step)
+        await moving_at(cluster, tmp_path, step, how)
         cluster.crash(cluster.at(victim))
         await cluster.clock.sleep(3)
         cluster.boot(cluster.at(victim))
@@ -61,10 +75,7 @@ def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveH
 @pytest.mark.parametrize("host", ["b", "c"], ids=["origin", "target"])
 def test_an_engine_that_starts_again_while_the_operator_is_frozen_ends_no_move(tmp_path: Path, host: str, step: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS)
-        operator = operators(cluster)[-1]
-        await move(cluster, operator, "b", "c", wait_s=-1.0)
-        await until_step(cluster, "b", step)
+        operator = await moving_at(cluster, tmp_path, step)
         engine = cluster.at(host).engine
         assert engine is not None
         engine.kill_engine_process()
@@ -77,12 +88,7 @@ def test_an_engine_that_starts_again_while_the_operator_is_frozen_ends_no_move(t
 
 def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS)
-        operator = operators(cluster)[-1]
-        await move(cluster, operator, "b", "c", wait_s=-1.0)
-        await until_step(cluster, "b", "switching")
-        while (await owner_of(cluster, "a", operator))[0] == "b":
-            await cluster.clock.sleep(0.002)
+        operator = await committed(cluster, tmp_path)
         for node in "bc":
             cluster.crash(cluster.at(node))
         await cluster.clock.sleep(1)
@@ -100,10 +106,7 @@ def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Pat
 
 def test_a_query_that_is_stopped_amid_a_move_leaves_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS)
-        operator = operators(cluster)[-1]
-        await move(cluster, operator, "b", "c", wait_s=-1.0)
-        await until_step(cluster, "b", "following")
+        operator = await moving_at(cluster, tmp_path, "following")
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
         await cluster.sleep(10)
         for node in "bc":
@@ -144,12 +147,7 @@ def test_a_target_that_lost_its_disk_since_the_move_began_does_not_become_the_ho
 
 def test_a_query_whose_operator_was_given_to_a_node_that_lost_its_disk_fails(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS)
-        operator = operators(cluster)[-1]
-        await move(cluster, operator, "b", "c", wait_s=-1.0)
-        await until_step(cluster, "b", "switching")
-        while (await owner_of(cluster, "a", operator))[0] == "b":
-            await cluster.clock.sleep(0.002)
+        await committed(cluster, tmp_path)
         await lose_data(cluster, "c", at_once=True)
         while (info := await state_of(cluster, "a")).state in ("running", "lost", "unreachable"):
             await cluster.clock.sleep(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,7 +19,7 @@ PATIENCE_S = 900.0
 FRAMES_BETWEEN = 5
 
 
-def stop_copy_start(
+async def stop_copy_start(
     kind: Kind,
     feed: Feed,
     settings: EngineSettings,
@@ -35,18 +34,6 @@ def stop_copy_start(
     Two more moves come first, and do not count. With state at the beginning the rows are not compared: its operator would
     have to release all of it.
     """
-    return asyncio.run(_run(kind, feed, settings, moves, state_provider, buckets, notify))
-
-
-async def _run(
-    kind: Kind,
-    feed: Feed,
-    settings: EngineSettings,
-    moves: int,
-    state_provider: StateProvider,
-    buckets: tuple[TimeBuckets, ...],
-    notify: Callable[[str], None],
-) -> tuple[list[float], float, int]:
     with tempfile.TemporaryDirectory(prefix="sbon-peer-") as folder:
         clock = Clock.real()
         hosts = [Host(name, Path(folder) / name, clock, settings) for name in ("first", "second")]

@@ -26,7 +26,7 @@ from sbon_node.experiments.bench.path.costs import kind_of
 from sbon_node.model.states import operator_states
 
 VICTIMS = ("daemon", "host", "jvm", "all")
-"""What is killed at a node: its daemon, the engine's process, its JVM, or all its processes at once."""
+"""Victims at a node: its daemon, the engine's process, its JVM, or all its processes at once."""
 LATEST_S = 1.3
 """Latest moment of a kill, in lengths of the moves so far."""
 

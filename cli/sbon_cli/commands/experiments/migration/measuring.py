@@ -32,7 +32,7 @@ MEMORY_EVERY_S = 0.5
 
 
 class Case(NamedTuple):
-    """What moves: a query of a kind, its state provider and the megabytes of its state at the beginning."""
+    """Subject of the moves: a query of a kind, its state provider and the megabytes of its state at the beginning."""
 
     kind: str
     provider: str

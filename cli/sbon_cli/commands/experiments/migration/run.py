@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -73,13 +74,15 @@ def _engine(state_mb: int, provider: str) -> dict[str, Any]:
 
 def _peer(measured: Measured, engine: dict[str, Any], moves: int, notify: Callable[[str], None]) -> Peer:
     case = measured.case
-    gaps_s, usual_s, wrong = peer.stop_copy_start(
-        KINDS[case.kind],
-        case.feed,
-        EngineSettings(**engine),
-        moves=min(_moves(case.state_mb, moves), PEER_MOVES),
-        state_provider=cast(StateProvider, case.provider),
-        buckets=tuple(msgspec.convert(bucket, TimeBuckets, from_attributes=True) for bucket in measured.buckets),
-        notify=lambda text: notify(f"{case.name}: {text}"),
+    gaps_s, usual_s, wrong = asyncio.run(
+        peer.stop_copy_start(
+            KINDS[case.kind],
+            case.feed,
+            EngineSettings(**engine),
+            moves=min(_moves(case.state_mb, moves), PEER_MOVES),
+            state_provider=cast(StateProvider, case.provider),
+            buckets=tuple(msgspec.convert(bucket, TimeBuckets, from_attributes=True) for bucket in measured.buckets),
+            notify=lambda text: notify(f"{case.name}: {text}"),
+        )
     )
     return Peer(gaps_s, usual_s, wrong)
