@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from sbon_node.errors import SbonError
 from sbon_node.net.peers import Expected
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.moving import MoveHow
-from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
+from sbon_protocol.moving import MoveHow, MoveOperator
+from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 
@@ -98,6 +100,43 @@ def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Pat
         cluster.boot(cluster.at("b"))
         await cluster.clock.sleep(5)
         assert cluster.at("c").daemon._operators.hosted() == (operator,)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_target_whose_checkpoint_is_gone_says_so(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await committed(cluster, tmp_path)
+        for node in "bc":
+            cluster.crash(cluster.at(node))
+        folder = cluster.at("c").disk.folder / "operators" / operator
+        shutil.rmtree(folder / "commits")
+        for node in "cb":
+            cluster.boot(cluster.at(node))
+        await cluster.clock.sleep(10)
+        departures = cluster.at("b").daemon._moves.departures
+        (departure,) = departures._known.values()
+        with pytest.raises(SbonError) as refusal:
+            await ask(cluster, "b", departures._activate(departure))
+        assert refusal.value.code == "checkpoint-mismatch"
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_move_of_an_operator_that_ends_as_it_begins_is_over(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        daemon = cluster.at("b").daemon
+        call = MoveOperator(query=uid_of(cluster), operator=operator, target="c", attempt="b-c")
+        departure = daemon._moves.departures._begin(call)
+        port = daemon._operators.ports.open.pop(operator)
+        state = await move(cluster, operator, "b", "c")
+        assert (state.step, state.code) == ("given-up", "operator-stopped")
+        assert departure.is_over
+        daemon._operators.ports.open[operator] = port
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 

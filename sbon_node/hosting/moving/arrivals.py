@@ -333,7 +333,11 @@ class Arrivals:
             await arrival.target.go_live(arrival.frozen, stream, epoch)
         elif operator not in outbox.streams():
             checkpoint = BatchLog(checkpoint_of(self._context, operator))
-            batch = checkpoint.commits()[-1]
+            commits = checkpoint.commits()
+            if not commits:
+                hint = "restore the node's data directory, or stop the query"
+                raise SbonError("checkpoint-mismatch", "the copied checkpoint has no batch any more", where=operator, hint=hint)
+            batch = commits[-1]
             offsets = checkpoint.read_offsets(batch)
             outbox.handover.adopt(operator, stream, batch=batch, offsets=offsets, epoch=epoch)
         arrival.is_live = True

@@ -151,10 +151,14 @@ class Departures:
 
     async def _move(self, departure: Departure) -> None:
         spec, lease = departure.hosted.spec, departure.lease
+        port = self._operators.ports.open.get(spec.id)
+        if port is None:  # It has ended since the move was asked for.
+            await self._give_up(departure, SbonError("operator-stopped", "it does not run here any more", where=spec.id))
+            return
         origin = Origin(
             spec.id,
             engine=self._engine,
-            port=self._operators.ports.open[spec.id],
+            port=port,
             outbox=self._context.outbox,
             copies=self._context.data_dir / "copies",
             executor=self._context.executor,
