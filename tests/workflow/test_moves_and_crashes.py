@@ -33,8 +33,10 @@ def begun(cluster: SimulatedCluster, origin: str) -> list[str]:
 
 
 async def until_step(cluster: SimulatedCluster, origin: str, step: str) -> None:
-    while not any(reached in (step, "moved") for reached in begun(cluster, origin)):
-        await cluster.clock.sleep(0.002)
+    """Wait for a move at that step; fail if the step was missed."""
+    while step not in (reached := begun(cluster, origin)):
+        assert not {"moved", "given-up"} & set(reached), f"over before it was seen {step}: {reached}"
+        await cluster.clock.sleep(0.0005)
 
 
 async def moving_at(cluster: SimulatedCluster, tmp_path: Path, step: str, how: MoveHow = "follow") -> str:

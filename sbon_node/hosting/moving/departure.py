@@ -22,13 +22,13 @@ class StoredDeparture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Departure:
-    """One move, while it is under way and as long as its end is remembered."""
+    """One move, while it is under way and as long as its end is remembered; ``resumed`` after a restart, when it is committed."""
 
-    def __init__(self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow") -> None:
+    def __init__(self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow", *, resumed: bool = False) -> None:
         self.hosted, self.lease = hosted, lease
         self.stops = how == "stop"
         """Whether the operator stops before its state is copied."""
-        self.state = OperatorMove(step="stopping" if self.stops else "copying")
+        self.state = OperatorMove(step="switching" if resumed else "stopping" if self.stops else "copying")
         self.changed = Signal()
         self.frozen_s = 0.0
 

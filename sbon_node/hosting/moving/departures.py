@@ -28,7 +28,7 @@ from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of
+from sbon_node.workflow.retry import backoff_of, until_passed
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.messages import Call
 from sbon_protocol.moving import (
@@ -320,7 +320,7 @@ class Departures:
         stored = self._context.store.get("departure", hosted.spec.id, StoredDeparture)
         if stored is None:
             return False
-        departure = self._known[stored.lease.attempt] = Departure(hosted, stored.lease)
+        departure = self._known[stored.lease.attempt] = Departure(hosted, stored.lease, resumed=True)
         self._tasks.start(_task(departure), self._hand_over(departure))
         return True
 
@@ -336,11 +336,21 @@ class Departures:
                 log.info("handover-waits", operator=spec.id, code=error.code, reason=str(error))
             await self._context.clock.sleep(backoff.next_s())
         departure.enter(msgspec.structs.replace(departure.state, step="moved", pause_ms=self._paused_ms(departure)))
-        await self._operators.leave(spec.id)
-        self._context.store.delete("departure", spec.id)
+
+        async def forget() -> None:
+            await self._operators.leave(spec.id)
+            self._context.store.delete("departure", spec.id)
+
+        def waits(error: SbonError) -> None:
+            log.warning("departed-not-deleted", operator=spec.id, code=error.code, reason=str(error))
+
+        await until_passed(self._context, forget, waits)
 
     async def _activate(self, departure: Departure) -> None:
-        """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones."""
+        """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones.
+
+        After the last piece the target comes to rest again, which takes as long as settling if its engine has died meanwhile.
+        """
         spec, lease, outbox = departure.hosted.spec, departure.lease, self._context.outbox
         after, more = 0, True
         while more:
@@ -352,7 +362,7 @@ class Departures:
             call = ActivateOperator(
                 operator=spec.id, attempt=lease.attempt, epoch=spec.epoch + 1, stream=stream, frames=tuple(frames), more=more
             )
-            await self._ask_target(departure, call)
+            await self._ask_target(departure, call, timeout_s=0.0 if more else self._settings.settle_s)
 
     async def _ask_follower(self, departure: Departure, call: FollowOperator) -> OperatorFollowed:
         try:
