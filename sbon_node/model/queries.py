@@ -10,6 +10,7 @@ from msgspec import Meta
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_node.model.delivery import FOLLOW, Sample, SinkReport
 from sbon_node.model.goal import Goal
+from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.operators import OnError, OperatorStats, StateChoice
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Decompose, Plan
@@ -85,6 +86,9 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     """None if the latency is unknown."""
     dropped: Counted = 0
     failed: str = ""
+    frames_behind: Counted = 0
+    """Visible frames that the target has not finished with, and their bytes as credits count."""
+    bytes_behind: Counted = 0
 
 
 class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +123,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The file, on its node, that keeps the skipped rows with expression and reason."""
     move: MoveInfo | None = None
     """Its move to another node, while one is under way."""
+    measures: OperatorMeasures | None = None
+    """Its rates and work, weighted towards the present; None while it does not run."""
 
 
 class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):

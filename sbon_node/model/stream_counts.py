@@ -8,7 +8,8 @@ import msgspec
 class LinkCount(msgspec.Struct, frozen=True, kw_only=True):
     """Traffic to a subscriber, resent frames included; ``bytes`` are payload bytes.
 
-    A subscription of a live source that fell too far behind has ``failed``, and lost ``dropped`` rows for good.
+    A subscription of a live source that fell too far behind has ``failed``, and lost ``dropped`` rows for good. ``frames_behind``
+    are visible and not acknowledged, with ``bytes_behind`` as credits count; only the stream's host knows them.
     """
 
     frames: int = 0
@@ -18,6 +19,8 @@ class LinkCount(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged: int = 0
     failed: str = ""
     dropped: int = 0
+    frames_behind: int = 0
+    bytes_behind: int = 0
 
 
 class StreamCount(msgspec.Struct, frozen=True, kw_only=True):

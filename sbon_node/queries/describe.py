@@ -78,6 +78,8 @@ class Descriptions:
                     latency_ms=None,
                     dropped=count.dropped,
                     failed=count.failed,
+                    frames_behind=count.frames_behind,
+                    bytes_behind=count.bytes_behind,
                 )
 
 

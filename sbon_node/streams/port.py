@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
+from collections.abc import Sequence
 
 from sbon_node.clock import Clock
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
+from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.streams.followers import follower_of
 from sbon_node.streams.links.channel import StreamOpener
-from sbon_node.streams.links.link import Expect, Link, Locate, Search, anyone
+from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.links.spill import Spill
+from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.port_input import Following as Following
+from sbon_node.streams.port_input import PortInput as PortInput
 from sbon_node.streams.port_output import Discarded, PortOutput, Published
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
@@ -30,39 +30,6 @@ FOLLOWER_WAIT_S = 1.0
 """Least time for which a follower waits for its host to show more."""
 ROWS_OF_A_LARGE_GROUP = 20
 """Rows that an aggregate has read for each group that came out, from which on its batches hold few groups."""
-
-
-class PortInput(msgspec.Struct, frozen=True, kw_only=True):
-    """One input of an operator; ``start_after`` applies while no batch of the operator is visible.
-
-    The input's watermark, less ``lag_ms``, may be at most ``ahead_ms`` beyond the least of the other inputs; without
-    ``ahead_ms`` there is no limit. Frames held back are spilled to ``spill_to``, where given, and otherwise stay in the link's
-    credit.
-    """
-
-    stream: str
-    locate: Locate
-    expect: Expect = anyone
-    search: Search | None = None
-    start_after: int = 0
-    epoch: int = 0
-    lineage: int = 0
-    learn: Callable[[int], None] | None = None
-    lag_ms: int = 0
-    ahead_ms: int | None = None
-    spill_to: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """The role of a port whose operator runs at another host: it reads under a ``name`` of its own, and its output is discarded.
-
-    ``base`` is the state of the host's stream after the batch whose checkpoint was copied. Until :meth:`NodePort.limit` says
-    more, nothing beyond that batch is offered.
-    """
-
-    name: str
-    base: Tail
 
 
 class NodePort:
@@ -89,6 +56,7 @@ class NodePort:
         epoch: int = 0,
         letters: Letters | None = None,
         following: Following | None = None,
+        meter: OperatorMeter | None = None,
     ) -> None:
         self.operator = operator
         self.links: tuple[Link, ...] = ()
@@ -96,6 +64,8 @@ class NodePort:
         self._outbox, self._peers, self._clock = outbox, peers, clock
         self._settings, self._rng, self._failpoint = settings, rng, failpoint
         self._letters = letters
+        streams = [source.stream for source in self._inputs]
+        self.meter = meter or OperatorMeter(streams, half_life_s=settings.measures_half_life_s)
         self._following = following
         self._output: PortOutput = Published(outbox, operator) if following is None else Discarded(operator, following.base)
         self._upto: tuple[int, ...] | None = None if following is None else tuple(o.frame for o in following.base.offsets)
@@ -133,6 +103,7 @@ class NodePort:
             raise SbonError("checkpoint-mismatch", reason, where=self.operator, hint=hint)
         offsets = self._output.publish(newest)
         self._restarted = True
+        self.meter.pause()
         if self.links:
             self._acknowledge(offsets)
         else:
@@ -195,6 +166,10 @@ class NodePort:
             now_bytes=sum(spill.bytes for spill in spills),
         )
 
+    def measures(self) -> OperatorMeasures:
+        """Return the operator's measures up to now."""
+        return self.meter.measures(self._clock.now(), [link.inbox.waiting for link in self.links] or [(0, 0)] * len(self._inputs))
+
     @property
     def held(self) -> list[str]:
         """Return the streams whose next frame waits for other inputs."""
@@ -213,6 +188,7 @@ class NodePort:
         if self._restarted:
             self._incarnation = 1 + max([self._incarnation, *(offset.incarnation for offset in after)])
             self._restarted = False
+        self.meter.begin(self._clock.now())
         if not self._rests:
             wait_s = max(wait_s, FOLLOWER_WAIT_S)
         try:
@@ -235,7 +211,9 @@ class NodePort:
             return []
         await link.wait(upto_frame - 1)
         frames = link.inbox.frames(after_frame, upto_frame)
-        self._rows_in += sum(frame.rows for frame in frames)
+        rows = sum(frame.rows for frame in frames)
+        self._rows_in += rows
+        self.meter.fetched(self._clock.now(), position, rows, sum(len(frame.payload) for frame in frames))
         return frames
 
     async def write(
@@ -250,6 +228,7 @@ class NodePort:
             if skipped is not None and self._letters is not None and self._following is None:
                 self._letters.write(batch, skipped)
         self._output.write(batch, offsets, drafts)
+        self.meter.wrote(self._clock.now(), batch, sum(d.rows for d in drafts), sum(len(d.payload) for d in drafts))
         self._rows_out += sum(draft.rows for draft in drafts)
 
     async def committed(self, batch: int) -> None:

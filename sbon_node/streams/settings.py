@@ -161,6 +161,15 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "query fails; raise it if nodes are away for long",
         ),
     ] = 600.0
+    measures_half_life_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e9,
+            description="seconds after which a measure of an operator's rates and work counts half; lower it to see changes "
+            "sooner, raise it for steadier measures",
+        ),
+    ] = 60.0
     reconnect_s: Annotated[
         float,
         Meta(gt=0, le=3600, description="seconds before a lost link is first tried again; doubles, jittered, up to the maximum"),

@@ -9,6 +9,7 @@ import pytest
 
 from sbon_node.hosting.sinks import SinkOrder
 from sbon_node.model.delivery import SinkReport
+from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo
 from sbon_node.model.streams import SourceInfo
@@ -43,3 +44,10 @@ def test_spec_names_each_field_of_a_record(message: str, field: str, record: typ
 def test_spec_names_each_field_of_an_operators_inputs() -> None:
     (told,) = re.findall(r"\{(.*?)\}", meaning("InstantiateOperator", "spec"))
     assert re.findall(r"`(\w+)`", told) == list(InputSpec.__struct_fields__)
+
+
+def test_spec_names_each_field_of_an_operators_measures() -> None:
+    (described,) = re.findall(r"^The record `measures` of .*$", SPEC.read_text(), re.MULTILINE)
+    whole, of_inputs = re.sub(r"\(.*?\)", "", described).split("Each of `inputs` has")
+    assert re.findall(r"`(\w+)`", whole)[1:] == list(OperatorMeasures.__struct_fields__)
+    assert re.findall(r"`(\w+)`", of_inputs) == list(InputMeasures.__struct_fields__)

@@ -235,3 +235,30 @@ def test_figures_of_peers_are_finite_and_within_bounds(kind: type[msgspec.Struct
     assert decode_record(good, kind) is not None
     with pytest.raises(ProtocolError):
         decode_record(fields, kind)
+
+
+def test_running_operators_report_their_rates_and_links(tmp_path: Path) -> None:
+    """A source of 50 rows a second, of which a quarter pass: the rates, by input, are reported while the query runs."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "b", source_at("a", rows=6000, rate=RATE))
+        await started(cluster, "c", tmp_path / "out.ndjson")
+        await cluster.sleep(60.0)
+        info: QueryInfo = await ask(cluster, "c", cluster.at("c").daemon.query("q"))
+        (operator,) = info.operators
+        measures = operator.measures
+        assert measures is not None
+        (read,) = measures.inputs
+        assert read.stream == info.sources[0].source.id
+        assert measures.rows_in_s == pytest.approx(RATE, rel=0.1)
+        assert measures.selectivity == pytest.approx(0.25, rel=0.2)
+        assert measures.rows_out_s == pytest.approx(RATE * measures.selectivity, rel=0.01)  # type: ignore[operator]
+        (link,) = (one for one in info.links if one.target == operator.id)
+        assert read.bytes_s == pytest.approx(RATE * link.bytes / link.rows, rel=0.1)
+        assert measures.row_ms is not None
+        assert measures.batches_s is not None
+        assert measures.busy == pytest.approx(measures.batch_ms * measures.batches_s / 1000, rel=0.01)  # type: ignore[operator]
+        assert 0 < measures.busy < 1
+        assert link.frames_behind <= 5
+
+    in_cluster(tmp_path, "abc", test)

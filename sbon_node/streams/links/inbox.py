@@ -43,6 +43,11 @@ class Inbox:
         """The last frame received, while it is in memory."""
         return self._frames.get(self.received)
 
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """The frames that were received and not released, and their bytes as credits count, those on disk included."""
+        return self.received - self.released, self.memory_bytes + (self.spill.bytes if self.spill is not None else 0)
+
     def begin(self, first: int) -> None:
         """Set the stream's earliest frame to ``first``: earlier frames will never come."""
         if self.received or self._frames:

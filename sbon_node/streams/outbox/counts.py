@@ -40,6 +40,8 @@ def stream_count(stream: Stream) -> StreamCount:
                 acknowledged=subscription.acknowledged,
                 failed=subscription.failed,
                 dropped=subscription.dropped,
+                frames_behind=0 if subscription.failed else max(0, stream.visible.last - subscription.acknowledged),
+                bytes_behind=0 if subscription.failed else max(0, stream.visible.upto - subscription.acknowledged_upto),
             )
             for name, subscription in sorted(stream.subscriptions.items())
         },

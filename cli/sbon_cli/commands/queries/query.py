@@ -113,6 +113,7 @@ def show_query(info: QueryInfo) -> None:
         ],
         empty="no operators",
     )
+    _show_measures(info)
     for o in info.operators:
         if o.skipped:
             say(
@@ -125,8 +126,20 @@ def show_query(info: QueryInfo) -> None:
         print_table(("operator", "fragment"), [(o.id, o.fragment) for o in info.plan.operators])
     say()
     print_table(
-        ("stream", "from", "to", "rows", "bytes", "one-way ms", "dropped"),
-        [(x.stream, x.source_node, x.target_node, x.rows, bytes_text(x.bytes), x.latency_ms, x.dropped) for x in info.links],
+        ("stream", "from", "to", "rows", "bytes", "one-way ms", "behind", "dropped"),
+        [
+            (
+                x.stream,
+                x.source_node,
+                x.target_node,
+                x.rows,
+                bytes_text(x.bytes),
+                x.latency_ms,
+                bytes_text(x.bytes_behind),
+                x.dropped,
+            )
+            for x in info.links
+        ],
         empty="no links",
     )
 
@@ -140,6 +153,39 @@ def _doing(operator: OperatorInfo, query: QueryInfo) -> str:
     if stats is not None and stats.under_way_s is not None and stats.under_way_s >= LONG_BATCH_S:
         reasons.append(f"{stats.under_way_s:.0f} s on a batch of {rows_text(stats.under_way_rows)}")
     return f"{operator.state}: {'; '.join(reasons)}" if reasons else operator.state
+
+
+def _show_measures(info: QueryInfo) -> None:
+    """Print what running operators have measured, weighted towards the present."""
+    measured = [(o.id, o.measures) for o in info.operators if o.measures is not None and o.measures.batch_ms is not None]
+    if measured:
+        print_table(
+            (
+                "measured",
+                "rows/s in",
+                "rows/s out",
+                "bytes/s in",
+                "bytes/s out",
+                "rows out / in",
+                "ms a row",
+                "ms a batch",
+                "state",
+            ),
+            [
+                (
+                    operator,
+                    one.rows_in_s,
+                    one.rows_out_s,
+                    bytes_text(sum(read.bytes_s or 0.0 for read in one.inputs)),
+                    bytes_text(one.bytes_out_s or 0.0),
+                    "-" if one.selectivity is None else f"{one.selectivity:.3g}",
+                    one.row_ms,
+                    one.batch_ms,
+                    "-" if one.state_bytes is None else bytes_text(one.state_bytes),
+                )
+                for operator, one in measured
+            ],
+        )
 
 
 def _show_delivery(info: QueryInfo) -> None:

@@ -1,0 +1,79 @@
+"""Measures of a running operator, decayed over time (docs/design/measures.md). They come from peers, so they are bounded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.model.bounded import Counted, PerSecond
+
+Sum = Annotated[float, Meta(ge=0, le=1e18)]
+
+MAX_MEASURED_INPUTS = 4096
+
+
+class InputSums(msgspec.Struct, frozen=True, kw_only=True):
+    """Decayed sums of what came from one input."""
+
+    rows: Sum = 0.0
+    bytes: Sum = 0.0
+
+
+class MeasureSums(msgspec.Struct, frozen=True, kw_only=True):
+    """Decayed sums over an operator's batches: its measures as they are stored, and move with it.
+
+    ``seconds`` is the decayed time that was observed. With x rows of input and y seconds of work in a batch, ``work_s`` is the
+    sum of y over batches with input, ``work_rows`` that of x, ``work_s2_row`` that of y² / x, and ``work_batches`` their number.
+    """
+
+    seconds: Sum = 0.0
+    inputs: Annotated[tuple[InputSums, ...], Meta(max_length=MAX_MEASURED_INPUTS)] = ()
+    rows_out: Sum = 0.0
+    bytes_out: Sum = 0.0
+    batches: Sum = 0.0
+    batch_s: Sum = 0.0
+    work_batches: Sum = 0.0
+    work_rows: Sum = 0.0
+    work_s: Sum = 0.0
+    work_s2_row: Sum = 0.0
+
+
+class InputMeasures(msgspec.Struct, frozen=True, kw_only=True):
+    """Measures of one input. ``waiting_frames`` have been received and not finished with; their ``waiting_bytes`` are payload."""
+
+    stream: str
+    rows_s: PerSecond | None = None
+    bytes_s: PerSecond | None = None
+    waiting_frames: Counted = 0
+    waiting_bytes: Counted = 0
+
+
+class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
+    """Measures of an operator, weighted towards the present; None before the first measurement.
+
+    ``seconds`` is the weighted time that they cover. A row of input takes ``row_ms`` of its host's time on average, its part of
+    its batch's fixed cost included, with a squared coefficient of variation of ``row_scv``. ``busy`` is the share of time with a
+    batch under way.
+    """
+
+    seconds: Sum = 0.0
+    inputs: Annotated[tuple[InputMeasures, ...], Meta(max_length=MAX_MEASURED_INPUTS)] = ()
+    rows_out_s: PerSecond | None = None
+    bytes_out_s: PerSecond | None = None
+    selectivity: PerSecond | None = None
+    """Rows out for one row in."""
+    batches_s: PerSecond | None = None
+    batch_ms: PerSecond | None = None
+    row_ms: PerSecond | None = None
+    row_scv: PerSecond | None = None
+    busy: PerSecond | None = None
+    state_bytes: Counted | None = None
+    """Bytes of the checkpoint that a move would copy, as of the last look; None before the first."""
+
+    @property
+    def rows_in_s(self) -> float | None:
+        """Rows a second of all inputs together."""
+        rates = [read.rows_s for read in self.inputs if read.rows_s is not None]
+        return sum(rates) if rates else None
