@@ -31,6 +31,15 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         ),
     ] = 8 * MIB
     copies: Annotated[int, Meta(ge=1, le=1024, description="copies that this node sends at once; more wait")] = 4
+    checks: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="registers of operators that this node reads at once, to see whether a caller may move an operator here; "
+            "raise it where many operators move here at once",
+        ),
+    ] = 64
     stall_s: Annotated[
         float,
         Meta(gt=0, le=3600, description="time without a new byte after which a copy is given up; seconds"),

@@ -48,9 +48,17 @@ class Abandonment:
             await self._context.clock.sleep(backoff.next_s())
 
 
+def subscriptions_of(outbox: Outbox, operator: str, attempt: str) -> list[tuple[str, str]]:
+    """Return streams of this node and names under which the operator's follower subscribes to them."""
+    return [
+        (stream, subscriber)
+        for stream in outbox.streams()
+        for subscriber in outbox.link_counts(stream).links
+        if subscriber.partition("#")[0] == operator and attempt_of(subscriber) == attempt
+    ]
+
+
 def forget_subscriptions(outbox: Outbox, operator: str, attempt: str) -> None:
     """Delete the subscriptions of a follower to streams of this node."""
-    for stream in outbox.streams():
-        for subscriber in outbox.link_counts(stream).links:
-            if subscriber.partition("#")[0] == operator and attempt_of(subscriber) == attempt:
-                outbox.unsubscribe(stream, subscriber)
+    for stream, subscriber in subscriptions_of(outbox, operator, attempt):
+        outbox.unsubscribe(stream, subscriber)

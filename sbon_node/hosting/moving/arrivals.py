@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 import structlog
@@ -23,17 +23,18 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.abandoning import forget_subscriptions
+from sbon_node.hosting.moving.abandoning import forget_subscriptions, subscriptions_of
 from sbon_node.hosting.moving.arrival import Arrival, StoredArrival
 from sbon_node.hosting.moving.ends import Frozen, Target
+from sbon_node.hosting.moving.host_check import HostCheck, Registers
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sweep import checkpoint_of, spill_of
 from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
 from sbon_node.net.peers import Caller
@@ -62,12 +63,6 @@ PATIENCE_S = 60.0
 """Time without a call of its host after which a follower looks whether the move is over."""
 
 
-class Registers(Protocol):
-    """Read access to the registers of operators."""
-
-    async def read(self, query: str, component: str) -> OperatorRegister: ...
-
-
 class Arrivals:
     """The followers of this node, by operator."""
 
@@ -80,9 +75,11 @@ class Arrivals:
         registers: Registers,
         records: RecordAcceptors,
         settings: EngineSettings,
+        migration: MigrationSettings,
     ) -> None:
         self._context, self._operators, self._engine, self._receiver = context, operators, engine, receiver
         self._registers, self._records, self._settings = registers, records, settings
+        self._host_check = HostCheck(context, registers, migration)
         self._tasks = Tasks()
         now_s = context.clock.now()
         self._known = {one: Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
@@ -147,10 +144,11 @@ class Arrivals:
         tail: Tail = decode_record(call.tail, Tail)
         cut: Cut = decode_record(call.cut, Cut)
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
-        known = self._known.get(spec.id)
-        if known is not None and known.stored.attempt == call.attempt:
+        if not self._has_begun(spec.id, call.attempt, caller):
+            await self._host_check.may_move(spec, call.attempt, caller)
+        if self._has_begun(spec.id, call.attempt, caller):
             return
-        if known is not None:
+        if (known := self._known.get(spec.id)) is not None:
             await self._replace(known, caller)
         stored = StoredArrival(attempt=call.attempt, origin=caller.node, hosted=hosted)
         arrival = self._known[spec.id] = Arrival(stored, self._context.clock.now())
@@ -166,6 +164,10 @@ class Arrivals:
                 del self._known[spec.id]
             raise
         self._tasks.start(_task(arrival), self._arrive(arrival, call.lineages, tail, call.batch, cut))
+
+    def _has_begun(self, operator: str, attempt: str, caller: Caller) -> bool:
+        known = self._known.get(operator)
+        return known is not None and (known.stored.attempt, known.stored.origin) == (attempt, caller.node)
 
     async def _replace(self, known: Arrival, caller: Caller) -> None:
         """Forget the follower of an earlier move, unless that may still be under way."""
@@ -345,10 +347,14 @@ class Arrivals:
     # -- giving up ----------------------------------------------------------------------------------------------------
 
     async def _abandon(self, call: AbandonOperator, caller: Caller) -> None:
-        forget_subscriptions(self._context.outbox, call.operator, call.attempt)
-        arrival = self._known.get(call.operator)
-        if arrival is not None and (arrival.stored.attempt, arrival.stored.origin) == (call.attempt, caller.node):
-            await self._forget(arrival)
+        """Forget what there is of the follower, for the operator's host alone."""
+        has_begun, outbox = self._has_begun(call.operator, call.attempt, caller), self._context.outbox
+        if not has_begun and not subscriptions_of(outbox, call.operator, call.attempt):
+            return
+        await self._host_check.is_host(call.operator, caller)
+        forget_subscriptions(outbox, call.operator, call.attempt)
+        if self._has_begun(call.operator, call.attempt, caller):
+            await self._forget(self._known[call.operator])
 
     async def _forget(self, arrival: Arrival) -> None:
         """Delete the follower with all it has here; that goes on if the caller leaves."""

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.moving.arrivals import Arrivals, Registers
+from sbon_node.hosting.moving.arrivals import Arrivals
 from sbon_node.hosting.moving.departures import Departures, Owners
+from sbon_node.hosting.moving.host_check import Registers
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.migration.listing import CopyLimits
@@ -47,7 +48,7 @@ class Moves:
         )
         self._copies = context.data_dir / "copies"
         self.departures = Departures(context, operators, engine, sender, owners, engine_settings)
-        self.arrivals = Arrivals(context, operators, engine, receiver, owners, records, engine_settings)
+        self.arrivals = Arrivals(context, operators, engine, receiver, owners, records, engine_settings, settings)
 
     def start(self) -> None:
         """Go on with moves of an earlier run, as far as they may be committed; its copies are of no use any more."""

@@ -1,0 +1,65 @@
+"""Requests about an operator that moves are its host's alone: its register says which node that is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sbon_node.errors import SbonError
+from sbon_node.migration.settings import MigrationSettings
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.records import MoveLease, OperatorRegister
+from sbon_node.net.peers import Caller
+from sbon_node.workflow.context import Context
+
+
+class Registers(Protocol):
+    """Read access to the registers of operators."""
+
+    async def read(self, query: str, component: str) -> OperatorRegister: ...
+
+
+class HostCheck:
+    """Reads registers for callers that say they host an operator, a bounded number at once.
+
+    The caller may not name the register's acceptors: they could be its accomplices.
+    """
+
+    def __init__(self, context: Context, registers: Registers, settings: MigrationSettings) -> None:
+        self._context, self._registers, self._limit = context, registers, settings.checks
+        self._under_way = 0
+
+    async def may_move(self, spec: OperatorSpec, attempt: str, caller: Caller) -> None:
+        """Raise ``not-owner`` unless the caller hosts the operator in its epoch, and moves it here in this attempt."""
+        register = await self._read(spec.query, spec.id, caller)
+        me = self._context.membership.expected(self._context.name)
+        if not _hosts(register, caller) or register.epoch != spec.epoch:
+            raise self._refused(f"{caller.node} does not host it in epoch {spec.epoch}", spec.id, caller)
+        if register.move != MoveLease(attempt=attempt, target=me.node, instance=me.instance):
+            raise self._refused(f"its register has no move {attempt} to {me.node}", spec.id, caller)
+
+    async def is_host(self, operator: str, caller: Caller) -> None:
+        """Raise ``not-owner`` unless the caller hosts the operator."""
+        if not _hosts(await self._read(operator.rpartition(".")[0], operator, caller), caller):
+            raise self._refused(f"{caller.node} does not host it", operator, caller)
+
+    async def _read(self, query: str, operator: str, caller: Caller) -> OperatorRegister:
+        if self._under_way >= self._limit:
+            hint = "try again later, or raise migration.checks"
+            raise SbonError("too-many-moves", f"{self._under_way} registers are being read", where=operator, hint=hint)
+        self._under_way += 1
+        try:
+            return await self._registers.read(query, operator)
+        except SbonError as error:
+            if error.code in ("record-unknown", "not-owner"):
+                raise self._refused(error.message, operator, caller) from error
+            raise
+        finally:
+            self._under_way -= 1
+
+    def _refused(self, reason: str, operator: str, caller: Caller) -> SbonError:
+        self._context.counters.refuse("move-refused", peer=caller.node, operator=operator, reason=reason)
+        return SbonError("not-owner", reason, where=operator, hint="ask the node that hosts it to move it")
+
+
+def _hosts(register: OperatorRegister, caller: Caller) -> bool:
+    return register.host == caller.node and register.instance in ("", caller.instance)

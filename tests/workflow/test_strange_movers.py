@@ -1,0 +1,113 @@
+"""Calls about an operator that moves, from nodes that do not host it: they cost no copy, and end no move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.config.config import Config
+from sbon_node.errors import SbonError
+from sbon_node.migration.settings import MigrationSettings
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.streams.followers import is_follower
+from sbon_protocol.moving import AbandonOperator, PrepareOperator
+from tests.workflow.clusters import ask, in_cluster, owner_of
+from tests.workflow.test_hostile_moves import begun, until_step
+from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
+
+NAMES = "abcd"
+
+
+def prepare(cluster: SimulatedCluster, operator: str, attempt: str) -> PrepareOperator:
+    """Return the call by which b would begin to move the operator."""
+    daemon = cluster.at("b").daemon
+    hosted = daemon._operators._hosted[operator]
+    tail = daemon.outbox.handover.tail(operator)
+    return PrepareOperator(
+        attempt=attempt,
+        spec=hosted.spec,
+        acceptors=hosted.acceptors,
+        tail=tail,
+        batch=tail.batch,
+        cut=daemon.engine.cut(operator),
+        lineages={},
+    )
+
+
+async def refusal(cluster: SimulatedCluster, caller: str, target: str, call: PrepareOperator | AbandonOperator) -> str:
+    with pytest.raises(SbonError) as refused:
+        await ask(cluster, caller, cluster.at(caller).daemon.context.call(target, call))
+    return refused.value.code
+
+
+def follows(cluster: SimulatedCluster, node: str) -> bool:
+    return bool(cluster.at(node).daemon._moves.arrivals._known)
+
+
+@pytest.mark.parametrize("caller", ["b", "d"], ids=["its host, without a move", "another node"])
+def test_only_a_move_that_the_register_has_is_prepared(tmp_path: Path, caller: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator, target = operators(cluster)[-1], cluster.at("c").daemon
+        assert await refusal(cluster, caller, "c", prepare(cluster, operator, "forged")) == "not-owner"
+        assert target.context.counters.snapshot()["move-refused"] == 1
+        assert not follows(cluster, "c")
+        assert operator not in target._operators._reservations.operators()
+        assert not (target.context.data_dir / "operators" / operator).exists()
+        assert (await begun(cluster, operator)).step == "moved"
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, NAMES, test)
+
+
+def test_accomplices_that_a_caller_names_as_acceptors_are_not_believed(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        call = prepare(cluster, operators(cluster)[-1], "forged")
+        acceptors = tuple(msgspec.structs.replace(one, node="d") for one in call.acceptors)
+        assert await refusal(cluster, "d", "c", msgspec.structs.replace(call, acceptors=acceptors)) == "not-owner"
+        assert not follows(cluster, "c")
+
+    in_cluster(tmp_path, NAMES, test)
+
+
+def test_another_node_with_the_attempt_of_a_move_can_neither_replace_nor_end_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        moving = begun(cluster, operator)
+        await until_step(cluster, "following")
+        outbox = cluster.at("b").daemon.outbox
+        followers = [(one, name) for one in outbox.streams() for name in outbox.link_counts(one).links if is_follower(name)]
+        assert followers
+        call = AbandonOperator(operator=operator, attempt="b-c")
+        assert await refusal(cluster, "d", "b", call) == "not-owner"
+        await ask(cluster, "d", cluster.at("d").daemon.context.call("c", call))
+        assert await refusal(cluster, "d", "c", prepare(cluster, operator, "b-c")) == "not-owner"
+        assert all(name in outbox.link_counts(one).links for one, name in followers)
+        assert (await moving).step == "moved"
+        assert await owner_of(cluster, "a", operator) == ("c", 2)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, NAMES, test)
+
+
+def test_a_node_reads_few_registers_at_once_for_nodes_that_would_move_operators_to_it(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(CONFIG, migration=MigrationSettings(checks=1))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        call, context = prepare(cluster, operators(cluster)[-1], "forged"), cluster.at("d").daemon.context
+        answers = [cluster.call("d", context.call("c", call)) for _ in range(2)]
+        codes = []
+        for answer in answers:
+            with pytest.raises(SbonError) as refused:
+                await answer
+            codes.append(refused.value.code)
+        assert sorted(codes) == ["not-owner", "too-many-moves"]
+
+    in_cluster(tmp_path, NAMES, test, configs=dict[str, Config](c=config))
