@@ -9,6 +9,7 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.model.query_ids import sink_of
+from sbon_node.model.subscribers import component_of
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
@@ -58,5 +59,5 @@ class ComponentDestroyer:
         """Remove subscriptions of parts on other nodes, which may be unable to unsubscribe themselves."""
         for stream in self._outbox.streams():
             for subscriber in self._outbox.link_counts(stream).links:
-                if subscriber.partition("#")[0] in components:
+                if component_of(subscriber) in components:
                     self._outbox.unsubscribe(stream, subscriber)

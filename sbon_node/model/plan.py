@@ -12,6 +12,7 @@ from sbon_node.model.bounded import PerSecond
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.operators import Computation, OperatorSpec
+from sbon_node.model.subscribers import input_of
 
 Decompose = Literal["auto", "always", "never"]
 """When to decompose aggregates into partial ones beside the sources and a final one.
@@ -103,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def readers(self, stream: str, sink: str) -> tuple[str, ...]:
         """Return the subscribers of an operator's stream: inputs of other operators, by position, and ``sink``."""
         readers = [
-            f"{operator.id}#{position}"
+            input_of(operator.id, position)
             for operator in self.operators
             for position, spec in enumerate(operator.inputs)
             if spec.stream == stream

@@ -13,6 +13,7 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
+from sbon_node.model.subscribers import component_of
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.replication.query_keys import query_of
 from sbon_node.replication.repair import Repair
@@ -82,7 +83,7 @@ class Leaving:
         reasons = []
         for stream in outbox.streams():
             if is_source(stream):
-                readers = [name.partition("#")[0] for name, link in outbox.link_counts(stream).links.items() if not link.failed]
+                readers = [component_of(name) for name, link in outbox.link_counts(stream).links.items() if not link.failed]
                 reasons += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
         return reasons
 

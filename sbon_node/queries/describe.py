@@ -22,9 +22,9 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import operator_states, query_states, source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.streams import SourceInfo, unknown_at
+from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.peers import Caller
 from sbon_node.queries.progress import progress_of
-from sbon_node.streams.followers import is_follower
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
@@ -71,7 +71,7 @@ class Descriptions:
                 yield LinkInfo(
                     stream=stream,
                     source_node=self._context.name,
-                    target=subscriber.partition("#")[0],
+                    target=component_of(subscriber),
                     target_node="",
                     rows=count.rows,
                     bytes=count.bytes,

@@ -14,8 +14,8 @@ from typing import Any
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import Frame
+from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.register_checks import RegisterChecks
-from sbon_node.streams.followers import is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox

@@ -11,7 +11,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.stream_counts import SpillCount
-from sbon_node.streams.followers import follower_of
+from sbon_node.model.subscribers import follower_of, input_of
 from sbon_node.streams.links.channel import StreamOpener
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.span import InputSpan, fill
@@ -148,7 +148,7 @@ class NodePort:
 
     def _subscriber(self, position: int) -> str:
         """Return the name under which the operator reads an input; a follower has one of its own."""
-        name = f"{self.operator}#{position}"
+        name = input_of(self.operator, position)
         return name if self._following is None else follower_of(name, self._following.name)
 
     async def close(self, *, unsubscribe: bool = False) -> None:

@@ -137,12 +137,31 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "live_retention_bytes counts); raise it if consumers are away for long",
         ),
     ] = 512 * MIB
+    follower_quota_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**50,
+            description="bytes of a live source that an operator may leave unacknowledged while it moves, or its next host (at "
+            "least subscription_quota_bytes counts); then its move is given up, and subscription_quota_bytes more are kept for "
+            "it; raise it if operators with much state move",
+        ),
+    ] = 1024 * MIB
     trim_frames: Annotated[
         int, Meta(ge=1, le=2**20, description="frames deleted in one transaction; lower it if deleting delays other work")
     ] = 1024
     max_subscribers: Annotated[int, Meta(ge=1, le=65_536, description="subscribers one stream may have; one more is refused")] = (
         256
     )
+    max_followers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="subscribers of one stream that are next hosts of operators that move; one more is refused; raise it "
+            "where many operators that read the same stream move at once",
+        ),
+    ] = 32
     spill_max_bytes: Annotated[
         int,
         Meta(

@@ -12,6 +12,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.moving import OperatorMove
 from tests.workflow.clusters import ask, declare, state_of, submitted
 from tests.workflow.test_moved_operators import move, operators
 from tests.workflow.test_moves_and_crashes import until_step
@@ -21,6 +22,16 @@ QUOTA_BYTES = 100_000
 QUOTA = StreamSettings(live_retention_bytes=20_000, subscription_quota_bytes=QUOTA_BYTES)
 LIVE = SourceDeclaration(stream="numbers", name="live", node="a", connector="generator", options={"rate": 200})
 TIMES = EngineTimes(notice_death=(2 * SETTLE_S, 2 * SETTLE_S))
+
+
+async def given_up(cluster: SimulatedCluster, operator: str, *, wait_s: float) -> OperatorMove:
+    """Move the operator to a node whose engine dies as both settle; return the move's end."""
+    await move(cluster, operator, "c", "d", wait_s=-1.0)
+    await until_step(cluster, "c", "settling")
+    target = cluster.at("d").engine
+    assert target is not None
+    target.kill_engine_process()
+    return await move(cluster, operator, "c", "d", wait_s=wait_s)
 
 
 def test_a_reader_that_is_frozen_for_the_longest_time_loses_nothing(tmp_path: Path) -> None:
@@ -36,15 +47,10 @@ def test_a_reader_that_is_frozen_for_the_longest_time_loses_nothing(tmp_path: Pa
         await submitted(cluster, "a", None, consumer="c", strategy="consumer", name="q")
         await loop.clock().sleep(5)
         (operator,) = operators(cluster)
-        await move(cluster, operator, "c", "d", wait_s=-1.0)
-        await until_step(cluster, "c", "settling")
-        target = cluster.at("d").engine
-        assert target is not None
-        target.kill_engine_process()
         outbox = cluster.at("a").daemon.outbox
         stream = outbox._streams[LIVE.id]
         before = stream.visible.upto
-        refused = await move(cluster, operator, "c", "d", wait_s=3 * SETTLE_S)
+        refused = await given_up(cluster, operator, wait_s=3 * SETTLE_S)
         assert (refused.step, refused.code) == ("given-up", "not-settled")
         assert stream.visible.upto - before > QUOTA_BYTES
         await loop.clock().sleep(30)
@@ -53,6 +59,30 @@ def test_a_reader_that_is_frozen_for_the_longest_time_loses_nothing(tmp_path: Pa
         assert list(outbox.link_counts(LIVE.id).links) == [f"{operator}#0"]
         assert stream.visible.last - outbox.link_counts(LIVE.id).links[f"{operator}#0"].acknowledged < 20
         assert (await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))).sources[0].dropped == 0
+        cluster.verify()
+
+    run(main, seed=1, max_time_s=3600.0)
+
+
+def test_a_move_is_given_up_whose_operator_is_frozen_for_too_much_of_a_live_source(tmp_path: Path) -> None:
+    async def main(loop: VirtualLoop, rng: random.Random) -> None:
+        engine = msgspec.structs.replace(CONFIG.engine, settle_s=SETTLE_S)
+        streams = msgspec.structs.replace(QUOTA, follower_quota_bytes=QUOTA_BYTES)
+        config = msgspec.structs.replace(CONFIG, streams=streams, engine=engine)
+        cluster = SimulatedCluster(loop, 1, "abcd", tmp_path, config=config, times=TIMES)
+        cluster.start()
+        await cluster.together()
+        await declare(cluster, "a", LIVE)
+        await submitted(cluster, "a", None, consumer="c", strategy="consumer", name="q")
+        await loop.clock().sleep(5)
+        (operator,) = operators(cluster)
+        began_s = loop.time()
+        refused = await given_up(cluster, operator, wait_s=3 * SETTLE_S)
+        assert (refused.step, refused.code) == ("given-up", "follower-behind")
+        assert loop.time() - began_s < SETTLE_S
+        await loop.clock().sleep(30)
+        (link,) = [one for one in (await state_of(cluster, "a")).links if one.stream == LIVE.id]
+        assert (link.failed, link.dropped) == ("", 0)
         cluster.verify()
 
     run(main, seed=1, max_time_s=3600.0)

@@ -78,7 +78,7 @@ def test_a_move_ends_whose_target_breaks(tmp_path: Path, monkeypatch: pytest.Mon
         async def breaks(*_: object) -> None:
             raise ValueError("planted")
 
-        monkeypatch.setattr(cluster.at("c").daemon._moves.arrivals, "_copy", breaks)
+        monkeypatch.setattr(cluster.at("c").daemon._moves.arrivals._starter, "start", breaks)
         state = await begun(cluster, operator)
         assert (state.step, state.code) == ("given-up", "internal")
         assert "planted" in state.reason

@@ -10,8 +10,8 @@ import pytest
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
+from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.streams.followers import is_follower
 from sbon_protocol.moving import AbandonOperator, PrepareOperator
 from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_hostile_moves import begun, until_step

@@ -11,7 +11,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.operators import OperatorSpec
-from sbon_node.streams.followers import attempt_of
+from sbon_node.model.subscribers import attempt_of, component_of
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -54,7 +54,7 @@ def subscriptions_of(outbox: Outbox, operator: str, attempt: str) -> list[tuple[
         (stream, subscriber)
         for stream in outbox.streams()
         for subscriber in outbox.link_counts(stream).links
-        if subscriber.partition("#")[0] == operator and attempt_of(subscriber) == attempt
+        if component_of(subscriber) == operator and attempt_of(subscriber) == attempt
     ]
 
 

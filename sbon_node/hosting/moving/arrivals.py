@@ -17,7 +17,6 @@ import structlog
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import OVER
@@ -25,12 +24,13 @@ from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import forget_subscriptions, subscriptions_of
 from sbon_node.hosting.moving.arrival import Arrival, StoredArrival
-from sbon_node.hosting.moving.ends import Frozen, Target
+from sbon_node.hosting.moving.ends import Frozen
 from sbon_node.hosting.moving.host_check import HostCheck, Registers
+from sbon_node.hosting.moving.starter import Copied, FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sweep import checkpoint_of, spill_of
-from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
+from sbon_node.migration.receiver import CopyReceiver
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
@@ -38,9 +38,9 @@ from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
 from sbon_node.net.peers import Caller
+from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.handover import StreamState
 from sbon_node.streams.outbox.ledger import Tail
-from sbon_node.streams.port import Following
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
@@ -77,8 +77,9 @@ class Arrivals:
         settings: EngineSettings,
         migration: MigrationSettings,
     ) -> None:
-        self._context, self._operators, self._engine, self._receiver = context, operators, engine, receiver
-        self._registers, self._records, self._settings = registers, records, settings
+        self._context, self._operators, self._engine = context, operators, engine
+        self._registers, self._records = registers, records
+        self._starter = FollowerStarter(context, operators.ports, engine, receiver, settings)
         self._host_check = HostCheck(context, registers, migration)
         self._tasks = Tasks()
         now_s = context.clock.now()
@@ -109,7 +110,12 @@ class Arrivals:
         """Note that a follower has failed; its host gives the move up then."""
         arrival = self._known.get(operator)
         if arrival is not None and state in SET_ASIDE:
-            arrival.failure = SbonError("engine-failed", reason, where=operator)
+            arrival.failure = self._link_failure(operator) or SbonError("engine-failed", reason, where=operator)
+
+    def _link_failure(self, operator: str) -> SbonError | None:
+        """Return why it cannot read one of its inputs any more."""
+        port = self._operators.ports.open.get(operator)
+        return next((link.failure for link in port.links if link.failure is not None), None) if port is not None else None
 
     def components(self) -> Iterator[HostedComponent]:
         for operator, arrival in sorted(self._known.items()):
@@ -163,7 +169,7 @@ class Arrivals:
             if self._known.get(spec.id) is arrival:
                 del self._known[spec.id]
             raise
-        self._tasks.start(_task(arrival), self._arrive(arrival, call.lineages, tail, call.batch, cut))
+        self._tasks.start(_task(arrival), self._arrive(arrival, Copied(call.lineages, tail, call.batch, cut)))
 
     def _has_begun(self, operator: str, attempt: str, caller: Caller) -> bool:
         known = self._known.get(operator)
@@ -179,9 +185,9 @@ class Arrivals:
         if known.spec.id in self._known:
             raise SbonError("move-under-way", "another move begins here", where=known.spec.id, hint="try again later")
 
-    async def _arrive(self, arrival: Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
+    async def _arrive(self, arrival: Arrival, copied: Copied) -> None:
         try:
-            await self._copy(arrival, lineages, tail, batch, cut)
+            await self._starter.start(arrival, copied)
         except SbonError as error:
             log.info("follower-failed", operator=arrival.spec.id, code=error.code, reason=str(error))
             arrival.failure = error
@@ -189,41 +195,6 @@ class Arrivals:
             log.exception("follower-failed", operator=arrival.spec.id)
             arrival.failure = SbonError("internal", f"{type(error).__name__}: {error}", where=arrival.spec.id)
         await self._watch(arrival)
-
-    async def _copy(self, arrival: Arrival, lineages: dict[str, int], tail: Tail, batch: int, cut: Cut) -> None:
-        """Fetch the checkpoint, and start the follower from it."""
-        context, spec, stored = self._context, arrival.spec, arrival.stored
-        ports, membership = self._operators.ports, context.membership
-        checkpoint, copied = checkpoint_of(context, spec.id), context.data_dir / "copies" / f"{spec.id}~"
-        source = CopySource(
-            spec.id, stored.attempt, partial(membership.address_of, stored.origin), partial(membership.expected, stored.origin)
-        )
-
-        def report(progress: CopyProgress) -> None:
-            arrival.progress = progress
-            context.failpoint("copy")
-
-        await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
-        try:
-            files = await self._receiver.receive(source, copied / "received", copied / "checkpoint", report)
-            for stream, lineage in lineages.items():
-                if lineage:
-                    ports.lineages.learner(spec.id, stream)(lineage)
-            port = await ports.connect(spec, stored.hosted.acceptors, following=Following(stored.attempt, tail))
-            target = arrival.target = Target(
-                spec,
-                engine=self._engine,
-                port=port,
-                outbox=context.outbox,
-                checkpoint=checkpoint,
-                clock=context.clock,
-                executor=context.executor,
-                settings=self._settings,
-            )
-            await target.follow(copied / "checkpoint", Manifest(batch=batch, cut=cut, files=files))
-            arrival.follows = True
-        finally:
-            await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
 
     async def _watch(self, arrival: Arrival) -> None:
         """Forget the follower once nobody moves the operator here any more."""
@@ -252,9 +223,15 @@ class Arrivals:
         if arrival is None or arrival.is_ending or (arrival.stored.attempt, arrival.stored.origin) != named:
             raise SbonError("move-unknown", f"{self._context.name} follows it in no such move", where=operator)
         arrival.heard_s = self._context.clock.now()
-        if arrival.failure is not None and not arrival.stored.is_ready:
-            raise arrival.failure
+        failure = arrival.failure or self._link_failure(operator)
+        if failure is not None and not arrival.stored.is_ready:
+            raise failure
         return arrival
+
+    async def _until_unreadable(self, operator: str) -> None:
+        while (failure := self._link_failure(operator)) is None:
+            await self._context.clock.sleep(self._context.settings.retry_s)
+        raise failure
 
     async def _follow(self, call: FollowOperator, caller: Caller) -> OperatorFollowed:
         arrival = self._named(call.operator, call.attempt, caller)
@@ -276,7 +253,7 @@ class Arrivals:
         frozen = Frozen(cut=decode_record(call.cut, Cut), stream=decode_record(call.stream, StreamState))
         arrival.is_settling = True
         try:
-            await arrival.target.settle(frozen)
+            await race(arrival.target.settle(frozen), self._until_unreadable(call.operator))
             checkpoint = BatchLog(checkpoint_of(self._context, call.operator), fsync=self._context.stream_settings.fsync)
             await self._context.executor(checkpoint.sync)
         finally:
@@ -313,7 +290,8 @@ class Arrivals:
         me = self._context.membership.expected(self._context.name)
         if (register.host, register.instance, register.epoch) != (me.node, me.instance, epoch):
             raise SbonError("not-owner", f"{operator} belongs to {register.host}", where=operator)
-        if arrival.failure is not None and not arrival.is_live:  # It is started anew from its checkpoint, as after a restart.
+        failure = arrival.failure or self._link_failure(operator)
+        if failure is not None and not arrival.is_live:  # It is started anew from its checkpoint, as after a restart.
             await self._engine.destroy(operator)
             await self._operators.ports.disconnect(operator)
             arrival.target = arrival.failure = None

@@ -53,7 +53,9 @@ def anyone() -> Expected:
 
 SOURCE_LOST = "source-lost"
 UNSUBSCRIBED = "unsubscribed"
-LASTING = frozenset({"quota", "not-retained", "stream-behind", "stream-dropped", "source-lost", "reader-fenced"})
+LASTING = frozenset(
+    {"quota", "not-retained", "stream-behind", "stream-dropped", "source-lost", "reader-fenced", "follower-behind"}
+)
 """Refusals that a retry cannot cure; the link waits and retries after all others."""
 
 
@@ -107,7 +109,8 @@ class Link:
         )
         self._expect, self._search = expect, search
         self.lineage, self._learn, self._reader_epoch = lineage, learn, reader_epoch
-        self._failure: SbonError | None = None
+        self.failure: SbonError | None = None
+        """The reason for which it has ended for good."""
         self._acknowledged = start_after
         self._pinned: int | None = None
         self._successor: tuple[str, int] | None = None
@@ -130,8 +133,8 @@ class Link:
 
         It is a :class:`SbonError` ``quota``, ``not-retained``, ``stream-behind``, ``stream-dropped``.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if self.state == "closed":
             raise SbonError("link-closed", "the link was closed", where=self.stream)
         if self._task is not None and self._task.done() and not self._task.cancelled():
@@ -185,7 +188,7 @@ class Link:
             bytes=self._bytes,
             received=self.inbox.received,
             acknowledged=self._acknowledged,
-            failed=self._failure.code if self._failure else "",
+            failed=self.failure.code if self.failure else "",
         )
 
     async def close(self, *, unsubscribe: bool = False) -> None:
@@ -233,7 +236,7 @@ class Link:
             await self._clock.sleep(backoff.next_s())
 
     def _fail(self, error: SbonError) -> None:
-        self._failure = error
+        self.failure = error
         self.state, self.reason = "failed", str(error)
         log.warning("link_failed", stream=self.stream, subscriber=self.subscriber, code=error.code, reason=error.message)
 

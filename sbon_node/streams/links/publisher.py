@@ -11,8 +11,8 @@ from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
+from sbon_node.model.subscribers import is_follower
 from sbon_node.net.transport import ConnectionLostError
-from sbon_node.streams.followers import is_follower
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
 from sbon_node.streams.outbox.ledger import Reader

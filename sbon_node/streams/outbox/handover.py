@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, InputOffset
-from sbon_node.streams.followers import is_follower
+from sbon_node.model.subscribers import is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream, Subscription, Tail

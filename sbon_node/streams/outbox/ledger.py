@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
-from sbon_node.streams.followers import follows, is_follower
+from sbon_node.model.subscribers import followed_by, is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.store import NUMBER_BITS
@@ -150,18 +150,46 @@ class Stream:
         """The last acknowledged frame before the newest, from which a late subscriber learns the stream's position and end."""
         return min([self.visible.last - 1, *acknowledged])
 
-    def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
-        """Return the subscriptions of a live source that have fallen behind its retention, except while they are followed."""
+    def followers(self, of: str = "") -> list[Subscription]:
+        """Return the subscriptions of followers, or those of the followers ``of`` a subscriber."""
+        known = self.subscriptions.values()
+        return [one for one in known if is_follower(one.subscriber) and of in ("", followed_by(one.subscriber))]
+
+    def followers_behind(self, settings: StreamSettings) -> list[Subscription]:
+        """Return followers of a live source that are too far behind, or whose operators are."""
         if not self.live:
             return []
-        quota = max(settings.subscription_quota_bytes, settings.live_retention_bytes)
+        far = {one.subscriber for one in self.active() if self._lag(one) > _follower_quota(settings)}
+        return [one for one in self.followers() if one.subscriber in far or followed_by(one.subscriber) in far]
+
+    def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
+        """Return the subscriptions of a live source that have fallen behind its retention.
+
+        A subscriber that is followed may be frozen: what it leaves unread meanwhile does not count, up to the followers' quota.
+        """
+        if not self.live:
+            return []
         over: list[Subscription] = []
+        followed = {followed_by(one.subscriber) for one in self.followers()}
         for one in self.active():
-            if is_follower(one.subscriber) or any(follows(name, one.subscriber) for name in self.subscriptions):
-                one.excused_upto = self.visible.upto
-            elif self.visible.upto - max(one.acknowledged_upto, one.excused_upto) > quota:
+            if one.subscriber in followed:
+                excused_upto = min(self.visible.upto, one.acknowledged_upto + _follower_quota(settings))
+                one.excused_upto = max(one.excused_upto, excused_upto)
+            if not is_follower(one.subscriber) and self._lag(one, one.excused_upto) > _quota(settings):
                 over.append(one)
         return over
+
+    def _lag(self, one: Subscription, excused_upto: int = 0) -> int:
+        """Bytes that a subscriber leaves unacknowledged, beyond what is excused."""
+        return self.visible.upto - max(one.acknowledged_upto, excused_upto)
+
+
+def _quota(settings: StreamSettings) -> int:
+    return max(settings.subscription_quota_bytes, settings.live_retention_bytes)
+
+
+def _follower_quota(settings: StreamSettings) -> int:
+    return max(settings.follower_quota_bytes, _quota(settings))
 
 
 def number_frames(stream: str, drafts: Sequence[FrameDraft], before: Tail, *, each_carries: bool) -> list[Frame]:

@@ -9,7 +9,7 @@ import structlog
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.frames import Frame
-from sbon_node.streams.followers import follows, is_follower
+from sbon_node.model.subscribers import is_follower
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription
 from sbon_node.streams.outbox.store import FrameStore
@@ -35,6 +35,13 @@ def _overdrawn(stream: Stream, subscription: Subscription) -> SbonError:
     )
 
 
+def _behind(stream: Stream, follower: Subscription) -> SbonError:
+    reason = f"{follower.subscriber}, or the operator that it follows, fell too far behind"
+    return SbonError(
+        "follower-behind", reason, where=stream.name, hint="raise streams.follower_quota_bytes where the source lives"
+    )
+
+
 class Retention:
     """Subscriptions and trimming over the streams of one outbox."""
 
@@ -57,6 +64,9 @@ class Retention:
             raise _overdrawn(stream, known)
         if known is None and len(stream.subscriptions) >= self._settings.max_subscribers:
             raise SbonError("too-many-subscribers", f"{len(stream.subscriptions)} subscribe already", where=stream.name)
+        if known is None and is_follower(subscriber) and len(stream.followers()) >= self._settings.max_followers:
+            reason, hint = f"{len(stream.followers())} followers subscribe already", "raise streams.max_followers"
+            raise SbonError("too-many-subscribers", reason, where=stream.name, hint=hint)
         first = self._first(stream, next_number)
         upto = statements.weighed_upto(self._store, stream, first - 1)
         if known is None:
@@ -75,8 +85,7 @@ class Retention:
 
     def _end_followers(self, stream: Stream, reader: Subscription) -> None:
         """Delete the subscriptions of followers of earlier epochs: their attempts are over, whether committed or not."""
-        over = [one for one in stream.subscriptions.values() if follows(one.subscriber, reader.subscriber)]
-        for one in over:
+        for one in stream.followers(reader.subscriber):
             if one.reader_epoch < reader.reader_epoch:
                 self.unsubscribe(stream, one.subscriber)
 
@@ -113,7 +122,7 @@ class Retention:
             )
         return first
 
-    def unsubscribe(self, stream: Stream, subscriber: str) -> None:
+    def unsubscribe(self, stream: Stream, subscriber: str, why: SbonError | None = None) -> None:
         if subscriber not in stream.subscriptions:
             return
         try:
@@ -124,7 +133,7 @@ class Retention:
                 raise  # One of a follower is not loaded at the next start.
         del stream.subscriptions[subscriber]
         stream.room.notify()
-        self.on_gone(stream.name, subscriber, SbonError("unsubscribed", "the subscription is over", where=stream.name))
+        self.on_gone(stream.name, subscriber, why or SbonError("unsubscribed", "the subscription is over", where=stream.name))
         if stream.subscriptions:
             self._trim(stream)
 
@@ -168,6 +177,9 @@ class Retention:
 
         Call after new frames of the source.
         """
+        for follower in stream.followers_behind(self._settings):
+            log.warning("follower_dropped", stream=stream.name, subscriber=follower.subscriber)
+            self.unsubscribe(stream, follower.subscriber, _behind(stream, follower))
         failed = stream.overdrawn(self._settings)
         for subscription in failed:
             subscription.failed, subscription.dropped = (

@@ -1,0 +1,73 @@
+"""The start of a follower: its host's checkpoint is fetched, and the operator started from it."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from typing import NamedTuple
+
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.engine.manifest import Manifest
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.moving.arrival import Arrival
+from sbon_node.hosting.moving.ends import Target
+from sbon_node.hosting.ports import OperatorPorts
+from sbon_node.hosting.sweep import checkpoint_of
+from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
+from sbon_node.streams.outbox.ledger import Tail
+from sbon_node.streams.port import Following
+from sbon_node.workflow.context import Context
+
+
+class Copied(NamedTuple):
+    """The state of the operator at its host after the copied ``batch``, and the ``lineages`` of its inputs."""
+
+    lineages: dict[str, int]
+    tail: Tail
+    batch: int
+    cut: Cut
+
+
+class FollowerStarter:
+    """Starts followers on this node."""
+
+    def __init__(
+        self, context: Context, ports: OperatorPorts, engine: MovingEngine, receiver: CopyReceiver, settings: EngineSettings
+    ) -> None:
+        self._context, self._ports, self._engine, self._receiver, self._settings = context, ports, engine, receiver, settings
+
+    async def start(self, arrival: Arrival, base: Copied) -> None:
+        """Fetch the checkpoint, and start the follower from it."""
+        context, spec, stored = self._context, arrival.spec, arrival.stored
+        ports, membership = self._ports, context.membership
+        checkpoint, copied = checkpoint_of(context, spec.id), context.data_dir / "copies" / f"{spec.id}~"
+        source = CopySource(
+            spec.id, stored.attempt, partial(membership.address_of, stored.origin), partial(membership.expected, stored.origin)
+        )
+
+        def report(progress: CopyProgress) -> None:
+            arrival.progress = progress
+            context.failpoint("copy")
+
+        await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
+        try:
+            files = await self._receiver.receive(source, copied / "received", copied / "checkpoint", report)
+            for stream, lineage in base.lineages.items():
+                if lineage:
+                    ports.lineages.learner(spec.id, stream)(lineage)
+            port = await ports.connect(spec, stored.hosted.acceptors, following=Following(stored.attempt, base.tail))
+            target = arrival.target = Target(
+                spec,
+                engine=self._engine,
+                port=port,
+                outbox=context.outbox,
+                checkpoint=checkpoint,
+                clock=context.clock,
+                executor=context.executor,
+                settings=self._settings,
+            )
+            await target.follow(copied / "checkpoint", Manifest(batch=base.batch, cut=base.cut, files=files))
+            arrival.follows = True
+        finally:
+            await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
