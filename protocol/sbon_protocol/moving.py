@@ -12,6 +12,10 @@ MoveStep = Literal["copying", "following", "settling", "switching", "moved", "gi
 MoveHow = Literal["follow", "stop"]
 
 
+BatchEnd = Annotated[tuple[Count, ...], Meta(max_length=4096)]
+"""The last frame of each input after a batch."""
+
+
 class LocateComponent(Call, frozen=True):
     """Ask an acceptor of the query's record which node hosts an operator now; the reply is as a majority has it."""
 
@@ -80,13 +84,14 @@ class PrepareOperator(Call, frozen=True):
 class FollowOperator(Call, frozen=True):
     """Tell the target the position up to which the operator has emitted, and ask how far it is. ``cut`` is nil before that.
 
-    Once the operator ``halts``, ``cut`` is the position at which it will rest, and its watermarks mean nothing.
+    Once the operator plans nothing more, ``batches`` are those that it has planned after ``cut``, each by the last frame of each
+    input; the target runs the same ones. It is nil before.
     """
 
     operator: Line
     attempt: Name
     cut: Any = None
-    halts: bool = False
+    batches: Annotated[tuple[BatchEnd, ...], Meta(max_length=16)] | None = None
 
 
 class OperatorFollowed(Message, frozen=True):

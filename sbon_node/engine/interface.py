@@ -157,17 +157,18 @@ class MovingEngine(Engine, Protocol):
         """Return the position after the newest visible batch; None before the first."""
         ...
 
-    async def settled(self, operator: str, frames: tuple[int, ...], within_s: float) -> Cut:
-        """Wait until the operator has read up to ``frames``, one for each input, and rests there; return its position.
+    def hold(self, operator: str) -> list[tuple[int, ...]]:
+        """Let the operator plan no batch at all any more, not even one without input, until :meth:`release`.
 
-        Its port must offer nothing beyond. Raises :class:`SbonError` ``not-settled`` after ``within_s`` seconds.
+        It stays held when its engine starts again. Return the last frame of each input after each batch that is planned and not
+        yet visible; a batch whose input Spark has just been offered may be missing.
         """
         ...
 
-    async def hold(self, operator: str, within_s: float) -> Cut:
-        """Let the operator plan no batch at all any more, not even one without input; return its position once it rests.
+    async def resting(self, operator: str, within_s: float) -> Cut:
+        """Wait until the last batch of a held operator is visible; return the position after it.
 
-        :meth:`release` lifts it. Raises as :meth:`settled`, and holds the operator no longer then.
+        Raises :class:`SbonError` ``not-settled`` after ``within_s`` seconds.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A running operator in its move to another host: it comes to rest at an offset, or stops amid its watermark's way."""
+"""A running operator in its move to another host: it plans no batch any more, and comes to rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Protocol
 
 from sbon_node.clock import Clock
 from sbon_node.engine.alignment import Cut
+from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.errors import SbonError
 from sbon_node.model.operators import OperatorSpec
 
@@ -18,6 +19,11 @@ class Movable(Protocol):
     @property
     def spec(self) -> OperatorSpec: ...
 
+    @property
+    def asks(self) -> bool:
+        """Whether its engine waits for the inputs of the next batch, which :meth:`hold` keeps from it."""
+        ...
+
     def cut(self) -> Cut | None:
         """Return the position after the newest visible batch; None before the first. Raises ``OSError``, ``ValueError``."""
         ...
@@ -26,48 +32,41 @@ class Movable(Protocol):
         """Return whether no batch is under way: all that is planned is committed and visible."""
         ...
 
+    def planned(self) -> list[tuple[int, ...]]:
+        """Return the last frame of each input after each batch that is planned and not yet visible."""
+        ...
+
     def hold(self, held: bool) -> None:
         """Let it plan no batch, or plan batches again."""
         ...
 
 
-async def settled(operator: Movable, clock: Clock, frames: tuple[int, ...], within_s: float) -> Cut:
-    """Wait until a batch that has read up to ``frames`` is visible, and no batch without further input would emit anything.
+async def resting(operator: Movable, clock: Clock, within_s: float) -> Cut:
+    """Wait until the last batch of a held operator is visible; return the position after it.
 
     Raises :class:`SbonError` ``not-settled`` after ``within_s`` seconds.
     """
     try:
         async with clock.timeout(within_s):
-            while (cut := _resting(operator)) is None or cut.frames != frames or not cut.is_settled:
+            while (cut := _position(operator)) is None:
                 await clock.sleep(SETTLE_POLL_S)
     except TimeoutError as error:
-        reason = f"it has not come to rest at frames {frames} within {within_s:g} s"
+        reason = f"it has not finished its batch within {within_s:g} s"
         raise SbonError("not-settled", reason, where=operator.spec.id) from error
     return cut
 
 
-async def held(operator: Movable, clock: Clock, within_s: float) -> Cut:
-    """Let the operator plan no batch at all any more; return the position once the batch under way is visible.
-
-    Raises as :func:`settled`, and holds it no longer then.
-    """
-    operator.hold(True)
+def frames_planned(log: BatchLog, visible: int) -> list[tuple[int, ...]]:
+    """Return the last frames of each batch of a checkpoint after the ``visible`` one, as :meth:`Movable.planned`."""
     try:
-        async with clock.timeout(within_s):
-            while (cut := _resting(operator)) is None:
-                await clock.sleep(SETTLE_POLL_S)
-    except BaseException as error:
-        operator.hold(False)
-        if isinstance(error, TimeoutError):
-            reason = f"it has not finished its batch within {within_s:g} s"
-            raise SbonError("not-settled", reason, where=operator.spec.id) from error
-        raise
-    return cut
+        return [tuple(offset.frame for offset in log.read_offsets(batch)) for batch in log.offsets() if batch > visible]
+    except (OSError, ValueError):  # Spark writes or deletes a file meanwhile; a batch that is missing keeps a move from its end.
+        return []
 
 
-def _resting(operator: Movable) -> Cut | None:
+def _position(operator: Movable) -> Cut | None:
     """Return the position of an operator without a batch under way."""
     try:
-        return operator.cut() if operator.is_quiet() else None
+        return operator.cut() if operator.asks and operator.is_quiet() else None
     except (OSError, ValueError):  # Spark has deleted the batch meanwhile, so a later one is committed.
         return None

@@ -16,7 +16,8 @@ from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.hosting.sweep import spill_of
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.registers.states import Acceptor
-from sbon_node.streams.port import Following, NodePort, PortInput
+from sbon_node.streams.port import NodePort
+from sbon_node.streams.port_input import Following, PortInput
 from sbon_node.workflow.context import Context
 
 

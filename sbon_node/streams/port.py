@@ -20,8 +20,7 @@ from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.streams.port_input import Following as Following
-from sbon_node.streams.port_input import PortInput as PortInput
+from sbon_node.streams.port_input import Following, PortInput
 from sbon_node.streams.port_output import Discarded, PortOutput, Published
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
@@ -80,6 +79,8 @@ class NodePort:
         self._held = [False] * len(self._inputs)
         self._rests = following is None
         """Whether it answers a poll without news in time, so that the engine may run a batch for its watermark alone."""
+        self._batches: tuple[tuple[int, ...], ...] | None = None
+        """The last frame of each input after each of the last batches of a follower's host; None while that goes on."""
         self._takes_more = False
         """Whether the newest offer has room for more input than there was, and more may come."""
         self._stuck_since_s: float | None = None
@@ -191,11 +192,14 @@ class NodePort:
         self.meter.begin(self._clock.now())
         if not self._rests:
             wait_s = max(wait_s, FOLLOWER_WAIT_S)
-        try:
-            async with self._clock.timeout(wait_s if _have_ended(after) else max(wait_s, self._limits.linger_s)):
-                offered = await self._wait_news(after)
-        except TimeoutError:
-            return after
+        while True:
+            try:
+                async with self._clock.timeout(wait_s if _have_ended(after) else max(wait_s, self._limits.linger_s)):
+                    offered = await self._wait_news(after)
+                break
+            except TimeoutError:
+                if self._rests or self._batches is None:
+                    return after
         if self._limits.linger_s and self._following is None:
             offered = await self._linger(after, offered)
         self._offered = offered
@@ -247,7 +251,16 @@ class NodePort:
 
         A follower that does not rest there has the engine wait for a higher limit: a batch for its watermark would delay it.
         """
-        self._upto, self._rests = frames, rests
+        self._upto, self._rests, self._batches = frames, rests, None
+        self._news.notify()
+
+    def repeat(self, frames: tuple[int, ...], batches: tuple[tuple[int, ...], ...], *, rests: bool = False) -> None:
+        """Offer a follower its input up to these ``frames``, then exactly the last ``batches`` of its host, and then nothing.
+
+        A batch runs with the watermark of all input before it, so the last one runs with the same watermark as at the host. A
+        follower that ``rests`` may run a batch without input after that.
+        """
+        self._upto, self._rests, self._batches = frames, rests, batches
         self._news.notify()
 
     def freeze(self) -> tuple[InputOffset, ...]:
@@ -324,6 +337,8 @@ class NodePort:
         return offered if self._upto == limit else self._offer(after) or after
 
     def _offer(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...] | None:
+        if self._batches is not None and (batch := _next_batch(after, self._upto, self._batches)) is not None:
+            return self._offer_whole(after, batch)
         limits = self._upto if self._upto is not None else (None,) * len(self._inputs)
         spans = [
             InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, source.lag_ms, source.ahead_ms, upto)
@@ -332,9 +347,19 @@ class NodePort:
         self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames, self._row_limit()))
         is_full = any(span.next is not None and not is_held for span, is_held in zip(spans, self._held, strict=True))
         self._takes_more = not is_full and self._upto is None and not all(span.ends for span in spans)
-        again = any(offset.frame > 0 and offset.incarnation != self._incarnation for offset in after)
+        again = self._following is None and any(o.frame > 0 and o.incarnation != self._incarnation for o in after)
         if not again and not any(span.last for span in spans):
             return None
+        return tuple(span.offset_upto(self._incarnation) for span in spans)
+
+    def _offer_whole(self, after: tuple[InputOffset, ...], batch: tuple[int, ...]) -> tuple[InputOffset, ...] | None:
+        """Return the offsets up to the frames of a ``batch``, once all of them are there."""
+        spans = [InputSpan(offset.frame, offset, link.inbox.at) for link, offset in zip(self.links, after, strict=True)]
+        for span, link, frame in zip(spans, self.links, batch, strict=True):
+            span.last = link.inbox.at(frame) if frame > span.start else None
+            if frame > span.start and span.last is None:
+                self._hold([False] * len(self.links))
+                return None
         return tuple(span.offset_upto(self._incarnation) for span in spans)
 
     def _row_limit(self) -> int | None:
@@ -369,6 +394,18 @@ class NodePort:
                 where=self.operator,
                 hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",
             )
+
+
+def _next_batch(
+    after: tuple[InputOffset, ...], upto: tuple[int, ...] | None, batches: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...] | None:
+    """Return the batch of the host's that follows ``after``; None before the first and after the last of them."""
+    at, before = tuple(offset.frame for offset in after), upto
+    for batch in batches:
+        if at == before and batch != before:
+            return batch
+        before = batch
+    return None
 
 
 def _have_ended(offsets: tuple[InputOffset, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The roles of a port: each of its inputs, and whether it follows another host."""
+"""The inputs of an operator's port, and the role of a port that follows another host."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.port import Following, NodePort
+from sbon_node.streams.port import FOLLOWER_WAIT_S, NodePort
+from sbon_node.streams.port_input import Following
 from tests.streams.outboxes import draft, texts
 from tests.streams.test_port import LONG_S, NONE, run
 
@@ -68,14 +69,12 @@ async def test_a_follower_reads_what_its_host_has_shown_and_shows_nothing(host: 
     for text in "cd":
         host.batch("up", text)
     await copy.links[0].wait(3)
-    again = await copy.poll(offsets, LONG_S)
-    assert [(offset.frame, offset.incarnation) for offset in again] == [(2, 2)]
-    assert await copy.poll(again, 0.001) == again
+    assert await copy.poll(offsets, 0.001) == offsets
 
     copy.limit((3,))
-    offsets = await copy.poll(again, LONG_S)
-    assert [offset.frame for offset in offsets] == [3]
-    assert await run(copy, 2, again, offsets) == ["c"]
+    before, offsets = offsets, await copy.poll(offsets, LONG_S)
+    assert [(offset.frame, offset.incarnation) for offset in offsets] == [(3, 2)]
+    assert await run(copy, 2, before, offsets) == ["c"]
     await copy.committed(2)
     assert (copy.visible_batch(), copy.discarded.last, copy.discarded.rows) == (2, 3, 3)
     assert host.outbox.latest("op") == 2
@@ -86,7 +85,6 @@ async def test_a_limit_answers_a_reader_that_waits(host: Any) -> None:
     port, offsets = await shown(host, "a")
     copy = follower(host, port)
     copy.recover(0)
-    offsets = await copy.poll(offsets, LONG_S)
     host.batch("up", "b")
     waiting = asyncio.ensure_future(copy.poll(offsets, LONG_S))
     await copy.links[0].wait(1)
@@ -136,9 +134,6 @@ async def test_a_follower_goes_on_with_the_next_frame_under_the_operators_name(h
     host.outbox.subscribe("op", "reader", 1)
     copy = follower(host, port)
     copy.recover(1)
-    ours = await copy.poll(after, LONG_S)
-    await run(copy, 2, after, ours)
-    await copy.committed(2)
     with pytest.raises(SbonError, match="no such stream"):
         copy.go_live(2)
 
@@ -149,7 +144,7 @@ async def test_a_follower_goes_on_with_the_next_frame_under_the_operators_name(h
     assert (outbox.lineage("op"), outbox.epoch("op")) == (host.outbox.lineage("op"), 2)
     await until(lambda: sorted(host.outbox.link_counts("up").links) == ["op#0"])
     await until(lambda: host.outbox.reader_epoch("up", "op#0") == 2)
-    await step(host, copy, 3, ours, "c")
+    await step(host, copy, 2, after, "c")
     assert texts(outbox, "op") == ["a", "b", "c"]
     assert [frame.number for frame in outbox.read("op", 0, 2**30)] == [1, 2, 3]
     await until(lambda: host.outbox.earliest("up") == 4)
@@ -169,6 +164,8 @@ async def test_a_stream_adopted_at_another_batch_is_not_taken(host: Any) -> None
     copy = follower(host, port)
     copy.recover(0)
     adopt(copy, host, copy._outbox)
+    host.batch("up", "b")
+    copy.limit((2,))
     ours = await copy.poll(after, LONG_S)
     await run(copy, 1, after, ours)
     with pytest.raises(BrokenInvariantError):
@@ -195,6 +192,31 @@ async def test_a_follower_takes_small_batches(make_host: Any) -> None:
         offsets = await copy.poll(offsets, LONG_S)
         taken.append(offsets[0].frame)
     assert taken == [2, 3, 4, 5]
+
+
+async def test_a_follower_repeats_the_last_batches_of_its_host(make_host: Any) -> None:
+    """Its own limits of a batch do not count then, and it waits for the frames of a batch until all of them are there."""
+    from sbon_node.streams.settings import StreamSettings
+
+    host = make_host(StreamSettings(follow_span_rows=3, **SETTINGS))
+    host.make_other = make_host
+    port, offsets = await shown(host, "a")
+    copy = follower(host, port)
+    copy.recover(0)
+    for _ in range(5):
+        host.batch("up", "xy")
+    copy.repeat((2,), ((5,), (6,), (7,)))
+    await copy.links[0].wait(5)
+    taken = []
+    for _ in range(3):
+        offsets = await copy.poll(offsets, LONG_S)
+        taken.append(offsets[0].frame)
+    waiting = asyncio.ensure_future(copy.poll(offsets, 0.001))
+    await asyncio.sleep(FOLLOWER_WAIT_S + 0.2)
+    assert not waiting.done()
+    host.batch("up", "xy")
+    taken.append((await waiting)[0].frame)
+    assert taken == [2, 5, 6, 7]
 
 
 def test_frames_of_another_hosts_batch_are_not_held_back() -> None:

@@ -16,7 +16,8 @@ from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.inbox import Inbox
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.links.spill import SEGMENT_BYTES, Spill
-from sbon_node.streams.port import NodePort, PortInput
+from sbon_node.streams.port import NodePort
+from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.streams.watermark import output_watermark
 from tests.streams.conftest import HERE

@@ -16,7 +16,7 @@ from sbon_node.engine import state_provider
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
-from sbon_node.engine.moving import SETTLE_POLL_S
+from sbon_node.engine.moving import SETTLE_POLL_S, frames_planned
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.messages import Begun, Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.errors import BrokenInvariantError, SbonError
@@ -82,6 +82,8 @@ class Running:
         """Whether Spark has the watermark of its next batch, which an answer to a reader may let it plan."""
         self._released = asyncio.Event()
         self._released.set()
+        self._asking = 0
+        """The run that waits for news of its inputs."""
         self._answers: dict[int, InputOffset] = {}
         """Results of one shared poll for inputs that Spark has not asked yet."""
         self._wrote = False
@@ -234,6 +236,15 @@ class Running:
         """Return whether no batch is under way: all that is planned is committed and visible."""
         return self._log.is_settled() and self._is_settled()
 
+    @property
+    def asks(self) -> bool:
+        """Whether Spark waits for the inputs of its next batch."""
+        return self.live and self._asking == self.run
+
+    def planned(self) -> list[tuple[int, ...]]:
+        """Return the last frame of each input after each batch that is planned and not yet visible."""
+        return frames_planned(self._log, self._shown)
+
     def _is_settled(self) -> bool:
         return not self.has_open_batch() and self._shown >= max(self._log.commits(), default=-1)
 
@@ -296,6 +307,7 @@ class Running:
                 return after
             if self.stopping or self.paused:
                 await self._clock.sleep(SETTLE_POLL_S)
+                await self._released.wait()  # An answer would let a held operator plan a batch without input.
                 return after
             before = tuple(self._after)
             # A watermark releases rows only in another batch, which Spark runs once it has asked for news.
@@ -314,11 +326,16 @@ class Running:
 
     async def _news(self, before: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
         """Return the port's news; those of before a hold are old, and are asked for again after it."""
-        while True:
-            await self._released.wait()
-            offsets = await self._port.poll(before, wait_s)
-            if self._released.is_set():
-                return offsets
+        self._asking = run = self.run
+        try:
+            while True:
+                await self._released.wait()
+                offsets = await self._port.poll(before, wait_s)
+                if self._released.is_set():
+                    return offsets
+        finally:
+            if self._asking == run:
+                self._asking = 0
 
     async def _begins_within(self, wait_s: float) -> bool:
         """Wait until the run has begun; return False if it has not within ``wait_s`` seconds."""

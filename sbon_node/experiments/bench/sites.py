@@ -32,7 +32,8 @@ from sbon_node.net.transport import Address
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.port import NodePort, PortInput
+from sbon_node.streams.port import NodePort
+from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.tasks import Tasks
 

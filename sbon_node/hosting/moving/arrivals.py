@@ -24,7 +24,7 @@ from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import forget_subscriptions, subscriptions_of
 from sbon_node.hosting.moving.arrival import Arrival, StoredArrival
-from sbon_node.hosting.moving.ends import Frozen
+from sbon_node.hosting.moving.ends import Frozen, Halted
 from sbon_node.hosting.moving.host_check import HostCheck, Registers
 from sbon_node.hosting.moving.starter import Copied, FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
@@ -242,7 +242,11 @@ class Arrivals:
         if call.cut is None:
             return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total)
         target = arrival.target
-        target.reach(decode_record(call.cut, Cut), halts=call.halts)
+        cut: Cut = decode_record(call.cut, Cut)
+        if call.batches is None:
+            target.reach(cut)
+        else:
+            target.repeat(Halted(cut, call.batches))
         level, behind = target.is_level(), target.frames_behind()
         return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total, level=level, frames_behind=behind)
 

@@ -246,12 +246,12 @@ class Departures:
         """Let the operator come to rest here; its follower goes there meanwhile."""
         departure.frozen_s = self._context.clock.now()
         self._context.failpoint("freeze")
-        halted = origin.halt()
+        cut, batches = origin.halt()
         if not departure.stops:
             departure.enter(msgspec.structs.replace(departure.state, step="settling"))
-            call = FollowOperator(operator=departure.hosted.spec.id, attempt=departure.lease.attempt, cut=halted, halts=True)
+            call = FollowOperator(operator=departure.hosted.spec.id, attempt=departure.lease.attempt, cut=cut, batches=batches)
             await self._ask_follower(departure, call)
-        frozen = await origin.freeze(halted)
+        frozen = await origin.freeze()
         self._context.failpoint("freeze")
         return frozen
 

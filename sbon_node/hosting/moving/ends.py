@@ -1,9 +1,10 @@
-"""The two ends of an operator's move to another host: the new one follows, both settle, and the new one goes on.
+"""The two ends of an operator's move to another host: the new one follows, both come to rest, and the new one goes on.
 
 The origin copies its checkpoint while it runs. The target starts from the copy and follows: it reads the same frames under a name
 of its own, never beyond what the origin has shown, and discards its output. Once it is nearly level the origin freezes: it plans
-nothing more and lets its watermark come to rest. The target comes to rest at the same frames, and may go on if both have emitted
-the same (:mod:`sbon_node.engine.alignment`). Until then the move can be given up: the origin thaws, and the target is destroyed.
+no batch any more. The target runs the origin's last batches as the origin has planned them, so that both rest at the same frames
+and the same watermark. It may go on if both have emitted the same (:mod:`sbon_node.engine.alignment`). Until then the move can
+be given up: the origin thaws, and the target is destroyed.
 
 This module has both ends. The request for a move and the decision to change hosts come from its caller.
 """
@@ -12,17 +13,20 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
 from sbon_node.clock import Clock
-from sbon_node.engine.alignment import Cut, check_aligned, cut_of
+from sbon_node.engine.alignment import Cut, check_aligned
 from sbon_node.engine.checkpoint_copy import install_checkpoint
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
+from sbon_node.engine.moving import SETTLE_POLL_S
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.executors import Executor
@@ -35,6 +39,8 @@ from sbon_node.streams.port import NodePort
 
 log = structlog.get_logger()
 
+Batch = tuple[int, ...]
+"""The last frame of each input after a batch."""
 CONNECT_POLL_S = 0.02
 _ALL_BYTES = 2**40
 LEVEL_BATCHES = 2
@@ -58,6 +64,13 @@ class Frozen:
 
     cut: Cut
     stream: StreamState
+
+
+class Halted(NamedTuple):
+    """The newest visible position of an operator that plans nothing more, and its last batches after that."""
+
+    cut: Cut
+    batches: tuple[Batch, ...]
 
 
 class Origin:
@@ -95,7 +108,7 @@ class Origin:
         for attempt in range(1, COPY_ATTEMPTS + 1):
             tail = self._outbox.handover.tail(self._operator)
             if tail.batch < 0:
-                raise SbonError("nothing-to-copy", "it has committed no batch yet", where=self._operator, hint="start it anew")
+                raise _nothing_to_copy(self._operator)
             try:
                 await self._executor(partial(shutil.rmtree, self._folder, ignore_errors=True))
                 manifest = await self._engine.copy_checkpoint(self._operator, tail.batch, self._folder)
@@ -115,25 +128,34 @@ class Origin:
         """Return the position after the newest visible batch, up to which the target may read."""
         return self._engine.cut(self._operator)
 
-    def halt(self) -> Cut:
-        """Plan nothing beyond what has been offered; return the position at which it will rest, with watermarks still unknown.
+    def halt(self) -> Halted:
+        """Plan no batch any more; return the newest visible cut, and the batches that are planned after it.
 
-        The target may read as far at once: it comes to rest at the same time as the origin.
+        The target may run them at once: it comes to rest at the same time as the origin. Raises :class:`SbonError`
+        ``nothing-to-copy`` before the first batch.
         """
-        return cut_of(self._port.freeze(), 0, 0)
+        cut = self.cut()
+        if cut is None:
+            raise _nothing_to_copy(self._operator)
+        offered = tuple(offset.frame for offset in self._port.freeze())
+        batches = dict.fromkeys([*self._engine.hold(self._operator), offered])
+        return Halted(cut, tuple(batch for batch in batches if batch != cut.frames))
 
-    async def freeze(self, halted: Cut | None = None) -> Frozen:
-        """Wait until all up to where it halts is shown, and the watermark rests. Thaws and raises ``not-settled`` otherwise."""
+    async def freeze(self) -> Frozen:
+        """Plan no batch any more, and wait until the last one is visible. Thaws and raises ``not-settled`` otherwise."""
         try:
-            cut = await self._engine.settled(self._operator, (halted or self.halt()).frames, self._settle_s)
+            self.halt()
+            cut = await self._engine.resting(self._operator, self._settle_s)
             return Frozen(cut=cut, stream=self._outbox.handover.export(self._operator))
         except BaseException:
             self.thaw()
             raise
 
     def thaw(self) -> None:
-        """Go on here: the move is given up."""
+        """Go on here, if the operator still runs: the move is given up."""
         self._port.limit(None)
+        with suppress(SbonError):
+            self._engine.release(self._operator)
 
     def stream(self) -> tuple[StreamState, list[Frame]]:
         """Return the frozen stream with its retained frames: fewer than before, since readers still acknowledge here."""
@@ -161,6 +183,8 @@ class Target:
         self._checkpoint, self._settle_s = checkpoint, settings.settle_s
         self._shown: deque[Cut] = deque(maxlen=LEVEL_BATCHES + 1)
         """The newest cuts of the origin."""
+        self._repeats = False
+        """Whether it has been told the last batches of the origin."""
 
     async def follow(self, folder: Path, manifest: Manifest) -> None:
         """Check and install the copied checkpoint, and start the operator from it, up to the copied batch.
@@ -179,11 +203,16 @@ class Target:
             reason = f"{waiting[0].stream} does not answer: {waiting[0].reason}"
             raise SbonError("not-subscribed", reason, where=self._spec.id, hint="see whether its node can be reached") from error
 
-    def reach(self, cut: Cut, *, halts: bool = False) -> None:
-        """Read up to where the origin has shown; come to rest where it ``halts``."""
-        if halts or not self._shown or self._shown[-1].frames != cut.frames:
+    def reach(self, cut: Cut) -> None:
+        """Read up to where the origin has shown."""
+        if not self._shown or self._shown[-1].frames != cut.frames:
             self._shown.append(cut)
-            self._port.limit(cut.frames, rests=halts)
+            self._port.limit(cut.frames, rests=False)
+
+    def repeat(self, halted: Halted) -> None:
+        """Read up to where the origin has shown, then run its last batches, and rest."""
+        self._port.repeat(halted.cut.frames, halted.batches)
+        self._repeats = True
 
     def is_level(self) -> bool:
         """Return whether it is behind by at most the newest batches of the origin that :meth:`reach` has named."""
@@ -200,9 +229,10 @@ class Target:
 
         Raises :class:`SbonError` ``not-settled`` or ``not-aligned``: the move must be given up.
         """
-        self.reach(frozen.cut, halts=True)
-        cut = await self._engine.settled(self._spec.id, frozen.cut.frames, self._settle_s)
-        check_aligned(cut, frozen.cut, self._spec.id)
+        if not self._repeats:
+            self.repeat(Halted(frozen.cut, ()))
+        await self._reach_last(frozen.cut)
+        check_aligned(await self._rest(), frozen.cut, self._spec.id)
         ours, theirs = self._port.discarded.rows, frozen.stream.tail.rows
         if ours != theirs and not self._spec.groups_per_batch:
             raise SbonError("not-aligned", f"the follower has emitted {ours} rows in all, the host {theirs}", where=self._spec.id)
@@ -215,10 +245,33 @@ class Target:
         """
         if _emitted(stream.tail) != _emitted(frozen.stream.tail):
             raise BrokenInvariantError(f"{self._spec.id} has published batch {stream.tail.batch} at its frozen host")
-        await self._engine.settled(self._spec.id, frozen.cut.frames, self._settle_s)
+        check_aligned(await self._rest(), frozen.cut, self._spec.id)
         tail = self._port.discarded
         self._outbox.handover.adopt(self._spec.id, stream, batch=tail.batch, offsets=tail.offsets, epoch=epoch)
         self._port.go_live(epoch)
+        self._engine.release(self._spec.id)
+
+    async def _reach_last(self, cut: Cut) -> None:
+        """Wait until the last batch of the origin has run here, too."""
+        try:
+            async with self._clock.timeout(self._settle_s):
+                while (ours := self._engine.cut(self._spec.id)) is None or ours.frames_behind(cut) > 0:
+                    await self._clock.sleep(SETTLE_POLL_S)
+                while ours is not None and ours.frames == cut.frames and ours.watermark_ms < cut.watermark_ms:
+                    self._port.repeat(cut.frames, (), rests=True)  # The last batch of the origin was one without input.
+                    await self._clock.sleep(SETTLE_POLL_S)
+                    ours = self._engine.cut(self._spec.id)
+        except TimeoutError as error:
+            reason = f"it has not read up to frames {cut.frames} within {self._settle_s:g} s"
+            raise SbonError("not-settled", reason, where=self._spec.id) from error
+
+    async def _rest(self) -> Cut:
+        self._engine.hold(self._spec.id)
+        return await self._engine.resting(self._spec.id, self._settle_s)
+
+
+def _nothing_to_copy(operator: str) -> SbonError:
+    return SbonError("nothing-to-copy", "it has committed no batch yet", where=operator, hint="start it anew")
 
 
 def _emitted(tail: Tail) -> Tail:

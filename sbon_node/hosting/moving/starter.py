@@ -16,7 +16,7 @@ from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
 from sbon_node.streams.outbox.ledger import Tail
-from sbon_node.streams.port import Following
+from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context
 
 

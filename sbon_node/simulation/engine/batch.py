@@ -88,13 +88,10 @@ async def run_batch(engine_process: SimulatedEngineProcess, operator: RunningOpe
     batch, upto = progress.next, progress.planned
     if upto is None:
         wait_s = engine_process.engine.draw((0.01, times.poll)) if progress.is_due else times.poll
-        upto = await engine_process.ask(lambda: port.poll(progress.after, wait_s))
-        if (upto == progress.after and not progress.is_due) or operator.stopping:
-            return
-        if operator.is_held:
+        upto = await engine_process.ask(lambda: operator.poll(progress.after, wait_s, is_due=progress.is_due))
+        if upto is None or operator.stopping:
             await engine_process.pause(times.between_steps)
             return
-        operator.in_batch = True
         await engine_process.pause(times.between_steps)
         _check_room(engine_process, operator)
         progress.log.write_offsets(batch, upto, progress.watermarks.global_ms)

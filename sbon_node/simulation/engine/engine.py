@@ -19,7 +19,7 @@ from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint_copy import copy_checkpoint
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
-from sbon_node.engine.moving import held, settled
+from sbon_node.engine.moving import resting
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.columns import Schema
@@ -189,11 +189,13 @@ class SimulatedEngine:
     def cut(self, operator: str) -> Cut | None:
         return self._named(operator).cut()
 
-    async def settled(self, operator: str, frames: tuple[int, ...], within_s: float) -> Cut:
-        return await settled(self._named(operator), self._clock(), frames, within_s)
+    def hold(self, operator: str) -> list[tuple[int, ...]]:
+        running = self._named(operator)
+        running.hold(True)
+        return running.planned()
 
-    async def hold(self, operator: str, within_s: float) -> Cut:
-        return await held(self._named(operator), self._clock(), within_s)
+    async def resting(self, operator: str, within_s: float) -> Cut:
+        return await resting(self._named(operator), self._clock(), within_s)
 
     def release(self, operator: str) -> None:
         self._named(operator).hold(False)

@@ -13,7 +13,9 @@ import msgspec
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OperatorPort
+from sbon_node.engine.moving import frames_planned
 from sbon_node.failpoints import Failpoints
+from sbon_node.model.frames import InputOffset
 from sbon_node.model.operators import OperatorSpec, OperatorStats
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.simulation.process import Process
@@ -68,6 +70,7 @@ class RunningOperator:
         self.pace = MeanRate()
         self.in_batch = self.stopping = self.failed = False
         self.is_held = False
+        """Whether it plans no batch: what its port offers meanwhile is dropped."""
         self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits: asyncio.Queue[int] = asyncio.Queue()
         self.watcher: asyncio.Task[Any] | None = None
@@ -83,8 +86,25 @@ class RunningOperator:
         log, visible = BatchLog(self.checkpoint), self.port.visible_batch()
         return not self.in_batch and visible >= 0 and log.is_settled() and log.commits()[-1:] == [visible]
 
+    @property
+    def asks(self) -> bool:
+        return not self.in_batch
+
+    def planned(self) -> list[tuple[int, ...]]:
+        return frames_planned(BatchLog(self.checkpoint), self.port.visible_batch())
+
     def hold(self, held: bool) -> None:
         self.is_held = held
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    async def poll(self, after: tuple[InputOffset, ...], wait_s: float, *, is_due: bool) -> tuple[InputOffset, ...] | None:
+        """Return the offsets up to which a batch is planned now, or None; ``is_due`` asks for one without new input, too."""
+        offered = await self.port.poll(after, wait_s)
+        if self.is_held or self.stopping or (offered == after and not is_due):
+            return None
+        self.in_batch = True
+        return offered
 
 
 class SimulatedEngineProcess:

@@ -31,7 +31,8 @@ from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider, Ti
 from sbon_node.model.states import operator_states
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.payload import unpack
-from sbon_node.streams.port import Following, NodePort, PortInput
+from sbon_node.streams.port import NodePort
+from sbon_node.streams.port_input import Following, PortInput
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.tasks import Tasks
 
@@ -188,6 +189,13 @@ class MovingOperator:
         copied_bytes = sum(file.bytes for file in prepared.manifest.files)
         return Move(origin, target, place, copied_bytes, self._clock.now() - began_s)
 
+    async def settle(self, move: Move) -> Frozen:
+        """Let the origin stop, and the target come to rest where it has."""
+        move.target.repeat(move.origin.halt())
+        frozen = await move.origin.freeze()
+        await move.target.settle(frozen)
+        return frozen
+
     async def switch(self, move: Move, frozen: Frozen) -> None:
         """Let the target go on, and the readers find it; the origin ends."""
         stream, frames = move.origin.stream()
@@ -205,8 +213,7 @@ class MovingOperator:
     async def move(self, host: Host) -> tuple[Move, Frozen]:
         """Follow, settle and switch."""
         move = await self.follow(host)
-        frozen = await move.origin.freeze()
-        await move.target.settle(frozen)
+        frozen = await self.settle(move)
         await self.switch(move, frozen)
         return move, frozen
 
