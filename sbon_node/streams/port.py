@@ -14,7 +14,7 @@ from sbon_node.model.stream_counts import SpillCount
 from sbon_node.model.subscribers import follower_of, input_of
 from sbon_node.streams.links.channel import StreamOpener
 from sbon_node.streams.links.link import Link
-from sbon_node.streams.links.span import InputSpan, fill
+from sbon_node.streams.links.span import InputSpan, fill, fill_upto, next_batch
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
@@ -337,7 +337,7 @@ class NodePort:
         return offered if self._upto == limit else self._offer(after) or after
 
     def _offer(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...] | None:
-        if self._batches is not None and (batch := _next_batch(after, self._upto, self._batches)) is not None:
+        if self._batches is not None and (batch := next_batch(after, self._upto, self._batches)) is not None:
             return self._offer_whole(after, batch)
         limits = self._upto if self._upto is not None else (None,) * len(self._inputs)
         spans = [
@@ -355,12 +355,8 @@ class NodePort:
     def _offer_whole(self, after: tuple[InputOffset, ...], batch: tuple[int, ...]) -> tuple[InputOffset, ...] | None:
         """Return the offsets up to the frames of a ``batch``, once all of them are there."""
         spans = [InputSpan(offset.frame, offset, link.inbox.at) for link, offset in zip(self.links, after, strict=True)]
-        for span, link, frame in zip(spans, self.links, batch, strict=True):
-            span.last = link.inbox.at(frame) if frame > span.start else None
-            if frame > span.start and span.last is None:
-                self._hold([False] * len(self.links))
-                return None
-        return tuple(span.offset_upto(self._incarnation) for span in spans)
+        self._hold([False] * len(spans))
+        return tuple(span.offset_upto(self._incarnation) for span in spans) if fill_upto(spans, batch) else None
 
     def _row_limit(self) -> int | None:
         """Return the most rows of the next batch. Before its first group, an aggregate's groups may be as small as rows."""
@@ -394,18 +390,6 @@ class NodePort:
                 where=self.operator,
                 hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",
             )
-
-
-def _next_batch(
-    after: tuple[InputOffset, ...], upto: tuple[int, ...] | None, batches: tuple[tuple[int, ...], ...]
-) -> tuple[int, ...] | None:
-    """Return the batch of the host's that follows ``after``; None before the first and after the last of them."""
-    at, before = tuple(offset.frame for offset in after), upto
-    for batch in batches:
-        if at == before and batch != before:
-            return batch
-        before = batch
-    return None
 
 
 def _have_ended(offsets: tuple[InputOffset, ...]) -> bool:

@@ -27,7 +27,7 @@ def test_another_operator_of_the_query_waits_for_its_turn(tmp_path: Path) -> Non
     async def test(cluster: SimulatedCluster) -> None:
         first, last = await apart(cluster, tmp_path / "out.csv")
         await move(cluster, last, "b", "c", wait_s=-1.0)
-        await until_step(cluster, "b", "following")
+        await until_step(cluster, "b", "copying")
         refused = await move(cluster, first, "d", "a", attempt="early")
         assert (refused.step, refused.code) == ("given-up", "move-under-way")
         assert "on its way from b to c" in refused.reason

@@ -89,6 +89,25 @@ def fill(inputs: Sequence[InputSpan], max_bytes: int, max_frames: int, max_rows:
         least.last, is_empty = frame, False
 
 
+def next_batch(
+    after: Sequence[InputOffset], upto: tuple[int, ...] | None, batches: Sequence[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    """Return the batch that follows ``after`` among those after the frames ``upto``; None before the first and after the last."""
+    at, before = tuple(offset.frame for offset in after), upto
+    for batch in batches:
+        if at == before and batch != before:
+            return batch
+        before = batch
+    return None
+
+
+def fill_upto(inputs: Sequence[InputSpan], batch: tuple[int, ...]) -> bool:
+    """Take the frames up to the end of a ``batch``; return False if some are not there."""
+    for source, frame in zip(inputs, batch, strict=True):
+        source.last = source.at(frame) if frame > source.start else None
+    return all(source.last is not None or frame <= source.start for source, frame in zip(inputs, batch, strict=True))
+
+
 def _held(inputs: Sequence[InputSpan]) -> list[bool]:
     watermarks = [source.stands_ms for source in inputs]
     if len(watermarks) < 2:
