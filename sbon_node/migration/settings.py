@@ -44,6 +44,15 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         float,
         Meta(gt=0, le=3600, description="time without a new byte after which a copy is given up; seconds"),
     ] = 30.0
+    follow_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="time that a target has to catch up with the operator once it has the copy; a move that needs longer is "
+            "given up; seconds; raise it where a target is hardly faster than the source",
+        ),
+    ] = 300.0
     drain_s: Annotated[
         float,
         Meta(

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.moving.ends import Target
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.states import operator_states
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
@@ -17,6 +19,7 @@ from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished
 
 NAMES = "abcd"
 ROWS = 4000
+FOLLOW_S = MigrationSettings().follow_s
 
 
 def begun(cluster: SimulatedCluster, operator: str) -> asyncio.Task[OperatorMove]:
@@ -136,5 +139,25 @@ def test_a_target_that_cannot_store_a_follower_holds_no_capacity_for_it(tmp_path
         assert operator not in cluster.at("c").daemon._operators._reservations.operators()
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, NAMES, test)
+
+
+def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Target, "is_level", lambda self: False)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS * 5)
+        operator = operators(cluster)[-1]
+        began_s, moves = cluster.clock.now(), cluster.at("b").daemon._moves.departures._known
+        await move(cluster, operator, "b", "c")
+        while not all(one.is_over for one in moves.values()):
+            await cluster.clock.sleep(1)
+        (refused,) = (one.state for one in moves.values())
+        assert (refused.step, refused.code) == ("given-up", "not-level")
+        assert FOLLOW_S < cluster.clock.now() - began_s < FOLLOW_S + 30
+        assert await owner_of(cluster, "a", operator) == ("b", 1)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS * 5)
 
     in_cluster(tmp_path, NAMES, test)

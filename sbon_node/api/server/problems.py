@@ -46,6 +46,7 @@ _STATUS = {
     "move-under-way": 409,
     "not-movable": 409,
     "not-aligned": 503,
+    "not-level": 503,
     "not-settled": 503,
     "copy-stalled": 503,
     "data-dir": 503,

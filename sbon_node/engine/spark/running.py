@@ -238,11 +238,9 @@ class Running:
 
     @property
     def asks(self) -> bool:
-        """Whether Spark waits for the inputs of its next batch."""
         return self.live and self._asking == self.run
 
     def planned(self) -> list[tuple[int, ...]]:
-        """Return the last frame of each input after each batch that is planned and not yet visible."""
         return frames_planned(self._log, self._shown)
 
     def _is_settled(self) -> bool:

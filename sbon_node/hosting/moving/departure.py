@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.model.queries import MoveInfo
@@ -46,6 +47,12 @@ class Departure:
             total_bytes=state.total_bytes,
             frames_behind=state.frames_behind,
         )
+
+    def not_level(self, after_s: float) -> SbonError:
+        """Return the error of a target that has not caught up in time."""
+        hint = "choose a node with more free cores, or raise migration.follow_s"
+        reason = f"it is {self.state.frames_behind} frames behind after {after_s:g} s"
+        return SbonError("not-level", reason, where=self.lease.target, hint=hint)
 
     def event(self, origin: str, change: str, reason: str) -> partial[OperatorChanged]:
         """Return the event that the origin publishes: ``moving``, ``moved`` or ``move-given-up``."""

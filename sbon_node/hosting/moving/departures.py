@@ -23,6 +23,7 @@ from sbon_node.hosting.moving.departure import Departure, StoredDeparture
 from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.migration.sender import CopySender
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.queries import MoveInfo
 from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
@@ -72,9 +73,10 @@ class Departures:
         sender: CopySender,
         owners: Owners,
         settings: EngineSettings,
+        moves: MigrationSettings,
     ) -> None:
         self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
-        self._owners, self._settings = owners, settings
+        self._owners, self._settings, self._moves = owners, settings, moves
         self._abandonment = Abandonment(context)
         self._known: dict[str, Departure] = {}
         """By attempt."""
@@ -210,12 +212,13 @@ class Departures:
                 lineages=inputs,
             ),
         )
-        copied = False
+        copied_s: float | None = None
         while True:
+            copied = copied_s is not None
             call = FollowOperator(operator=spec.id, attempt=lease.attempt, cut=origin.cut() if copied else None)
             followed = await self._ask_follower(departure, call)
-            if followed.step == "following" and not copied:
-                copied = True
+            if followed.step == "following" and copied_s is None:
+                copied_s = self._context.clock.now()
                 self._sender.withdraw(lease.attempt)
                 await origin.followed()
             departure.enter(
@@ -228,6 +231,8 @@ class Departures:
             )
             if followed.level:
                 return
+            if copied_s is not None and self._context.clock.now() - copied_s > self._moves.follow_s:
+                raise departure.not_level(self._moves.follow_s)
             await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
 
     async def _stop(self, departure: Departure, origin: Origin) -> Frozen:

@@ -47,7 +47,7 @@ class Moves:
             rng=context.rng,
         )
         self._copies = context.data_dir / "copies"
-        self.departures = Departures(context, operators, engine, sender, owners, engine_settings)
+        self.departures = Departures(context, operators, engine, sender, owners, engine_settings, settings)
         self.arrivals = Arrivals(context, operators, engine, receiver, owners, records, engine_settings, settings)
 
     def start(self) -> None:
