@@ -199,7 +199,7 @@ class Node:
             self._sinks,
             self._book,
         )
-        targets = MoveTargets(self.context, self._lookup)
+        targets = MoveTargets(self.context, self._lookup, self._config.migration.candidates)
         parts = Parts(self._operators, self._sources, self._moves, targets, self._leaving, self.leaving.set)
         self._draining = Draining(self.context, self._config.migration, parts)
         return Operations(self._config, components, self._draining)
@@ -208,7 +208,7 @@ class Node:
         """Create what accepts, explains and follows queries."""
         config = self._config
         self._lookup = QueryLookup(self.context)
-        self._mover = OperatorMover(self.context, self._lookup, self._operator_registers)
+        self._mover = OperatorMover(self.context, self._lookup, self._operator_registers, config.migration.report_s)
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         names = QueryNames(self.registers, records, self._lookup.is_over)

@@ -125,8 +125,8 @@ class Membership:
         await self._announce("left")
 
     async def go_away(self) -> None:
-        """Announce that this node is away and will be back."""
-        await self._announce("away")
+        """Announce that this node is away and will be back; again that it has left, if it has."""
+        await self._announce("left" if self.table.own.state == "left" else "away")
 
     async def close(self) -> None:
         await self._tasks.close()

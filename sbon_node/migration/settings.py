@@ -58,10 +58,42 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             gt=0,
             le=86_400,
-            description="time in which sbon drain moves all operators away; those that are here then stay; seconds; raise it "
-            "where operators have gigabytes of state",
+            description="time in which sbon drain moves all operators away; after that moves under way are given up, and those "
+            "operators stay; seconds; raise it where operators have gigabytes of state",
         ),
     ] = 600.0
     drain_queries: Annotated[
         int, Meta(ge=1, le=1024, description="queries of which sbon drain moves operators at once, one of each query at a time")
     ] = 4
+    drain_targets: Annotated[
+        int, Meta(ge=1, le=1024, description="nodes that sbon drain tries for an operator, one after another, before it stays")
+    ] = 5
+    drain_tries: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="failures of an operator itself, as one that has no batch to copy, after which it stays in a drain",
+        ),
+    ] = 5
+    farewell_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=60,
+            description="time for which a drained node that has left still answers those that watch its drain; seconds",
+        ),
+    ] = 0.5
+    report_s: Annotated[float, Meta(gt=0, le=60, description="pause between two reports of how far a move is; seconds")] = 0.5
+    candidates: Annotated[
+        int, Meta(ge=1, le=1024, description="nodes that are asked for capacity at a time for an operator that a drain moves")
+    ] = 12
+    abandon_tries: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="calls that tell a node of a move that was given up, with growing pauses, before it is left to find out "
+            "by itself",
+        ),
+    ] = 10

@@ -14,15 +14,15 @@ from sbon_node.queries.lookup import QueryLookup
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
 
-CANDIDATES = 12
-"""Nodes that are asked at a time, the best first."""
-
 
 class MoveTargets:
-    """Chooses among live nodes as placement does: near the operator's virtual coordinate, then by their answers."""
+    """Chooses among live nodes as placement does: near the operator's virtual coordinate, then by their answers.
 
-    def __init__(self, context: Context, lookup: QueryLookup) -> None:
-        self._context, self._lookup = context, lookup
+    The best ``candidates`` are asked at a time.
+    """
+
+    def __init__(self, context: Context, lookup: QueryLookup, candidates: int) -> None:
+        self._context, self._lookup, self._candidates = context, lookup, candidates
 
     async def choose(self, query: str, operator: str, refused: Collection[str]) -> str:
         """Return the node with capacity whose links to the operator's neighbours cost least: sum rate x latency.
@@ -40,8 +40,8 @@ class MoveTargets:
         view = LiveNetworkView(self._context)
         ranked = [one for one in _ranked(info, operator, view) if one != self._context.name and one not in refused]
         reasons, silent = list[str](), list[str]()
-        for first in range(0, len(ranked), CANDIDATES):
-            asked = ranked[first : first + CANDIDATES]
+        for first in range(0, len(ranked), self._candidates):
+            asked = ranked[first : first + self._candidates]
             answers = await view.ask_all(asked, needs)
             for node in asked:
                 if answers[node].accepted:
@@ -51,7 +51,7 @@ class MoveTargets:
         if silent:
             message = f"no answer from {', '.join(silent)}"
             raise SbonError("peer-unreachable", message, where=operator, hint="ask again", details=tuple(silent))
-        message = "; ".join(reasons[:CANDIDATES]) or "there is no other node"
+        message = "; ".join(reasons[: self._candidates]) or "there is no other node"
         raise SbonError("no-capacity", message, where=operator, hint="add a node, or stop a query", details=tuple(reasons))
 
 

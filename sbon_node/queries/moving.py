@@ -18,15 +18,12 @@ from sbon_protocol.moving import MoveOperator, OperatorMove
 
 log = structlog.get_logger()
 
-WAIT_S = 0.5
-"""Pause between two reports of a move's progress."""
-
 
 class OperatorMover:
-    """Finds an operator's host, asks it to move the operator, and reports how far it is."""
+    """Finds an operator's host, asks it to move the operator, and reports every ``report_s`` seconds how far it is."""
 
-    def __init__(self, context: Context, lookup: QueryLookup, registers: OperatorRegisters) -> None:
-        self._context, self._lookup, self._registers = context, lookup, registers
+    def __init__(self, context: Context, lookup: QueryLookup, registers: OperatorRegisters, report_s: float) -> None:
+        self._context, self._lookup, self._registers, self._report_s = context, lookup, registers, report_s
 
     async def move(self, query: str, request: MoveRequest) -> AsyncGenerator[MoveProgress | Moved, None]:
         """Yield the steps of the move; the last is :class:`Moved`. It goes on if the caller leaves.
@@ -52,7 +49,7 @@ class OperatorMover:
                 raise
             hint = "start that node again, then move the operator"
             raise SbonError(error.code, f"{origin}, its host, does not answer: {error}", where=operator, hint=hint) from error
-        call = msgspec.structs.replace(call, start=False, wait_s=WAIT_S)
+        call = msgspec.structs.replace(call, start=False, wait_s=self._report_s)
         while state is not None and state.step not in ("moved", "given-up"):
             yield MoveProgress(
                 step=state.step,

@@ -1,6 +1,6 @@
 """Moves that are given up: their target forgets the follower, and the hosts of its inputs forget what it has subscribed to.
 
-A subscription of a follower that is gone would hold its stream back for ever.
+Both would do so by themselves, a while later: a follower looks at its register, and its subscriptions end with its connections.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ log = structlog.get_logger()
 
 
 class Abandonment:
-    """Tells other nodes, in the background, that an attempt is over, until they have answered."""
+    """Tells other nodes, in the background, that an attempt is over: each until it has answered, at most ``tries`` times."""
 
-    def __init__(self, context: Context) -> None:
-        self._context, self._tasks = context, Tasks()
+    def __init__(self, context: Context, tries: int) -> None:
+        self._context, self._tries, self._tasks = context, tries, Tasks()
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -38,14 +38,23 @@ class Abandonment:
             self._tasks.start(f"abandon {attempt} {node}", self._tell(node, call, is_due))
 
     async def _tell(self, node: str, call: AbandonOperator, is_due: Callable[[], bool]) -> None:
-        backoff = backoff_of(self._context.settings)
-        while is_due():
+        backoff, instance = backoff_of(self._context.settings), self._context.membership.expected(node).instance
+        for tried in range(self._tries):
+            if tried:
+                await self._context.clock.sleep(backoff.next_s())
+            if not is_due() or self._is_gone(node, instance):
+                return
             try:
                 await self._context.call(node, call)
                 return
             except SbonError as error:
                 log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
-            await self._context.clock.sleep(backoff.next_s())
+        log.warning("abandon-given-up", node=node, operator=call.operator, tries=self._tries)
+
+    def _is_gone(self, node: str, instance: str) -> bool:
+        """Whether the node has left, or lost its disk: then it has nothing of the attempt."""
+        member = self._context.membership.get(node)
+        return member is None or member.state == "left" or self._context.membership.expected(node).instance != instance
 
 
 def subscriptions_of(outbox: Outbox, operator: str, attempt: str) -> list[tuple[str, str]]:

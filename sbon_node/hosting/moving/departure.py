@@ -32,6 +32,9 @@ class Departure:
         self.state = OperatorMove(step="switching" if resumed else "stopping" if self.stops else "copying")
         self.changed = Signal()
         self.frozen_s = 0.0
+        self.failure: SbonError | None = None
+        """Why it was given up; ``where`` is the target for failures of the target's."""
+        self._unwanted: SbonError | None = None
 
     @property
     def is_over(self) -> bool:
@@ -69,6 +72,20 @@ class Departure:
             reason=reason,
         )
 
+    def withdraw(self, why: SbonError) -> None:
+        """Let the move be given up, unless its commit has begun."""
+        self._unwanted = why
+
+    def check_wanted(self) -> None:
+        """Raise the reason if it was withdrawn."""
+        if self._unwanted is not None:
+            raise self._unwanted
+
     def enter(self, state: OperatorMove) -> None:
         self.state = state
         self.changed.notify()
+
+
+def of_target(target: str, error: SbonError) -> SbonError:
+    """Return an error of the target's as one that names it."""
+    return SbonError(error.code, error.message, where=target, hint=error.hint)

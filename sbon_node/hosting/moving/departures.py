@@ -19,8 +19,9 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import OVER, QUERY_OVER
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import Abandonment
-from sbon_node.hosting.moving.departure import Departure, StoredDeparture
+from sbon_node.hosting.moving.departure import Departure, StoredDeparture, of_target
 from sbon_node.hosting.moving.ends import Frozen, Origin
+from sbon_node.hosting.moving.handover import send_stream
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
@@ -33,7 +34,6 @@ from sbon_node.workflow.retry import backoff_of, until_passed
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.messages import Call
 from sbon_protocol.moving import (
-    ActivateOperator,
     FollowOperator,
     MoveOperator,
     OperatorFollowed,
@@ -46,8 +46,6 @@ log = structlog.get_logger()
 
 COPY_POLL_S, FOLLOW_POLL_S = 0.2, 0.05
 """Pauses between two questions about the copy, and between two cuts for a follower."""
-PIECE_BYTES, PIECE_FRAMES = 2**20, 1024
-"""Most bytes and frames that one call hands over, but at least one frame."""
 REMEMBERED = 256
 """Moves whose end is remembered, for callers that ask again."""
 
@@ -77,7 +75,7 @@ class Departures:
     ) -> None:
         self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
         self._owners, self._settings, self._moves = owners, settings, moves
-        self._abandonment = Abandonment(context)
+        self._abandonment = Abandonment(context, moves.abandon_tries)
         self._known: dict[str, Departure] = {}
         """By attempt."""
         self._tasks = Tasks()
@@ -135,6 +133,28 @@ class Departures:
         moves = (one.info() for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over)
         return next(moves, None)
 
+    def failure(self, attempt: str) -> SbonError | None:
+        """Return why a move was given up, with the target's name as ``where`` if the target has failed; else None."""
+        departure = self._known.get(attempt)
+        return None if departure is None else departure.failure
+
+    async def withdraw(self, operator: str, why: SbonError) -> OperatorMove | None:
+        """Give up the move of an operator that goes on here, unless it may be committed; return its end.
+
+        If it does not end in time, return how far it is; None if there is no move.
+        """
+        departure = next((one for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over), None)
+        if departure is None:
+            return None
+        departure.withdraw(why)
+        try:
+            async with self._context.clock.timeout(2 * (self._settings.settle_s + self._context.settings.call_timeout_s)):
+                while not departure.is_over:
+                    await departure.changed.wait()
+        except TimeoutError:
+            log.warning("move-not-withdrawn", operator=operator, step=departure.state.step)
+        return departure.state
+
     def _notify(self, departure: Departure, change: str, reason: str = "") -> None:
         """Publish ``moving``, ``moved`` or ``move-given-up``."""
         self._context.bus.publish("placement", departure.event(self._context.name, change, reason))
@@ -176,6 +196,7 @@ class Departures:
                 await origin.followed()
             frozen = frozen or await self._freeze(departure, origin)
             await self._settle(departure, frozen)
+            departure.check_wanted()
         except SbonError as error:
             origin.thaw()
             await self._give_up(departure, error)
@@ -214,6 +235,7 @@ class Departures:
         )
         copied_s: float | None = None
         while True:
+            departure.check_wanted()
             copied = copied_s is not None
             call = FollowOperator(operator=spec.id, attempt=lease.attempt, cut=origin.cut() if copied else None)
             followed = await self._ask_follower(departure, call)
@@ -242,7 +264,7 @@ class Departures:
         try:
             answer = await self._context.ask(target, call, NodeAnswer)
         except SbonError as error:
-            raise _of_target(target, error) from error
+            raise of_target(target, error) from error
         if not answer.accepted:
             raise SbonError("no-capacity", answer.reason, where=target, hint="choose another node")
         return await self._freeze(departure, origin)
@@ -296,6 +318,7 @@ class Departures:
             code=error.code,
             reason=str(error).removeprefix(f"{spec.id}: ")[:500],
         )
+        departure.failure = error
         departure.enter(state)
         self._notify(departure, "move-given-up", state.reason)
         present, known = self._operators.ports.present(spec), self._operators
@@ -303,13 +326,15 @@ class Departures:
         await self._end(departure)
 
     async def _end(self, departure: Departure) -> None:
-        """Delete the move here and from the register, where it holds up others of the query; the next move replaces it, too."""
+        """Delete the move here and from the register, where it holds up others of the query, unless the next move replaces it."""
         spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
-        while self._operators.get(spec.id) is not None:
+
+        def is_newest() -> bool:
+            return [one for one in self._known.values() if one.hosted.spec.id == spec.id][-1:] in ([departure], [])
+
+        while self._operators.get(spec.id) is not None and is_newest():
             try:
-                stored = self._context.store.get("departure", spec.id, StoredDeparture)
-                if stored is not None and stored.lease == departure.lease:
-                    self._context.store.delete("departure", spec.id)
+                self._context.store.delete("departure", spec.id)
                 await self._owners.end_move(spec.query, spec.id, departure.lease)
                 return
             except SbonError as error:
@@ -352,35 +377,20 @@ class Departures:
         await until_passed(self._context, forget, waits)
 
     async def _activate(self, departure: Departure) -> None:
-        """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones.
-
-        After the last piece the target comes to rest again, which takes as long as settling if its engine has died meanwhile.
-        """
-        spec, lease, outbox = departure.hosted.spec, departure.lease, self._context.outbox
-        after, more = 0, True
-        while more:
-            stream = outbox.handover.export(spec.id, cut_off=True)
-            after = max(after, stream.trimmed)
-            frames = outbox.read(spec.id, after, PIECE_BYTES)[:PIECE_FRAMES]
-            after = frames[-1].number if frames else stream.tail.last
-            more = after < stream.tail.last
-            call = ActivateOperator(
-                operator=spec.id, attempt=lease.attempt, epoch=spec.epoch + 1, stream=stream, frames=tuple(frames), more=more
-            )
-            await self._ask_target(departure, call, timeout_s=0.0 if more else self._settings.settle_s)
+        await send_stream(self._context, departure, self._settings.settle_s)
 
     async def _ask_follower(self, departure: Departure, call: FollowOperator) -> OperatorFollowed:
         try:
             return await self._context.ask(departure.lease.target, call, OperatorFollowed)
         except SbonError as error:
-            raise _of_target(departure.lease.target, error) from error
+            raise of_target(departure.lease.target, error) from error
 
     async def _ask_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
         limit_s = timeout_s + self._context.settings.call_timeout_s
         try:
             await self._context.call(departure.lease.target, call, timeout_s=limit_s)
         except SbonError as error:
-            raise _of_target(departure.lease.target, error) from error
+            raise of_target(departure.lease.target, error) from error
 
     def _paused_ms(self, departure: Departure) -> int:
         return round((self._context.clock.now() - departure.frozen_s) * 1000) if departure.frozen_s else 0
@@ -388,8 +398,3 @@ class Departures:
 
 def _task(departure: Departure) -> str:
     return f"move {departure.hosted.spec.id} {departure.lease.attempt}"
-
-
-def _of_target(target: str, error: SbonError) -> SbonError:
-    """Return an error of the target's as one that names it."""
-    return SbonError(error.code, error.message, where=target, hint=error.hint)

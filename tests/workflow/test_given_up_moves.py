@@ -1,0 +1,110 @@
+"""Moves that are given up: the old host tells others of each for a bounded time, and ends what it has begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.config.config import Config
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.moving import AbandonOperator
+from tests.workflow.clusters import in_cluster
+from tests.workflow.test_lost import lose_data
+from tests.workflow.test_moved_operators import WINDOWS, move, operators, running
+from tests.workflow.test_moves_and_crashes import until_step
+
+RETRY_S = 2.0
+"""Longest pause between two tries."""
+TRIES = 4
+LONGEST_S = TRIES * (RETRY_S + CONFIG.control.call_timeout_s)
+
+
+def telling(tries: int) -> Config:
+    """A configuration with that many tries."""
+    control = msgspec.structs.replace(CONFIG.control, retry_max_s=RETRY_S)
+    migration = msgspec.structs.replace(CONFIG.migration, abandon_tries=tries)
+    return msgspec.structs.replace(CONFIG, control=control, migration=migration)
+
+
+def tasks(cluster: SimulatedCluster, node: str, *kinds: str) -> list[str]:
+    process = cluster.at(node).process
+    assert process is not None
+    return [name for task in process.tasks() if (name := task.get_name()).partition(" ")[0] in kinds]
+
+
+async def copying(cluster: SimulatedCluster, tmp_path: Path) -> str:
+    """Move an operator of a query that does not end from b to c, until its state is copied; return it."""
+    await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+    operator = operators(cluster)[-1]
+    await move(cluster, operator, "b", "c", wait_s=-1.0)
+    await until_step(cluster, "b", "copying")
+    return operator
+
+
+@pytest.mark.parametrize("end", ["dies", "leaves", "loses its disk"])
+def test_a_target_that_does_not_return_is_not_told_for_ever(tmp_path: Path, end: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await copying(cluster, tmp_path)
+        cluster.crash(cluster.at("c"))
+        departures = cluster.at("b").daemon._moves.departures
+        while departures.under_way(operator) is not None:
+            await cluster.clock.sleep(0.5)
+        assert tasks(cluster, "b", "abandon")
+        if end == "loses its disk":
+            await lose_data(cluster, "c", at_once=True)
+        elif end == "leaves":
+            cluster.boot(cluster.at("c"))
+            await cluster.until(lambda: cluster.at("c").ready)
+            await cluster.answer("c", cluster.at("c").daemon.membership.leave())
+            cluster.crash(cluster.at("c"))
+        await cluster.clock.sleep(LONGEST_S if end == "dies" else 2 * RETRY_S)
+        assert tasks(cluster, "b", "abandon", "move") == []
+        assert operator in cluster.at("b").daemon._operators.hosted()
+
+    in_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES if end == "dies" else 1000)})
+
+
+def test_an_unreachable_target_is_told_a_bounded_number_of_times(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await copying(cluster, tmp_path)
+        told = list[str]()
+
+        async def refuses(call: AbandonOperator, caller: object) -> None:
+            told.append(call.attempt)
+            raise SbonError("internal", "it does not arrive")
+
+        cluster.at("c").daemon.context.server.handle(AbandonOperator, refuses)
+        departures = cluster.at("b").daemon._moves.departures
+        (departure,) = departures._known.values()
+        await departures.withdraw(departure.hosted.spec.id, SbonError("drain-over", "a test", where="b"))
+        assert departure.state.step == "given-up"
+        await cluster.clock.sleep(6 * RETRY_S)
+        assert len(told) == TRIES
+
+    in_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES)})
+
+
+def test_the_end_of_a_move_is_tried_no_more_once_the_next_one_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+        operator, owners = operators(cluster)[-1], cluster.at("b").daemon._operator_registers
+
+        async def unreachable(*_: object) -> bool:
+            raise SbonError("no-majority", "too few acceptors answer", where=operator)
+
+        begin = owners.begin_move
+        monkeypatch.setattr(owners, "begin_move", unreachable)
+        monkeypatch.setattr(owners, "end_move", unreachable)
+        for number in range(3):
+            assert (await move(cluster, operator, "b", "c", attempt=f"try{number}")).step == "given-up"
+            await cluster.clock.sleep(1)
+        await cluster.clock.sleep(2 * RETRY_S)
+        assert len(tasks(cluster, "b", "move")) == 1
+        monkeypatch.setattr(owners, "begin_move", begin)
+        monkeypatch.undo()
+        assert (await move(cluster, operator, "b", "c")).step == "moved"
+
+    in_cluster(tmp_path, "abcd", test, configs={"b": telling(1000)})
