@@ -24,6 +24,12 @@ def name_of(uid: str) -> str:
     return name if name and len(digits) == _DIGITS and set(digits) <= set(_ALPHABET) else uid
 
 
+def shown(component: str) -> str:
+    """Return a component's id as people see it: with the name of its query in place of the uid."""
+    uid, dot, part = component.rpartition(".")
+    return f"{name_of(uid)}{dot}{part}"
+
+
 def sink_of(uid: str) -> str:
     """Return the id of the query's sink, as a component."""
     return f"{uid}.sink"

@@ -19,6 +19,7 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.moves import DrainStep, NodeDrained
+from sbon_node.model.query_ids import shown
 from sbon_node.operations.drain_moves import DrainMoves, step_of
 from sbon_node.operations.leaving import Leaving
 from sbon_node.queries.move_targets import MoveTargets
@@ -224,7 +225,7 @@ async def _watched(run: _Run) -> AsyncGenerator[DrainStep | NodeDrained, None]:
 
 def _line(step: DrainStep) -> str:
     """Return the beginning of the line of what needs this node, as of :meth:`Leaving.needed_for`."""
-    return f"hosts {step.operator} of query"
+    return f"hosts {shown(step.operator)} of query"
 
 
 def _with_reasons(lines: list[str], steps: dict[str, DrainStep]) -> list[str]:

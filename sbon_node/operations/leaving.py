@@ -11,6 +11,7 @@ from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.catalogue import is_source
+from sbon_node.model.query_ids import name_of, shown
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.subscribers import component_of
@@ -40,7 +41,7 @@ class Leaving:
 
     def needed_for(self) -> list[str]:
         """Return a line for each component or source that would be missed."""
-        hosted = [f"hosts {one.component} of query {one.query}" for one in self._destroyer.components()]
+        hosted = [f"hosts {shown(one.component)} of query {name_of(one.query)}" for one in self._destroyer.components()]
         return [*hosted, *self._sources_in_use()]
 
     async def leave(self, *, force: bool) -> None:
@@ -56,7 +57,7 @@ class Leaving:
         kept = [record for record in self._book.records() if record.id in left]
         self._check(
             [
-                f"keeps the record of query {record.id}"
+                f"keeps the record of query {name_of(record.id)}"
                 + ("" if record.state in LIVE else "; some nodes do not know of its end yet")
                 for record in kept
                 if record.state in LIVE or not record.cleaned
@@ -84,7 +85,7 @@ class Leaving:
         for stream in outbox.streams():
             if is_source(stream):
                 readers = [component_of(name) for name, link in outbox.link_counts(stream).links.items() if not link.failed]
-                reasons += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
+                reasons += [f"has {stream}, which {shown(reader)} reads" for reader in sorted(set(readers))]
         return reasons
 
     async def _give_up(self, hosted: HostedComponent) -> None:

@@ -129,13 +129,17 @@ class ScriptedOperations:
 
     async def drain(self, *, dry_run: bool = False) -> AsyncIterator[DrainStep | NodeDrained]:
         if dry_run:
-            yield DrainStep(query="q", operator="q.b0", step="planned", target="paris")
+            yield DrainStep(query="q", operator="q-abcdef.b0", step="planned", target="paris")
         else:
             self.drained = True
-            yield DrainStep(query="q", operator="q.b0", step="waiting")
+            yield DrainStep(query="q", operator="q-abcdef.b0", step="waiting")
             for copied in (512, 1024):
-                yield DrainStep(query="q", operator="q.b0", step="copying", target="paris", copied_bytes=copied, total_bytes=1024)
-            yield DrainStep(query="q", operator="q.b0", step="moved", target="paris")
+                yield DrainStep(
+                    query="q", operator="q-abcdef.b0", step="copying", target="paris", copied_bytes=copied, total_bytes=1024
+                )
+            yield DrainStep(query="q", operator="q-abcdef.b0", step="moved", target="paris")
+            for line in self.stays:
+                yield DrainStep(query="q", operator="q-abcdef.b1", step="stays", reason=line)
         yield NodeDrained(node="a", has_left=not dry_run and not self.stays, moved=() if dry_run else ("q.b0",), stays=self.stays)
 
 

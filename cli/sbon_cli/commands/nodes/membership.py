@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import click
 from rich.markup import escape
@@ -61,7 +62,7 @@ def drain(api: str, name: str | None, dry_run: bool, yes: bool, json_: bool) -> 
     if not dry_run and not yes:
         click.confirm("The node takes no part in queries any more, and leaves for good. Continue?", abort=True)
     lines = DrainLines()
-    for event in Client(_api_of(api, name)).drain(dry_run=dry_run):
+    for event in _events(api, name, dry_run):
         if json_:
             print_json(event)
         elif isinstance(event, DrainStep):
@@ -72,35 +73,44 @@ def drain(api: str, name: str | None, dry_run: bool, yes: bool, json_: bool) -> 
             sys.exit(EXIT_REFUSED)
 
 
-def _api_of(api: str, name: str | None) -> str:
-    """Return the API of a node by name, as the cluster knows it; raise ``unknown-node``."""
+def _events(api: str, name: str | None, dry_run: bool) -> Iterator[DrainStep | NodeDrained]:
+    """Drain a node by name, at its API as the cluster knows it; raise ``unknown-node``, and an error that names a silent node."""
     if name is None or Client(api).status().name == name:
-        return api
+        yield from Client(api).drain(dry_run=dry_run)
+        return
     members = {member.name: member for member in Client(api).members()}
     if name not in members:
         raise SbonError("unknown-node", f"there is no node {name!r}", where="node", hint=f"known: {', '.join(sorted(members))}")
-    return f"http://{members[name].api}"
+    try:
+        yield from Client(f"http://{members[name].api}").drain(dry_run=dry_run)
+    except SbonError as error:
+        if error.code != "node-unreachable":
+            raise
+        message = f"{name}, which is {members[name].state}, does not answer: {error.message}"
+        hint = "start it and drain it again; if it runs, name an address of its API that can be reached from here with --node URL"
+        raise SbonError(error.code, message, where=name, hint=hint) from error
 
 
 class DrainLines:
-    """A line on stderr for each new step of an operator."""
+    """A line on stderr for each new step of an operator; the end of the drain lists those that stay, with their reasons."""
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[str, str, str]] = {}
 
     def show(self, step: DrainStep) -> None:
         new = (step.step, step.target, step.reason)
-        if self._shown.get(step.operator) != new:
+        if step.step != "stays" and self._shown.get(step.operator) != new:
             self._shown[step.operator] = new
             err().print(f"[dim]{escape(drain_text(step))}[/]")
 
 
 def drain_text(step: DrainStep) -> str:
-    """Return ``q-1.b0 to paris: copying 1.0 kB`` or ``q-1.b0 stays: hosts 10 operators, its limit is 10``."""
+    """Return ``large.b0 to paris: copying 1.0 kB`` or ``large.b0: waiting: no answer from paris``."""
+    operator = f"{step.query}.{step.operator.rpartition('.')[2]}"
     to = f" to {step.target}" if step.target else ""
     size = f" {bytes_text(step.total_bytes)}" if step.step == "copying" and step.total_bytes else ""
     reason = f": {step.reason}" if step.reason else ""
-    return f"{step.operator}{to}: {step.step}{size}{reason}"
+    return f"{operator}{to}: {step.step}{size}{reason}"
 
 
 def show_end(end: NodeDrained, dry_run: bool) -> None:
