@@ -11,8 +11,8 @@ from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.moving import ActivateOperator
-from tests.workflow.clusters import in_cluster
-from tests.workflow.test_moved_operators import check_windows, finished, move
+from tests.workflow.clusters import in_cluster, state_of
+from tests.workflow.test_moved_operators import FILTER, ROWS, check_windows, finished, move, operators, running
 from tests.workflow.test_moves_and_crashes import begun, committed, moving_at
 
 
@@ -78,5 +78,26 @@ def test_a_host_whose_disk_refuses_forgets_a_moved_operator_later(tmp_path: Path
         daemon = cluster.at("b").daemon
         assert (operator in daemon._operators.hosted(), operator in daemon.outbox.streams()) == (False, False)
         assert daemon.context.store.all("departure", StoredDeparture) == {}
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_rows_that_are_sent_again_to_a_moved_operator_count_once(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", FILTER)
+        (operator,) = operators(cluster)
+        assert (await move(cluster, operator, "b", "c")).step == "moved"
+        cluster.crash(cluster.at("c"))
+        await cluster.clock.sleep(1)
+        cluster.boot(cluster.at("c"))
+        await cluster.clock.sleep(5)
+        progress = (await state_of(cluster, "a")).progress
+        assert progress is not None
+        source = next(iter(cluster.at("b").daemon.outbox.streams()))
+        assert 0 < progress.rows_in <= cluster.at("b").daemon.outbox.link_counts(source).rows
+        while (await state_of(cluster, "a")).state != "finished":
+            await cluster.clock.sleep(1)
+        links = cluster.at("b").daemon.outbox.link_counts(source).links.values()
+        assert [link.rows for link in links] in ([ROWS], [])
 
     in_cluster(tmp_path, "abcd", test)

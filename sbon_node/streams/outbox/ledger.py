@@ -66,7 +66,10 @@ class Subscription:
     failed: str = ""
     frames: int = 0
     rows: int = 0
+    """Unlike ``frames`` and ``bytes`` without those that were sent again, as after a move or a restart of the reader."""
     bytes: int = 0
+    counted: int = 0
+    """The last frame whose rows are counted; not stored, so after a restart of this node frames under way count twice."""
     dropped: int = 0
     reader_epoch: int = 0
     """The greatest epoch in which the subscriber has connected."""

@@ -166,7 +166,8 @@ class Retention:
         known = stream.subscriptions.get(subscriber)
         if known is not None:
             known.frames += 1
-            known.rows += frame.rows
+            known.rows += frame.rows if frame.number > known.counted else 0
+            known.counted = max(known.counted, frame.number)
             known.bytes += len(frame.payload)
             stream.unsaved = True
 
