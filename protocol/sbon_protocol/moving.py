@@ -123,7 +123,8 @@ class ActivateOperator(Call, frozen=True):
     """Hand the stream over to the new host, which the register names in ``epoch``, with the next retained ``frames``.
 
     With the last ones, ``more`` is false, and the reply comes once the operator publishes there. A call whose first frame is the
-    first retained one begins anew. Repeated after the reply, it changes nothing.
+    first retained one begins anew. Repeated after the reply, it changes nothing. ``measures`` are the sums that the old host has
+    measured, with the last frames.
     """
 
     operator: Line
@@ -132,6 +133,7 @@ class ActivateOperator(Call, frozen=True):
     stream: Any
     frames: Annotated[tuple[Any, ...], Meta(max_length=4096)] = ()
     more: bool = False
+    measures: Any = None
 
 
 class AbandonOperator(Call, frozen=True):

@@ -76,6 +76,14 @@ def install_checkpoint(copy: Path, manifest: Manifest, checkpoint: Path) -> None
             raise
 
 
+def copied_bytes(checkpoint: Path, batch: int) -> int | None:
+    """Return the bytes that a copy of a committed batch has; None if Spark deletes files meanwhile. Blocks."""
+    try:
+        return sum(path.stat().st_size for path in _files(checkpoint, batch))
+    except (OSError, ValueError):
+        return None
+
+
 def _link(checkpoint: Path, batch: int, into: Path, max_files: int, max_bytes: int) -> list[str]:
     """Link the files and return their paths."""
     linked, total = [], 0

@@ -83,6 +83,7 @@ class OperatorHost:
 
     def start(self) -> None:
         """Resume operators of an earlier run, each once its query's record confirms it; delete the remains of others."""
+        self._tasks.start("measures", self.ports.measures.run())
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
         if self._orphaned:
             self._swept_s = self._context.clock.now() + ORPHANED_S

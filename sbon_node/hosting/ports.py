@@ -10,6 +10,7 @@ import msgspec
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
 from sbon_node.hosting.lineages import Lineages
+from sbon_node.hosting.measures import KeptMeasures
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import OperatorLetters
 from sbon_node.hosting.stream_hosts import StreamHost
@@ -31,10 +32,12 @@ class OperatorPorts:
         self._hosts: dict[str, list[StreamHost]] = {}
         """The hosts of the inputs of open ports."""
         self.letters: dict[str, OperatorLetters] = {}
+        self.measures = KeptMeasures(context, self.open)
 
     async def connect(self, spec: OperatorSpec, acceptors: Iterable[Acceptor], *, following: Following | None = None) -> NodePort:
         """Open the port of an operator, in place of its earlier one."""
         await self.disconnect(spec.id)
+        meter = self.measures.meter(spec, follows=following is not None)
         context, known = self._context, tuple(acceptors)
         hosts = [StreamHost(context, self._records, spec.query, one.stream, one.node, known) for one in spec.inputs]
         self._hosts[spec.id] = hosts
@@ -53,7 +56,9 @@ class OperatorPorts:
             epoch=spec.epoch,
             letters=self._letters_of(spec),
             following=following,
+            meter=meter,
         )
+        self.measures.opened(spec.id)
         return port
 
     def present(self, spec: OperatorSpec) -> OperatorSpec:
@@ -92,10 +97,12 @@ class OperatorPorts:
         port = self.open.pop(operator, None)
         self._hosts.pop(operator, None)
         if port is not None:
+            self.measures.keep(operator, port)
             await port.close(unsubscribe=unsubscribe)
 
     def forget(self, operator: str) -> None:
         """Forget what a removed operator has read and skipped."""
         self.lineages.forget(operator)
+        self.measures.forget(operator)
         if (letters := self.letters.pop(operator, None)) is not None:
             letters.close()

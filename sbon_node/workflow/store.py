@@ -27,6 +27,7 @@ Kind = Literal[
     "document",
     "proposer",
     "lineages",
+    "measures",
     "sink-end",
     "departure",
     "arrival",

@@ -9,7 +9,7 @@ import pytest
 
 from sbon_node.hosting.sinks import SinkOrder
 from sbon_node.model.delivery import SinkReport
-from sbon_node.model.measures import InputMeasures, OperatorMeasures
+from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo
 from sbon_node.model.streams import SourceInfo
@@ -34,6 +34,7 @@ def meaning(message: str, field: str) -> str:
         ("ComponentStates", "operators", OperatorInfo),
         ("ComponentStates", "links", LinkInfo),
         ("ComponentStates", "sink", SinkReport),
+        ("ActivateOperator", "measures", MeasureSums),
     ],
 )
 def test_spec_names_each_field_of_a_record(message: str, field: str, record: type[msgspec.Struct]) -> None:

@@ -282,6 +282,7 @@ class Arrivals:
             return
         async with arrival.going_live:
             if self._known.get(call.operator) is arrival and not arrival.is_ending:
+                self._operators.ports.measures.take(call.operator, call.measures)
                 await self._go_on(arrival, stream, call.epoch)
                 await self._tasks.stop(_task(arrival))
 

@@ -377,7 +377,7 @@ class Departures:
         await until_passed(self._context, forget, waits)
 
     async def _activate(self, departure: Departure) -> None:
-        await send_stream(self._context, departure, self._settings.settle_s)
+        await send_stream(self._context, departure, self._settings.settle_s, self._operators.ports.measures.sums)
 
     async def _ask_follower(self, departure: Departure, call: FollowOperator) -> OperatorFollowed:
         try:

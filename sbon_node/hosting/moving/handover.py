@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.departure import Departure, of_target
+from sbon_node.model.measures import MeasureSums
 from sbon_node.workflow.context import Context
 from sbon_protocol.moving import ActivateOperator
 
@@ -11,11 +14,11 @@ PIECE_BYTES, PIECE_FRAMES = 2**20, 1024
 """Most bytes and frames that one call hands over, but at least one frame."""
 
 
-async def send_stream(context: Context, departure: Departure, settle_s: float) -> None:
+async def send_stream(context: Context, departure: Departure, settle_s: float, sums: Callable[[str], MeasureSums | None]) -> None:
     """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones.
 
     After the last piece the target comes to rest again, which takes up to ``settle_s`` seconds if its engine has died meanwhile.
-    Raises :class:`SbonError` that names the target.
+    Raises :class:`SbonError` that names the target. ``sums`` are the operator's measures, which go with the last piece.
     """
     spec, lease, outbox = departure.hosted.spec, departure.lease, context.outbox
     after, more = 0, True
@@ -25,9 +28,8 @@ async def send_stream(context: Context, departure: Departure, settle_s: float) -
         frames = outbox.read(spec.id, after, PIECE_BYTES)[:PIECE_FRAMES]
         after = frames[-1].number if frames else stream.tail.last
         more = after < stream.tail.last
-        call = ActivateOperator(
-            operator=spec.id, attempt=lease.attempt, epoch=spec.epoch + 1, stream=stream, frames=tuple(frames), more=more
-        )
+        measures = None if more else sums(spec.id)
+        call = ActivateOperator(spec.id, lease.attempt, spec.epoch + 1, stream, tuple(frames), more, measures)
         try:
             await context.call(lease.target, call, timeout_s=context.settings.call_timeout_s + (0.0 if more else settle_s))
         except SbonError as error:

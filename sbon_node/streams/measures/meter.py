@@ -27,7 +27,9 @@ class OperatorMeter:
         self._streams, self._half_life_s = tuple(streams), half_life_s
         self._observed_s: float | None = None
         self._sums = MeasureSums(inputs=tuple(InputSums() for _ in self._streams))
-        self._batch, self._newest = _Batch(len(self._streams)), -1
+        self._batch = _Batch(len(self._streams))
+        self.newest = -1
+        """The newest batch that counts; -1 before the first of this run."""
         self.state_bytes: int | None = None
         if sums is not None:
             self.restore(sums)
@@ -59,9 +61,9 @@ class OperatorMeter:
     def wrote(self, now: float, number: int, rows: int, size: int) -> None:
         """The batch under way has written its output, and counts. A batch that is written again counts once."""
         batch, self._batch = self._batch, _Batch(len(self._streams))
-        if number <= self._newest:
+        if number <= self.newest:
             return
-        self._newest = number
+        self.newest = number
         sums = self._decayed(now)
         took_s = 0.0 if batch.began_s is None else max(0.0, now - batch.began_s)
         rows_in = sum(batch.rows)
