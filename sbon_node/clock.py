@@ -35,6 +35,10 @@ class Clock:
         """Return milliseconds since 1970, for other nodes and for users; may jump."""
         return int(self._wall_s() * 1000)
 
+    def wall_us(self) -> int:
+        """Return microseconds since 1970, to compare clocks."""
+        return int(self._wall_s() * 1e6)
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

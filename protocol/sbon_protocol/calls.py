@@ -293,6 +293,7 @@ class ComponentStates(Message, frozen=True):
     sources: Records = ()
     has_sink: bool | None = None
     sample: Any = None
+    delay: Any = None
 
 
 # -- rows of queries --------------------------------------------------------------------------------------------------

@@ -123,7 +123,10 @@ class Ping(Message, frozen=True, tag="ping"):
 
 
 class Ack(Message, frozen=True, tag="ack"):
-    """Answer to a Ping, or to an indirect Ping on behalf of ``source``, with that node's own ``incarnation``."""
+    """Answer to a Ping, or to an indirect Ping on behalf of ``source``, with that node's own ``incarnation``.
+
+    ``wall_us`` is the wall clock of ``source`` as it answers; microseconds since 1970, 0 if not given.
+    """
 
     sequence: Count
     source: Name
@@ -131,6 +134,7 @@ class Ack(Message, frozen=True, tag="ack"):
     coordinate_version: Count = 0
     incarnation: Count = 0
     instance: Annotated[str, Meta(max_length=32)] = ""
+    wall_us: Count = 0
 
 
 class PingRequest(Message, frozen=True, tag="ping-req"):

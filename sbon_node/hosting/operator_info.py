@@ -35,7 +35,7 @@ def operator_info(
         ended=ended,
         skipped=letters.rows if letters is not None else 0,
         dead_letters=letters.path if letters is not None else "",
-        measures=port.measures() if port is not None else None,
+        measures=ports.described(operator),
     )
 
 

@@ -15,6 +15,7 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import OperatorLetters
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.hosting.sweep import spill_of
+from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.registers.states import Acceptor
 from sbon_node.streams.port import NodePort
@@ -69,12 +70,25 @@ class OperatorPorts:
         inputs = (msgspec.structs.replace(one, node=host.node) for one, host in zip(spec.inputs, hosts, strict=True))
         return msgspec.structs.replace(spec, inputs=tuple(inputs))
 
+    def described(self, operator: str) -> OperatorMeasures | None:
+        """Return the measures of an operator, and the errors of its inputs' clocks; None without an open port."""
+        port = self.open.get(operator)
+        if port is None:
+            return None
+        measures = port.measures()
+        inputs = (
+            msgspec.structs.replace(read, clock_error_ms=host.clock_error_ms)
+            for read, host in zip(measures.inputs, self._hosts[operator], strict=True)
+        )
+        return msgspec.structs.replace(measures, inputs=tuple(inputs))
+
     def _input(self, spec: OperatorSpec, position: int, one: InputSpec, host: StreamHost) -> PortInput:
         return PortInput(
             stream=one.stream,
             locate=host.locate,
             expect=host.expect,
             search=host.search,
+            own_time=host.own_time,
             lineage=self.lineages.of(spec.id, one.stream),
             learn=self.lineages.learner(spec.id, one.stream),
             lag_ms=one.lag_ms,

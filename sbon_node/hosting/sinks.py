@@ -22,9 +22,10 @@ from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.hosting.sink_delays import SinkDelays
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.model.columns import Schema
-from sbon_node.model.delivery import Finished, Rows, Sample, SinkReport
+from sbon_node.model.delivery import Finished, Rows, Sample, SinkDelay, SinkReport
 from sbon_node.model.queries import SinkSpec
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.schema import to_arrow
@@ -82,6 +83,7 @@ class SinkHost:
         self._closing = False
         self._followed: dict[str, FollowSink] = {}
         self._runners: dict[str, SinkRunner] = {}
+        self._delays: dict[str, SinkDelays] = {}
         self._tasks = Tasks()
         context.server.handle(OpenSink, self._open)
 
@@ -123,6 +125,11 @@ class SinkHost:
         """Return the state of the query's sink, if it does not deliver to a follower."""
         runner = self._runners.get(query)
         return runner.describe() if runner is not None else None
+
+    def delay(self, query: str) -> SinkDelay | None:
+        """Return the delay of the newest rows that have arrived for the query's sink; None while it is not open."""
+        delays = self._delays.get(query)
+        return delays.report() if delays is not None else None
 
     def sample(self, query: str) -> Sample | None:
         """Return the newest rows of the query's sink."""
@@ -348,12 +355,15 @@ class SinkHost:
     def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
         context, order = self._context, hosted.order
         host = StreamHost(context, self._records, order.query, stream, node, hosted.acceptors)
+        delays = self._delays.setdefault(order.query, SinkDelays(context))
         return Link(
             stream,
             order.component,
             locate=host.locate,
             expect=host.expect,
             search=host.search,
+            own_time=host.own_time,
+            arrived=partial(delays.observe, host),
             peers=context.peers,
             clock=context.clock,
             settings=context.stream_settings,
@@ -366,6 +376,7 @@ class SinkHost:
         )
 
     async def _shut(self, query: str, *, unsubscribe: bool = False) -> None:
+        self._delays.pop(query, None)
         sinks = [s for s in (self._followed.pop(query, None), self._runners.pop(query, None)) if s is not None]
         for sink in sinks:
             await sink.close(unsubscribe=unsubscribe)

@@ -12,6 +12,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.membership.clocks import ROUNDING_MS
 from sbon_node.model.catalogue import is_source
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address
@@ -44,6 +45,18 @@ class StreamHost:
 
     def expect(self) -> Expected:
         return self._context.membership.expected(self.node)
+
+    def own_time(self, stated_ms: int) -> int:
+        """Return the host's time by this node's clock; 0 while the host's clock is unknown."""
+        return self._context.membership.clocks.own_ms(stated_ms, self.node)
+
+    @property
+    def clock_error_ms(self) -> float | None:
+        """The largest error of :meth:`own_time`; None while the host's clock is unknown."""
+        if self.node == self._context.name:
+            return 0.0
+        offset = self._context.membership.clocks.offset(self.node)
+        return None if offset is None else offset.error_ms + ROUNDING_MS
 
     async def search(self, code: str) -> bool:
         """Ask for the host after a failure with that code, if the stream may have moved; return whether there is another."""

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.membership.clocks import PeerClocks
 from sbon_node.membership.detector.instructions import Call, Disputed, Happened, Instruction, Measured, Refused, Send
 from sbon_node.membership.detector.pings import Pinged, Pings
-from sbon_node.membership.detector.stamps import Stamps
+from sbon_node.membership.detector.stamps import Stamps, with_wall_clock
 from sbon_node.membership.detector.swim import Swim
 from sbon_node.membership.detector.validation import Validation
 from sbon_node.membership.dissemination.coordinate_throttle import CoordinateThrottle
 from sbon_node.membership.dissemination.gossip import GossipQueue
 from sbon_node.membership.exchanges import Exchanges
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.table import REACHABLE, Change, Table
-from sbon_node.membership.views import MemberView, unknown_node, view_of
+from sbon_node.membership.table import REACHABLE, Table
+from sbon_node.membership.views import Listener, MemberView, unknown_node, view_of
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
@@ -37,16 +38,11 @@ log = structlog.get_logger()
 TICK_S = 0.1
 CHOOSE_EVERY = 48
 """Measurements of neighbours between two choices of neighbours."""
-SETTLING_SPEEDUP = 4
-"""Factor by which neighbours are measured more often while the coordinate is new."""
 MIN_TICK_S = 0.01
 MAX_DATAGRAMS = 8
 """Most datagrams for one answer of a reconciliation."""
 MAX_ANNOUNCED = 64
 """Members that hear directly that this node leaves; gossip reaches the others."""
-
-Listener = Callable[[str, Change], None]
-"""Called with (name, change) of another member: joined, suspected, died, went-away, returned, left, updated; returns quickly."""
 
 
 class Membership:
@@ -101,6 +97,7 @@ class Membership:
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
         self._pings = Pings(self._swim, clock, self._send)
+        self.clocks = PeerClocks(identity.node, clock, self._pings.ping, settings)
         self._exchanges = Exchanges(identity, self.table, self, peers=peers, server=server, settings=settings, clock=clock)
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -110,8 +107,9 @@ class Membership:
         self._started = True
         self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
         # Nodes that start together must not measure in step.
-        self._next_measurement = self._clock.now() + self._measuring_interval_s() * self._rng.random()
+        self._next_measurement = self._clock.now() + self.space.measuring_interval_s * self._rng.random()
         self._tasks.start("membership", self._run())
+        self._tasks.start("clocks", self.clocks.run())
 
     async def join(self, seeds: Sequence[Address]) -> int:
         """See :meth:`sbon_node.membership.exchanges.Exchanges.join`."""
@@ -217,16 +215,13 @@ class Membership:
 
     def _measure(self, now: float) -> None:
         """Measure the next neighbour, if there are too many members for the failure detector's probes to visit soon."""
-        self._next_measurement = now + self._measuring_interval_s()
+        self._next_measurement = now + self.space.measuring_interval_s
         if self._measurements % CHOOSE_EVERY == 0:
             self.space.choose_neighbours({name: self.coordinate_of(name) for name in self.table.there.names()})
         self._measurements += 1
         name = self.space.next_neighbour()
         if name is not None and (self.space.settling or len(self.table.there) > len(self.space.neighbours())):
             self._follow(self._swim.ping(name, now))
-
-    def _measuring_interval_s(self) -> float:
-        return self.space.probe_interval_s / (SETTLING_SPEEDUP if self.space.settling else 1)
 
     def _received(self, payload: bytes, sender: Address, stamp: float) -> None:
         try:
@@ -266,9 +261,10 @@ class Membership:
                         self._tasks.start(f"succeed {name}", self._exchanges.succeed(row.member))
                 case Refused(kind=kind, name=name):
                     self._counters.refuse(kind, name=name)
-                case Measured(name=name, sequence=sequence):
+                case Measured(name=name, sequence=sequence, wall_us=wall_us):
                     sent_at = self._stamps.take(sequence)
                     if sent_at is not None and stamp is not None:
+                        self.clocks.offsets.observe(name, sent_at, stamp, wall_us)
                         self._measured(name, sequence, sent_at, stamp)
 
     async def _check(self, member: Member, sequence: int) -> None:
@@ -290,6 +286,7 @@ class Membership:
         if happened.moved or change in ("died", "left", "returned", "joined"):
             # The measurements belong to an earlier life, perhaps elsewhere.
             self.space.forget(name)
+            self.clocks.offsets.forget(name)
         for listener in self._listeners:
             try:
                 listener(name, change)
@@ -303,7 +300,8 @@ class Membership:
         if send.most is not None:
             self._send_alone(self._endpoint, send, send.most)
             return
-        message, rest, head = send.message, send.carries, () if send.first is None else (send.first,)
+        message = with_wall_clock(send.message, self._identity.node, self._clock.wall_us())
+        rest, head = send.carries, () if send.first is None else (send.first,)
         for _ in range(MAX_DATAGRAMS):
             due = self.gossip.due()
             if head:

@@ -49,6 +49,13 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Seconds,
         Meta(description="wait for a direct answer before others are asked to probe; above the longest usual RTT; seconds"),
     ] = 0.5
+    clock_interval_s: Annotated[
+        Seconds,
+        Meta(
+            description="a node whose clock must be known, for delays of rows that come from it, is pinged this often if nothing "
+            "else pings it; seconds"
+        ),
+    ] = 10.0
     indirect_timeout_s: Annotated[
         Seconds,
         Meta(description="wait for the answers of those asked to probe, and over TCP; above 2 x RTT; seconds"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 import msgspec
 
 from sbon_node.errors import SbonError
+from sbon_node.membership.table import Change
 from sbon_node.net.transport import Address
 from sbon_node.space.coordinate import Coordinate
 from sbon_protocol.messages import Member, NodeMeta
+
+Listener = Callable[[str, Change], None]
+"""Called with (name, change) of another member: joined, suspected, died, went-away, returned, left, updated; returns quickly."""
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.bounded import Counted
+from sbon_node.model.bounded import Counted, PerSecond
 from sbon_node.model.states.query_states import QueryState
 
 FOLLOW = "follow"
@@ -47,6 +47,20 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         tuple[tuple[Annotated[str, Meta(max_length=SAMPLE_TEXT)] | None, ...], ...],
         Meta(max_length=SAMPLE_ROWS),
     ]
+
+
+class SinkDelay(msgspec.Struct, frozen=True, kw_only=True):
+    """Delay of the newest rows from their source to the sink, at most ``error_ms`` wrong; None where it is unknown.
+
+    It ends when the rows arrive at the consumer's node. ``frames`` count, ``undated`` frames do not, since the clock of a node on
+    their way was unknown. Among the rows of a frame, the oldest counts.
+    """
+
+    frames: Counted = 0
+    undated: Counted = 0
+    p50_ms: PerSecond | None = None
+    p95_ms: PerSecond | None = None
+    error_ms: PerSecond | None = None
 
 
 class SinkReport(msgspec.Struct, frozen=True, kw_only=True):

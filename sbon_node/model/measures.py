@@ -48,6 +48,8 @@ class InputMeasures(msgspec.Struct, frozen=True, kw_only=True):
     bytes_s: PerSecond | None = None
     waiting_frames: Counted = 0
     waiting_bytes: Counted = 0
+    clock_error_ms: PerSecond | None = None
+    """Largest error of the stream's host's clock as this host knows it; None while it is unknown."""
 
 
 class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):

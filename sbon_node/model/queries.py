@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
-from sbon_node.model.delivery import FOLLOW, Sample, SinkReport
+from sbon_node.model.delivery import FOLLOW, Sample, SinkDelay, SinkReport
 from sbon_node.model.goal import Goal
 from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.operators import OnError, OperatorStats, StateChoice
@@ -198,6 +198,8 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     """States of the plan's sources, in the plan's order; they count since their attachment, for all queries."""
     progress: QueryProgress | None = None
     """None in a list."""
+    delay: SinkDelay | None = None
+    """Delay of its newest rows up to the consumer's node; None in a list, and while no node reports it."""
 
     def hosts(self) -> dict[str, str]:
         """Return the nodes of its operators by id: where they are now, or else where they were placed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import SourceDeclaration, called
-from sbon_node.model.delivery import Sample, SinkReport
+from sbon_node.model.delivery import Sample, SinkDelay, SinkReport
 from sbon_node.model.plan import Plan, PlannedOperator
 from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo
 from sbon_node.model.records import QueryRecord
@@ -24,11 +24,14 @@ from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.streams import SourceInfo, unknown_at
 from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.peers import Caller
+from sbon_node.queries.delays import stated_delay
 from sbon_node.queries.progress import progress_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Descriptions:
@@ -54,6 +57,7 @@ class Descriptions:
             sources=tuple(self._sources.reports_of(call.streams)),
             has_sink=self._sinks.has(call.query),
             sample=self._sinks.sample(call.query),
+            delay=self._sinks.delay(call.query),
         )
 
     def _moving(self, operator: OperatorInfo) -> OperatorInfo:
@@ -94,6 +98,7 @@ class Reported(NamedTuple):
     delivery: SinkReport | None
     has_sink: bool | None
     sample: Sample | None
+    delay: SinkDelay | None
 
 
 class Description(NamedTuple):
@@ -169,6 +174,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         delivery=consumer.delivery if consumer is not None else None,
         sink_lost=sink_lost,
         sample=consumer.sample if consumer is not None else None,
+        delay=stated_delay(record.plan, described, consumer.delay) if consumer is not None else None,
     )
     return Description(info, {node: report.latencies_ms for node, report in reports.items()})
 
@@ -181,14 +187,7 @@ def shown_plan(plan: Plan) -> Plan:
 
 def delivery_of(context: Context, answer: ComponentStates | ComponentsDestroyed) -> SinkReport | None:
     """Return the sink's state as the consumer's node reports it; None if it gives no valid report."""
-    if answer.sink is None:
-        return None
-    try:
-        report: SinkReport = decode_record(answer.sink, SinkReport)
-    except ProtocolError as error:
-        context.counters.refuse("description-refused", reason=str(error))
-        return None
-    return report
+    return _decoded(context, answer.sink, SinkReport)
 
 
 async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> Reported | None:
@@ -214,19 +213,21 @@ async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[s
         rows=answer.rows,
         delivery=delivery_of(context, answer),
         has_sink=answer.has_sink,
-        sample=_sample_of(context, answer),
+        sample=_decoded(context, answer.sample, Sample),
+        delay=_decoded(context, answer.delay, SinkDelay),
     )
 
 
-def _sample_of(context: Context, answer: ComponentStates) -> Sample | None:
-    if answer.sample is None:
+def _decoded(context: Context, value: object, type_: type[T]) -> T | None:
+    """Return the peer's record; None if there is none, or no valid one."""
+    if value is None:
         return None
     try:
-        sample: Sample = decode_record(answer.sample, Sample)
+        record: T = decode_record(value, type_)
     except ProtocolError as error:
         context.counters.refuse("description-refused", reason=str(error))
         return None
-    return sample
+    return record
 
 
 def _placed(link: LinkInfo, hosts: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:

@@ -160,7 +160,8 @@ class _Relay:
             self._query, self._holds = answer.query, True
             for sent in answer.frames:
                 at[sent.stream] = sent.number
-                yield await rows_of(_frame_of(sent), context.clock, context.computing)
+                frame = _frame_of(sent, context.membership.clocks.own_ms(sent.born_ms, self._consumer))
+                yield await rows_of(frame, context.clock, context.computing)
             if answer.end is not None and not answer.frames:
                 yield _end_of(answer)
                 return
@@ -185,14 +186,14 @@ class _Relay:
         return await self._context.ask(self._consumer, call, FollowedRows, timeout_s=timeout_s)
 
 
-def _frame_of(sent: FollowedFrame) -> Frame:
+def _frame_of(sent: FollowedFrame, born_ms: int) -> Frame:
     return Frame(
         stream=sent.stream,
         number=sent.number,
         payload=sent.payload,
         rows=0,
         watermark_ms=sent.watermark_ms,
-        born_ms=sent.born_ms,
+        born_ms=born_ms,
     )
 
 

@@ -20,6 +20,10 @@ SCATTER_MS = 1.0
 """Standard deviation of the starting points of ``refit``: nodes at one point have no direction between them."""
 
 
+SETTLING_SPEEDUP = 4
+"""Factor by which neighbours are measured more often while the coordinate is new."""
+
+
 class Link(msgspec.Struct):
     """State of the path to one peer."""
 
@@ -59,6 +63,11 @@ class LocalCoordinate:
     @property
     def probe_interval_s(self) -> float:
         return self._settings.probe_interval_s
+
+    @property
+    def measuring_interval_s(self) -> float:
+        """Return the pause between two measurements of neighbours."""
+        return self.probe_interval_s / (SETTLING_SPEEDUP if self.settling else 1)
 
     @property
     def max_lag_s(self) -> float:

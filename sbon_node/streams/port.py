@@ -129,6 +129,7 @@ class NodePort:
                 locate=source.locate,
                 expect=source.expect,
                 search=source.search,
+                own_time=source.own_time,
                 peers=self._peers,
                 clock=self._clock,
                 settings=self._settings,

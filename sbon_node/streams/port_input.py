@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.streams.links.link import Expect, Locate, Search, anyone
+from sbon_node.streams.links.link import Expect, Locate, OwnTime, Search, anyone
 from sbon_node.streams.outbox.ledger import Tail
 
 
@@ -24,6 +24,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
     locate: Locate
     expect: Expect = anyone
     search: Search | None = None
+    own_time: OwnTime = int
     start_after: int = 0
     epoch: int = 0
     lineage: int = 0

@@ -189,6 +189,13 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "sooner, raise it for steadier measures",
         ),
     ] = 60.0
+    delay_window_s: Annotated[
+        float,
+        Meta(gt=0, le=1e9, description="seconds back to which a query's delay is computed; lower it to see changes sooner"),
+    ] = 300.0
+    delay_frames: Annotated[
+        int, Meta(ge=1, le=2**20, description="newest frames at a sink from which a query's delay is computed")
+    ] = 1024
     reconnect_s: Annotated[
         float,
         Meta(gt=0, le=3600, description="seconds before a lost link is first tried again; doubles, jittered, up to the maximum"),

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sbon_node.hosting.sinks import SinkOrder
-from sbon_node.model.delivery import SinkReport
+from sbon_node.model.delivery import SinkDelay, SinkReport
 from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo
@@ -34,6 +34,7 @@ def meaning(message: str, field: str) -> str:
         ("ComponentStates", "operators", OperatorInfo),
         ("ComponentStates", "links", LinkInfo),
         ("ComponentStates", "sink", SinkReport),
+        ("ComponentStates", "delay", SinkDelay),
         ("ActivateOperator", "measures", MeasureSums),
     ],
 )

@@ -86,6 +86,7 @@ class InputMeasures(msgspec.Struct, frozen=True, kw_only=True):
     bytes_s: float | None = None
     waiting_frames: int = 0
     waiting_bytes: int = 0
+    clock_error_ms: float | None = None
 
 
 class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +154,19 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     bytes_behind: int = 0
 
 
+class SinkDelay(msgspec.Struct, frozen=True, kw_only=True):
+    """Delay of the newest rows from their source to the sink, at most ``error_ms`` wrong; None where it is unknown.
+
+    ``frames`` count, ``undated`` frames do not, since the clock of a node on their way was unknown.
+    """
+
+    frames: int = 0
+    undated: int = 0
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    error_ms: float | None = None
+
+
 class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of a query: ``read_share`` (0 to 1) of its sources; None if a source has no end, or its end is unknown."""
 
@@ -200,6 +214,7 @@ class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[str, ...] = ()
     sources: tuple[SourceInfo, ...] = ()
     progress: QueryProgress | None = None
+    delay: SinkDelay | None = None
 
 
 class Unanswered(NamedTuple):

@@ -277,7 +277,10 @@ class Arrivals:
         arrival = self._named(call.operator, call.attempt, caller)
         stream: StreamState = decode_record(call.stream, StreamState)
         if call.operator not in self._context.outbox.streams():
-            self._context.outbox.handover.take(call.operator, stream, [decode_record(frame, Frame) for frame in call.frames])
+            frames: list[Frame] = [decode_record(frame, Frame) for frame in call.frames]
+            own_ms = partial(self._context.membership.clocks.own_ms, name=caller.node)
+            dated = [msgspec.structs.replace(frame, born_ms=own_ms(frame.born_ms)) for frame in frames]
+            self._context.outbox.handover.take(call.operator, stream, dated)
         if call.more:
             return
         async with arrival.going_live:

@@ -41,10 +41,11 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The direct ping ``sequence`` of ``name`` has been answered."""
+    """The direct ping ``sequence`` of ``name`` has been answered, with that node's wall clock; 0 if it is not given."""
 
     name: str
     sequence: int
+    wall_us: int = 0
 
 
 class Disputed(msgspec.Struct, frozen=True):

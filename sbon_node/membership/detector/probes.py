@@ -243,7 +243,7 @@ class Probes:
         # recognised by the sender's address; but before any helper was asked, no answer can be relayed.
         relayed = probe is not None and bool(probe.asked)
         direct = sender == row.member.address or (not relayed and self._table.by_name(row.member.address))
-        return [Measured(ack.source, ack.sequence)] if direct else []
+        return [Measured(ack.source, ack.sequence, ack.wall_us)] if direct else []
 
     def reached(self, name: str, sequence: int) -> bool:
         """Record an answer to a probe; return whether it is the first to an open or failed probe."""

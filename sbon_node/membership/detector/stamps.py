@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sbon_node.membership.detector.instructions import Send
-from sbon_protocol.messages import Ping
+from sbon_protocol.messages import Ack, Gossip, Ping
 
 MAX_STAMPS = 1024
+
+
+def with_wall_clock(message: Gossip | None, own_name: str, wall_us: int) -> Gossip | None:
+    """Return the message; a node's own answer to a ping states its wall clock."""
+    if isinstance(message, Ack) and message.source == own_name:
+        return msgspec.structs.replace(message, wall_us=wall_us)
+    return message
 
 
 class Stamps:

@@ -40,6 +40,9 @@ Locate = Callable[[], Address]
 Expect = Callable[[], Expected]
 """Returns the node that must answer at that address."""
 
+OwnTime = Callable[[int], int]
+"""Translates a wall-clock time of the stream's host to this node's; 0 where the host's clock is unknown."""
+
 Search = Callable[[str], Awaitable[bool]]
 """Looks for the stream's present host after a failure with that code, "" for a lost connection; returns whether it is another."""
 
@@ -65,7 +68,8 @@ class Link:
     ``start_after`` is the last frame the subscriber has durably finished with: the link first asks for the frame after it; 0
     asks for the first frame, of a live source for the earliest retained one. ``epoch`` is the greatest epoch of the stream's host
     it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``expect`` returns the node
-    that must answer at the address; ``search`` looks for another host. ``spill`` stores frames that are held back.
+    that must answer at the address; ``search`` looks for another host. ``own_time`` translates the frames' wall-clock times, and
+    ``arrived`` is called with each new frame. ``spill`` stores frames that are held back.
 
     ``lineage`` identifies the stream that the subscriber has read; 0 accepts any and passes it to ``learn``, which stores it
     before the first frame is taken. ``reader_epoch`` is the subscriber's own epoch.
@@ -79,6 +83,8 @@ class Link:
         locate: Locate,
         expect: Expect = anyone,
         search: Search | None = None,
+        own_time: OwnTime = int,
+        arrived: Callable[[Frame], None] | None = None,
         peers: StreamOpener,
         clock: Clock,
         settings: StreamSettings,
@@ -108,6 +114,7 @@ class Link:
             failpoint,
         )
         self._expect, self._search = expect, search
+        self._own_time, self._arrived = own_time, arrived
         self.lineage, self._learn, self._reader_epoch = lineage, learn, reader_epoch
         self.failure: SbonError | None = None
         """The reason for which it has ended for good."""
@@ -340,17 +347,18 @@ class Link:
         elif size > self.inbox.room_bytes:
             raise ProtocolError("over-credit", f"frame {message.number} is over the credit")
         else:
-            self._returned += self.inbox.add(
-                Frame(
-                    stream=self.stream,
-                    number=message.number,
-                    payload=message.payload,
-                    rows=message.rows,
-                    watermark_ms=message.watermark_ms,
-                    ended=message.ended,
-                    born_ms=message.born_ms,
-                )
+            frame = Frame(
+                stream=self.stream,
+                number=message.number,
+                payload=message.payload,
+                rows=message.rows,
+                watermark_ms=message.watermark_ms,
+                ended=message.ended,
+                born_ms=self._own_time(message.born_ms),
             )
+            self._returned += self.inbox.add(frame)
+            if self._arrived is not None:
+                self._arrived(frame)
         self._failpoint("receive")
         self._due.notify()
 

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon import SbonError, states
-from sbon.model import FOLLOW, OperatorInfo, QueryInfo, QueryList, QueryUsage
+from sbon.model import FOLLOW, OperatorInfo, QueryInfo, QueryList, QueryUsage, SinkDelay
 from sbon.states import UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import unread
@@ -89,6 +89,8 @@ def show_query(info: QueryInfo) -> None:
     say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {rows_text(info.rows)} at {escape(info.consumer)}")
     if info.progress is not None:
         say(escape(progress_text(info.progress)))
+    if (delay := info.delay) is not None and delay.frames:
+        say(escape(_delay_text(delay, info.max_delay_ms)))
     for line in unread(info):
         say(escape(line))
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
@@ -153,6 +155,13 @@ def _doing(operator: OperatorInfo, query: QueryInfo) -> str:
     if stats is not None and stats.under_way_s is not None and stats.under_way_s >= LONG_BATCH_S:
         reasons.append(f"{stats.under_way_s:.0f} s on a batch of {rows_text(stats.under_way_rows)}")
     return f"{operator.state}: {'; '.join(reasons)}" if reasons else operator.state
+
+
+def _delay_text(delay: SinkDelay, bound_ms: float | None) -> str:
+    """Return the delay of its newest rows, with its error and the query's bound."""
+    error = "of unknown error" if delay.error_ms is None else f"± {delay.error_ms:.1f} ms"
+    bound = "" if bound_ms is None else f"; --max-delay {bound_ms:g} ms bounds the part of the network"
+    return f"delay from source to sink p50 {delay.p50_ms or 0.0:.1f} ms, p95 {delay.p95_ms or 0.0:.1f} ms, {error}{bound}"
 
 
 def _show_measures(info: QueryInfo) -> None:
