@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from msgspec.structs import replace
 
@@ -40,7 +40,8 @@ class Knowledge:
         known, age_s = self.source(turn.a, turn.b)
         return replace(turn, known=known, age_s=age_s)
 
-    def links(self, problem: PlacementProblem, hosts: Mapping[str, str]) -> list[WeighedLink]:
+    def links(self, problem: PlacementProblem, hosts: Mapping[str, str], measured: Container[str]) -> list[WeighedLink]:
+        """Return the links of a placement; ``measured`` are the streams whose rate is."""
         at = {**problem.pinned, **hosts}
         links = []
         for edge in problem.edges:
@@ -54,6 +55,7 @@ class Knowledge:
                         source_node=a,
                         target_node=b,
                         rate_bytes_s=edge.rate_bytes_s,
+                        rate_measured=edge.source in measured,
                         latency_ms=self._context.directory.estimate_rtt_ms(a, b).one_way_ms,
                         known=known,
                         age_s=age_s,

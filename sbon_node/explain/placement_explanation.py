@@ -47,7 +47,7 @@ class WeighedLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link of the placement.
 
     ``known`` is the source of its one-way latency: ``self``, ``probes``, ``measured``, ``coordinates`` or ``unknown``; ``age_s``
-    is the age of the measurement, or of the older coordinate.
+    is the age of the measurement, or of the older coordinate. ``rate_measured`` is false for an estimated rate.
     """
 
     source: str
@@ -58,6 +58,7 @@ class WeighedLink(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float | None
     known: str
     age_s: float | None
+    rate_measured: bool = False
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from sbon_node.model.states.lifecycle import PLANNED
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.strategies import LOOKING_EVERYWHERE
 from sbon_node.placement.model.from_plan import problem_of
+from sbon_node.placement.model.measured_plan import measured_plan
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.selection.bounds import place
@@ -74,12 +75,16 @@ class PlacementExplainer:
         return await self._explain(_Subject(plan, question, question.sql, consumer))
 
     async def query(self, query_id: str) -> PlacementExplanation:
-        """Compare the placement of a cluster's query with the strategy's current choice. Raises ``query-not-placed``."""
+        """Compare the placement of a cluster's query with the strategy's current choice. Raises ``query-not-placed``.
+
+        The rates that its operators have measured count, where there are some.
+        """
         info, _ = await self._lookup.show(query_id)
         if info.plan is None or info.placement is None:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
         hosts = info.hosts()
-        return await self._explain(_Subject(info.plan, info, info.sql, info.consumer, info.id, info.state, hosts))
+        plan = measured_plan(info.plan, info.operators)
+        return await self._explain(_Subject(plan, info, info.sql, info.consumer, info.id, info.state, hosts))
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:
         reserved = {operator.id: operator.needs for operator in subject.plan.operators} if subject.state in LIVE else {}
@@ -131,7 +136,7 @@ class PlacementExplainer:
                 )
                 for operator in problem.operators
             ),
-            links=tuple(self._knowledge.links(problem, hosts)),
+            links=tuple(self._knowledge.links(problem, hosts, _measured_streams(subject.plan))),
             strategies=tuple(_compared(name, outcome, problem, view, known) for name, outcome in outcomes.items()),
             checks=tuple(await self._checks(problem, view, current)),
             turns=tuple(sorted((self._knowledge.dated(turn) for turn in turning if _turns(turn)), key=_change)),
@@ -270,6 +275,11 @@ def _virtual(problem: PlacementProblem, view: DryRunView, choice: Placement | Sb
     except SbonError:
         return {}
     return medians | {assignment.operator: assignment.virtual for assignment in _assignments(choice) if assignment.virtual}
+
+
+def _measured_streams(plan: Plan) -> Set[str]:
+    sources = {one.source.id for one in plan.sources if one.rate.measured}
+    return sources | {one.id for one in plan.operators if one.rate.measured}
 
 
 def _assignments(outcome: Placement | SbonError) -> tuple[Assignment, ...]:

@@ -63,8 +63,7 @@ class NodePort:
         self._outbox, self._peers, self._clock = outbox, peers, clock
         self._settings, self._rng, self._failpoint = settings, rng, failpoint
         self._letters = letters
-        streams = [source.stream for source in self._inputs]
-        self.meter = meter or OperatorMeter(streams, half_life_s=settings.measures_half_life_s)
+        self.meter = meter or OperatorMeter([one.stream for one in inputs], half_life_s=settings.measures_half_life_s)
         self._following = following
         self._output: PortOutput = Published(outbox, operator) if following is None else Discarded(operator, following.base)
         self._upto: tuple[int, ...] | None = None if following is None else tuple(o.frame for o in following.base.offsets)

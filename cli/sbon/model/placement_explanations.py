@@ -36,6 +36,7 @@ class WeighedLink(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float | None
     known: str
     age_s: float | None
+    rate_measured: bool = False
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):

@@ -150,7 +150,8 @@ def _tree(explanation: PlacementExplanation) -> list[str]:
         for position, link in enumerate(links):
             last = position == len(links) - 1
             ms = "?" if link.latency_ms is None else f"{link.latency_ms:.1f}"
-            flow = f" [dim]{bytes_text(link.rate_bytes_s)}/s over {ms} ms ({_known(link.known, link.age_s)})[/]"
+            origin = " measured" if link.rate_measured else ""
+            flow = f" [dim]{bytes_text(link.rate_bytes_s)}/s{origin} over {ms} ms ({_known(link.known, link.age_s)})[/]"
             add(link.source, flow, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
     add(CONSUMER, "", "", "")

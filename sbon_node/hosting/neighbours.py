@@ -1,0 +1,49 @@
+"""An operator's neighbours in its query, with the measured rates of its links: all that its host needs to place it anew."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.model.subscribers import component_of, is_follower
+from sbon_node.workflow.context import Context
+from sbon_protocol.moving import ComponentHost, LocateComponent
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of an operator: ``stream`` comes from ``node``, or with ``reads`` false goes to ``component`` there.
+
+    ``rate_bytes_s`` is measured, None before the first measurement.
+    """
+
+    stream: str
+    component: str
+    node: str
+    reads: bool
+    rate_bytes_s: float | None
+
+
+async def neighbours(context: Context, operators: OperatorHost, records: RecordAcceptors, operator: str) -> tuple[Neighbour, ...]:
+    """Return the links of an operator of this node, inputs first; their nodes are those where the others are now.
+
+    Asks an acceptor of the query for the node of each reader. Raises :class:`SbonError` ``operator-unknown``, and as
+    :meth:`RecordAcceptors.ask`.
+    """
+    hosted, measures = operators.get(operator), operators.ports.described(operator)
+    if hosted is None or measures is None:
+        raise SbonError("operator-unknown", "it does not run here", where=operator)
+    spec = operators.ports.present(hosted.spec)
+    found = [
+        Neighbour(stream=one.stream, component=one.stream, node=one.node, reads=True, rate_bytes_s=read.bytes_s)
+        for one, read in zip(spec.inputs, measures.inputs, strict=True)
+    ]
+    readers = [name for name in context.outbox.link_counts(operator).links if not is_follower(name)]
+    for component in sorted({component_of(name) for name in readers}):
+        call = LocateComponent(query=spec.query, component=component)
+        host = await records.ask(spec.query, hosted.acceptors, call, ComponentHost)
+        found.append(
+            Neighbour(stream=operator, component=component, node=host.node, reads=False, rate_bytes_s=measures.bytes_out_s)
+        )
+    return tuple(found)
