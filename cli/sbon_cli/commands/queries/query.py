@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon import SbonError, states
-from sbon.model import FOLLOW, OperatorInfo, QueryInfo, QueryList, QueryUsage, SinkDelay
+from sbon.model import FOLLOW, Assignment, OperatorInfo, QueryInfo, QueryList, QueryUsage, SinkDelay
 from sbon.states import UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import unread
@@ -97,7 +97,7 @@ def show_query(info: QueryInfo) -> None:
     if info.sink.kind != FOLLOW:
         _show_delivery(info)
     planned = {o.id: o.rate.rows_s for o in info.plan.operators} if info.plan else {}
-    reasons = {a.operator: a.reason for a in info.placement.assignments} if info.placement else {}
+    placed = {a.operator: a for a in info.placement.assignments} if info.placement else {}
     print_table(
         ("operator", "node", "state", "rows in", "rows out", "rows/s", "planned", "why there"),
         [
@@ -109,7 +109,7 @@ def show_query(info: QueryInfo) -> None:
                 o.stats.rows_out if o.stats else None,
                 o.stats.rows_out_s if o.stats else None,
                 planned.get(o.id),
-                reasons.get(o.id, ""),
+                why_there(o, placed.get(o.id)),
             )
             for o in info.operators
         ],
@@ -144,6 +144,14 @@ def show_query(info: QueryInfo) -> None:
         ],
         empty="no links",
     )
+
+
+def why_there(operator: OperatorInfo, placed: Assignment | None) -> str:
+    """Return the reason of its placement, or that it has moved since."""
+    if placed is None:
+        return ""
+    moved = operator.node not in ("", placed.node)
+    return f"it was moved here after it had been placed at {placed.node}" if moved else placed.reason
 
 
 def _doing(operator: OperatorInfo, query: QueryInfo) -> str:
