@@ -118,6 +118,7 @@ class NodeAnswer(Message, frozen=True):
     free_memory_mb: Quantity
     free_bandwidth_bytes_s: Quantity
     load: Quantity
+    server: Any = None
 
 
 class ReserveOperator(Call, frozen=True):

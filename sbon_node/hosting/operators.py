@@ -22,6 +22,7 @@ from sbon_node.hosting.operator_info import operator_info
 from sbon_node.hosting.operator_states_here import HostedStates
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.hosting.served_flows import server_report
 from sbon_node.hosting.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.operators import Needs, OperatorSpec
@@ -123,9 +124,7 @@ class OperatorHost:
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query; those that have left are the business of their new hosts."""
         known = [hosted for one, hosted in sorted(self._hosted.items()) if hosted.spec.query == query]
-        return [
-            operator_info(self._context, self._engine, self.ports, hosted, *self._states.of(hosted.spec.id)) for hosted in known
-        ]
+        return [operator_info(self._context, self._engine, self.ports, h, *self._states.of(h.spec.id)) for h in known]
 
     def all(self) -> list[tuple[str, OperatorInfo]]:
         """Return every operator of this node with its query's name."""
@@ -207,6 +206,7 @@ class OperatorHost:
             free_memory_mb=max(0.0, free.memory_mb),
             free_bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s),
             load=self._load(),
+            server=server_report(self._load(), self.ports.all_measures()),
         )
 
     async def _reserve(self, call: ReserveOperator, caller: Caller) -> None:

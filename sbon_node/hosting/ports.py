@@ -82,6 +82,10 @@ class OperatorPorts:
         )
         return msgspec.structs.replace(measures, inputs=tuple(inputs))
 
+    def all_measures(self) -> list[OperatorMeasures]:
+        """Return the measures of all operators with an open port, in the order of their ids."""
+        return [port.measures() for _, port in sorted(self.open.items())]
+
     def _input(self, spec: OperatorSpec, position: int, one: InputSpec, host: StreamHost) -> PortInput:
         return PortInput(
             stream=one.stream,

@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 from sbon_node.directory.pairs import Measurement, unordered
 from sbon_node.errors import SbonError
 from sbon_node.model.operators import Needs
+from sbon_node.model.servers import ServerReport
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Window
+from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskNode, NodeAnswer
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
 
 T = TypeVar("T")
 
@@ -113,7 +117,19 @@ class LiveNetworkView:
                 bandwidth_bytes_s=answer.free_bandwidth_bytes_s,
             ),
             load=answer.load,
+            server=self._server_of(answer, node),
         )
+
+    def _server_of(self, answer: NodeAnswer, node: str) -> Server | None:
+        """Return the node's server with its flows; None if it states none, or impossible ones."""
+        if answer.server is None:
+            return None
+        try:
+            report: ServerReport = decode_record(answer.server, ServerReport)
+        except ProtocolError as error:
+            self._context.counters.refuse("server-refused", node=node, reason=str(error))
+            return None
+        return Server(flows=tuple(Flow(rate_s=f.rows_s, service=Service(mean_ms=f.row_ms, scv=f.row_scv)) for f in report.flows))
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         answers = await asyncio.gather(*(self.ask(node, needs) for node in nodes))

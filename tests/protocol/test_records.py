@@ -12,6 +12,7 @@ from sbon_node.model.delivery import SinkDelay, SinkReport
 from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo
+from sbon_node.model.servers import ServerReport
 from sbon_node.model.streams import SourceInfo
 from tests.protocol.test_spec import SPEC
 
@@ -35,6 +36,7 @@ def meaning(message: str, field: str) -> str:
         ("ComponentStates", "links", LinkInfo),
         ("ComponentStates", "sink", SinkReport),
         ("ComponentStates", "delay", SinkDelay),
+        ("NodeAnswer", "server", ServerReport),
         ("ActivateOperator", "measures", MeasureSums),
     ],
 )

@@ -1,0 +1,35 @@
+"""The queue that a node reports to strategies: one flow of rows for each of its operators. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sbon_node.model.measures import OperatorMeasures
+from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
+
+BUSIEST = 0.8
+"""Highest load that is reported: a machine shares its time, so waiting work is no reason to refuse all other work."""
+MAX_SCV = 1e6
+
+
+def server_report(load: float, operators: Iterable[OperatorMeasures]) -> ServerReport | None:
+    """Return the flows of the operators; None where none has measured its rows, or the machine is idle.
+
+    A row's measured time contains waiting for the processor and its part of the batch's fixed cost, most of which keeps no
+    processor busy. So the times are scaled: all flows together make the ``load`` for each core that the machine measures.
+    """
+    measured = [
+        (rows_s, one.row_ms, one.row_scv or 0.0)
+        for one in operators
+        if (rows_s := one.rows_in_s) and one.row_ms is not None and one.row_ms > 0
+    ]
+    most = sorted(measured, key=lambda flow: flow[0] * flow[1], reverse=True)[:MAX_FLOWS]
+    busy = sum(rows_s * row_ms / 1e3 for rows_s, row_ms, _ in most)
+    if not busy or load <= 0:
+        return None
+    scale = min(load, BUSIEST) / busy
+    flows = (
+        ServedFlow(rows_s=rows_s, row_ms=min(row_ms * scale, 1e9), row_scv=min(row_scv, MAX_SCV))
+        for rows_s, row_ms, row_scv in most
+    )
+    return ServerReport(flows=tuple(flows))
