@@ -8,6 +8,11 @@ import pytest
 
 from sbon_node.membership.clocks import PeerClocks
 from sbon_node.model.delivery import SinkDelay
+from sbon_node.model.measures import InputMeasures, OperatorMeasures
+from sbon_node.model.operators import PlannedInput
+from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.queries.delays import stated_delay
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, move, operators
@@ -60,3 +65,43 @@ def test_the_delay_is_right_within_its_error_with_clocks_hours_apart(
     assert measured.error_ms < 500
     assert measured.p50_ms == pytest.approx(truth.p50_ms, abs=measured.error_ms)
     assert measured.p95_ms == pytest.approx(truth.p95_ms, abs=measured.error_ms)
+
+
+SOURCES = (source_at("b"), source_at("c"))
+STREAMS = {"s1": SOURCES[0].id, "s2": SOURCES[1].id}
+
+
+def inputs_of(streams: tuple[str, ...]) -> tuple[PlannedInput, ...]:
+    return tuple(PlannedInput(stream=STREAMS.get(one, one), schema=()) for one in streams)
+
+
+def reported(operator: str, **errors_ms: float | None) -> OperatorInfo:
+    """An operator that knows the clocks of its inputs' hosts with these errors."""
+    inputs = tuple(InputMeasures(stream=STREAMS.get(one, one), clock_error_ms=error_ms) for one, error_ms in errors_ms.items())
+    return OperatorInfo(id=operator, node="n", fragment="", state="running", measures=OperatorMeasures(inputs=inputs))
+
+
+@pytest.mark.parametrize(
+    "operators_, expected",
+    [
+        ([reported("o1", s1=2.0, s2=5.0), reported("o2", o1=3.0, s2=1.0)], 1.0 + 3.0 + 5.0),
+        ([reported("o1", s1=2.0, s2=5.0), reported("o2", o1=3.0, s2=40.0)], 1.0 + 40.0),
+        ([reported("o1", s1=2.0, s2=None), reported("o2", o1=3.0, s2=1.0)], None),
+        ([reported("o2", o1=3.0, s2=1.0)], None),
+    ],
+)
+def test_errors_of_clocks_add_up_along_the_worst_path(operators_: list[OperatorInfo], expected: float | None) -> None:
+    rate = Rate(rows_s=1.0, bytes_s=1.0)
+    read = (("o1", ("s1", "s2")), ("o2", ("o1", "s2")))
+    plan = Plan(
+        text="",
+        sources=tuple(PlannedSource(source=one, schema=(), rate=rate) for one in SOURCES),
+        operators=tuple(
+            PlannedOperator(id=one, fragment="", inputs=inputs_of(streams), schema=(), rate=rate) for one, streams in read
+        ),
+        outputs=("o2",),
+        schema=(),
+    )
+    delay = stated_delay(plan, operators_, SinkDelay(frames=1, p50_ms=1.0, p95_ms=1.0, error_ms=1.0))
+    assert delay is not None
+    assert delay.error_ms == expected
