@@ -84,18 +84,19 @@ class PrepareOperator(Call, frozen=True):
 class FollowOperator(Call, frozen=True):
     """Tell the target the position up to which the operator has emitted, and ask how far it is. ``cut`` is nil before that.
 
-    Once the operator plans nothing more, ``batches`` are those that it has planned after ``cut``, each by the last frame of each
-    input; the target runs the same ones. It is nil before.
+    ``batches`` are those that the operator has planned after ``cut``, each by the last frame of each input. Once it ``halts``, it
+    plans nothing more; the target runs the last of them as it is, and rests.
     """
 
     operator: Line
     attempt: Name
     cut: Any = None
-    batches: Annotated[tuple[BatchEnd, ...], Meta(max_length=16)] | None = None
+    batches: Annotated[tuple[BatchEnd, ...], Meta(max_length=16)] = ()
+    halts: bool = False
 
 
 class OperatorFollowed(Message, frozen=True):
-    """Progress of a follower; ``level`` means that it is behind by the host's newest batches at most.
+    """Progress of a follower; ``level`` means that the host should stop now, since the target has little left to run.
 
     ``frames_behind`` are the frames of all inputs up to the cut that it has been told, and has not read.
     """

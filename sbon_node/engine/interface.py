@@ -157,11 +157,17 @@ class MovingEngine(Engine, Protocol):
         """Return the position after the newest visible batch; None before the first."""
         ...
 
-    def hold(self, operator: str) -> list[tuple[int, ...]]:
+    def planned(self, operator: str) -> list[tuple[int, ...]]:
+        """Return the last frame of each input after each batch that is planned and not yet visible.
+
+        A batch whose input Spark has just been offered may be missing.
+        """
+        ...
+
+    def hold(self, operator: str) -> None:
         """Let the operator plan no batch at all any more, not even one without input, until :meth:`release`.
 
-        It stays held when its engine starts again. Return the last frame of each input after each batch that is planned and not
-        yet visible; a batch whose input Spark has just been offered may be missing.
+        It stays held when its engine starts again.
         """
         ...
 

@@ -78,8 +78,10 @@ class NodePort:
         self._held = [False] * len(self._inputs)
         self._rests = following is None
         """Whether it answers a poll without news in time, so that the engine may run a batch for its watermark alone."""
-        self._batches: tuple[tuple[int, ...], ...] | None = None
-        """The last frame of each input after each of the last batches of a follower's host; None while that goes on."""
+        self._batches, self._halts = tuple[tuple[int, ...], ...](), False
+        """The batches of its host that a follower must repeat, by the last frames of inputs; whether they are the last ones."""
+        self.planned: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        """The last frame of each input before and after the newest batch with input; None before the first."""
         self._takes_more = False
         """Whether the newest offer has room for more input than there was, and more may come."""
         self._stuck_since_s: float | None = None
@@ -198,11 +200,13 @@ class NodePort:
                     offered = await self._wait_news(after)
                 break
             except TimeoutError:
-                if self._rests or self._batches is None:
+                if not self._halts:
                     return after
         if self._limits.linger_s and self._following is None:
             offered = await self._linger(after, offered)
         self._offered = offered
+        before, end = (tuple(offset.frame for offset in offsets) for offsets in (after, offered))
+        self.planned = (before, end) if before != end else self.planned
         return offered
 
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
@@ -251,16 +255,16 @@ class NodePort:
 
         A follower that does not rest there has the engine wait for a higher limit: a batch for its watermark would delay it.
         """
-        self._upto, self._rests, self._batches = frames, rests, None
+        self._upto, self._rests, self._batches, self._halts = frames, rests, (), False
         self._news.notify()
 
-    def repeat(self, frames: tuple[int, ...], batches: tuple[tuple[int, ...], ...], *, rests: bool = False) -> None:
+    def repeat(self, frames: tuple[int, ...], batches: tuple[tuple[int, ...], ...], *, halts: bool = False) -> None:
         """Offer a follower its input up to these ``frames``, then exactly the last ``batches`` of its host, and then nothing.
 
         A batch runs with the watermark of all input before it, so the last one runs with the same watermark as at the host. A
-        follower that ``rests`` may run a batch without input after that.
+        follower that ``halts`` runs no batch without input after that.
         """
-        self._upto, self._rests, self._batches = frames, rests, batches
+        self._upto, self._rests, self._batches, self._halts = frames, False, batches, halts
         self._news.notify()
 
     def freeze(self) -> tuple[InputOffset, ...]:
@@ -337,7 +341,7 @@ class NodePort:
         return offered if self._upto == limit else self._offer(after) or after
 
     def _offer(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...] | None:
-        if self._batches is not None and (batch := next_batch(after, self._upto, self._batches)) is not None:
+        if (batch := next_batch(after, self._upto, self._batches)) is not None:
             return self._offer_whole(after, batch)
         limits = self._upto if self._upto is not None else (None,) * len(self._inputs)
         spans = [
@@ -373,7 +377,7 @@ class NodePort:
 
     def _check_not_stuck(self) -> None:
         """Raise ``held-too-long``: held-back frames fill the spill, and the other inputs do not advance."""
-        full = [link for link, is_held in zip(self.links, self._held, strict=True) if is_held and _is_full(link)]
+        full = [link for link, is_held in zip(self.links, self._held, strict=True) if is_held and link.inbox.spill_is_full]
         if not full:
             self._stuck_since_s = None
             return
@@ -394,7 +398,3 @@ class NodePort:
 
 def _have_ended(offsets: tuple[InputOffset, ...]) -> bool:
     return all(offset.ended for offset in offsets)
-
-
-def _is_full(link: Link) -> bool:
-    return link.inbox.spill is not None and link.inbox.spill.is_full

@@ -205,7 +205,7 @@ async def test_a_follower_repeats_the_last_batches_of_its_host(make_host: Any) -
     copy.recover(0)
     for _ in range(5):
         host.batch("up", "xy")
-    copy.repeat((2,), ((5,), (6,), (7,)))
+    copy.repeat((2,), ((5,), (6,), (7,)), halts=True)
     await copy.links[0].wait(5)
     taken = []
     for _ in range(3):

@@ -76,10 +76,7 @@ class Followed:
         )
         await ask(self._cluster, "c", target.follow(prepared.folder, prepared.manifest))
         await ask(self._cluster, "b", self.origin.followed())
-        while not target.is_level():
-            cut = self.origin.cut()
-            assert cut is not None
-            target.reach(cut)
+        while not target.reach(self.origin.position()):
             await self._cluster.clock.sleep(0.05)
         return target
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.moving.ends import Target
+from sbon_node.hosting.moving.pursuit import Pursuit
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.states import operator_states
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -19,7 +19,7 @@ from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished
 
 NAMES = "abcd"
 ROWS = 4000
-FOLLOW_S = MigrationSettings().follow_s
+FOLLOW_S = 10.0
 
 
 def begun(cluster: SimulatedCluster, operator: str) -> asyncio.Task[OperatorMove]:
@@ -144,12 +144,13 @@ def test_a_target_that_cannot_store_a_follower_holds_no_capacity_for_it(tmp_path
 
 
 def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Target, "is_level", lambda self: False)
+    monkeypatch.setattr(Pursuit, "is_level", lambda *_: False)
 
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS * 5)
-        operator = operators(cluster)[-1]
-        began_s, moves = cluster.clock.now(), cluster.at("b").daemon._moves.departures._known
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS)
+        operator, departures = operators(cluster)[-1], cluster.at("b").daemon._moves.departures
+        departures._moves = MigrationSettings(follow_s=FOLLOW_S)
+        began_s, moves = cluster.clock.now(), departures._known
         await move(cluster, operator, "b", "c")
         while not all(one.is_over for one in moves.values()):
             await cluster.clock.sleep(1)
@@ -158,6 +159,6 @@ def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: 
         assert FOLLOW_S < cluster.clock.now() - began_s < FOLLOW_S + 30
         assert await owner_of(cluster, "a", operator) == ("b", 1)
         await finished(cluster)
-        check_windows(tmp_path / "out.csv", ROWS * 5)
+        check_windows(tmp_path / "out.csv", ROWS)
 
     in_cluster(tmp_path, NAMES, test)

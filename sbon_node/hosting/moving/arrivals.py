@@ -24,8 +24,9 @@ from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import forget_subscriptions, subscriptions_of
 from sbon_node.hosting.moving.arrival import Arrival, StoredArrival
-from sbon_node.hosting.moving.ends import Frozen, Halted
+from sbon_node.hosting.moving.ends import Frozen
 from sbon_node.hosting.moving.host_check import HostCheck, Registers
+from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.moving.starter import Copied, FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
@@ -243,11 +244,12 @@ class Arrivals:
             return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total)
         target = arrival.target
         cut: Cut = decode_record(call.cut, Cut)
-        if call.batches is None:
-            target.reach(cut)
+        position, level = Position(cut, call.batches), False
+        if call.halts:
+            target.repeat(position)
         else:
-            target.repeat(Halted(cut, call.batches))
-        level, behind = target.is_level(), target.frames_behind()
+            level = target.reach(position)
+        behind = target.frames_behind()
         return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total, level=level, frames_behind=behind)
 
     async def _settle(self, call: SettleOperator, caller: Caller) -> None:

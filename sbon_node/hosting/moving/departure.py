@@ -51,6 +51,10 @@ class Departure:
             frames_behind=state.frames_behind,
         )
 
+    def paused_ms(self, now_s: float) -> int:
+        """Return the time since the operator has been frozen; 0 before."""
+        return round((now_s - self.frozen_s) * 1000) if self.frozen_s else 0
+
     def not_level(self, after_s: float) -> SbonError:
         """Return the error of a target that has not caught up in time."""
         hint = "choose a node with more free cores, or raise migration.follow_s"

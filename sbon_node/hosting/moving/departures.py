@@ -22,6 +22,7 @@ from sbon_node.hosting.moving.abandoning import Abandonment
 from sbon_node.hosting.moving.departure import Departure, StoredDeparture, of_target
 from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.moving.handover import send_stream
+from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
@@ -237,8 +238,7 @@ class Departures:
         while True:
             departure.check_wanted()
             copied = copied_s is not None
-            call = FollowOperator(operator=spec.id, attempt=lease.attempt, cut=origin.cut() if copied else None)
-            followed = await self._ask_follower(departure, call)
+            followed = await self._ask_follower(departure, origin.position() if copied else None)
             if followed.step == "following" and copied_s is None:
                 copied_s = self._context.clock.now()
                 self._sender.withdraw(lease.attempt)
@@ -273,11 +273,10 @@ class Departures:
         """Let the operator come to rest here; its follower goes there meanwhile."""
         departure.frozen_s = self._context.clock.now()
         self._context.failpoint("freeze")
-        cut, batches = origin.halt()
+        halted = origin.halt()
         if not departure.stops:
             departure.enter(msgspec.structs.replace(departure.state, step="settling"))
-            call = FollowOperator(operator=departure.hosted.spec.id, attempt=departure.lease.attempt, cut=cut, batches=batches)
-            await self._ask_follower(departure, call)
+            await self._ask_follower(departure, halted, halts=True)
         frozen = await origin.freeze()
         self._context.failpoint("freeze")
         return frozen
@@ -310,7 +309,7 @@ class Departures:
         """Forget the move, and let others forget it: the operator goes on here."""
         spec, lease = departure.hosted.spec, departure.lease
         log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
-        paused_ms = self._paused_ms(departure)
+        paused_ms = departure.paused_ms(self._context.clock.now())
         state = msgspec.structs.replace(
             departure.state,
             step="given-up",
@@ -365,7 +364,9 @@ class Departures:
             except SbonError as error:
                 log.info("handover-waits", operator=spec.id, code=error.code, reason=str(error))
             await self._context.clock.sleep(backoff.next_s())
-        departure.enter(msgspec.structs.replace(departure.state, step="moved", pause_ms=self._paused_ms(departure)))
+        departure.enter(
+            msgspec.structs.replace(departure.state, step="moved", pause_ms=departure.paused_ms(self._context.clock.now()))
+        )
 
         async def forget() -> None:
             await self._operators.leave(spec.id)
@@ -379,7 +380,11 @@ class Departures:
     async def _activate(self, departure: Departure) -> None:
         await send_stream(self._context, departure, self._settings.settle_s, self._operators.ports.measures.sums)
 
-    async def _ask_follower(self, departure: Departure, call: FollowOperator) -> OperatorFollowed:
+    async def _ask_follower(self, departure: Departure, origin: Position | None, *, halts: bool = False) -> OperatorFollowed:
+        cut, batches = origin or (None, ())
+        call = FollowOperator(
+            operator=departure.hosted.spec.id, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts
+        )
         try:
             return await self._context.ask(departure.lease.target, call, OperatorFollowed)
         except SbonError as error:
@@ -391,9 +396,6 @@ class Departures:
             await self._context.call(departure.lease.target, call, timeout_s=limit_s)
         except SbonError as error:
             raise of_target(departure.lease.target, error) from error
-
-    def _paused_ms(self, departure: Departure) -> int:
-        return round((self._context.clock.now() - departure.frozen_s) * 1000) if departure.frozen_s else 0
 
 
 def _task(departure: Departure) -> str:

@@ -12,12 +12,10 @@ This module has both ends. The request for a move and the decision to change hos
 from __future__ import annotations
 
 import shutil
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -30,6 +28,7 @@ from sbon_node.engine.moving import SETTLE_POLL_S
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.executors import Executor
+from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.handover import StreamState
@@ -39,12 +38,8 @@ from sbon_node.streams.port import NodePort
 
 log = structlog.get_logger()
 
-Batch = tuple[int, ...]
-"""The last frame of each input after a batch."""
 CONNECT_POLL_S = 0.02
 _ALL_BYTES = 2**40
-LEVEL_BATCHES = 2
-"""Batches of its host by which a follower may be behind when it counts as level: it catches up with them in a single one."""
 COPY_ATTEMPTS = 5
 """Attempts to copy the newest batch before Spark deletes its files; it keeps those of ten batches."""
 
@@ -64,13 +59,6 @@ class Frozen:
 
     cut: Cut
     stream: StreamState
-
-
-class Halted(NamedTuple):
-    """The newest visible position of an operator that plans nothing more, and its last batches after that."""
-
-    cut: Cut
-    batches: tuple[Batch, ...]
 
 
 class Origin:
@@ -124,22 +112,24 @@ class Origin:
         self._port.pin(False)
         await self._executor(partial(shutil.rmtree, self._folder, ignore_errors=True))
 
-    def cut(self) -> Cut | None:
-        """Return the position after the newest visible batch, up to which the target may read."""
-        return self._engine.cut(self._operator)
+    def position(self) -> Position:
+        """Return the newest visible cut, and the batches that are planned after it; the target may run them at once.
 
-    def halt(self) -> Halted:
-        """Plan no batch any more; return the newest visible cut, and the batches that are planned after it.
-
-        The target may run them at once: it comes to rest at the same time as the origin. Raises :class:`SbonError`
-        ``nothing-to-copy`` before the first batch.
+        Raises :class:`SbonError` ``nothing-to-copy`` before the first batch.
         """
-        cut = self.cut()
+        return self._position(*self._engine.planned(self._operator))
+
+    def halt(self) -> Position:
+        """Plan no batch any more; return the :meth:`position`, which is the last one."""
+        offered = tuple(offset.frame for offset in self._port.freeze())
+        self._engine.hold(self._operator)
+        return self._position(*self._engine.planned(self._operator), offered)
+
+    def _position(self, *batches: Batch) -> Position:
+        cut = self._engine.cut(self._operator)
         if cut is None:
             raise _nothing_to_copy(self._operator)
-        offered = tuple(offset.frame for offset in self._port.freeze())
-        batches = dict.fromkeys([*self._engine.hold(self._operator), offered])
-        return Halted(cut, tuple(batch for batch in batches if batch != cut.frames))
+        return Position(cut, tuple(batch for batch in dict.fromkeys(batches) if batch != cut.frames))
 
     async def freeze(self) -> Frozen:
         """Plan no batch any more, and wait until the last one is visible. Thaws and raises ``not-settled`` otherwise."""
@@ -181,10 +171,7 @@ class Target:
         self._clock, self._executor = clock, executor
         self._spec, self._engine, self._port, self._outbox = spec, engine, port, outbox
         self._checkpoint, self._settle_s = checkpoint, settings.settle_s
-        self._shown: deque[Cut] = deque(maxlen=LEVEL_BATCHES + 1)
-        """The newest cuts of the origin."""
-        self._repeats = False
-        """Whether it has been told the last batches of the origin."""
+        self._pursuit = Pursuit(has_state=spec.has_state)
 
     async def follow(self, folder: Path, manifest: Manifest) -> None:
         """Check and install the copied checkpoint, and start the operator from it, up to the copied batch.
@@ -203,34 +190,31 @@ class Target:
             reason = f"{waiting[0].stream} does not answer: {waiting[0].reason}"
             raise SbonError("not-subscribed", reason, where=self._spec.id, hint="see whether its node can be reached") from error
 
-    def reach(self, cut: Cut) -> None:
-        """Read up to where the origin has shown."""
-        if not self._shown or self._shown[-1].frames != cut.frames:
-            self._shown.append(cut)
-            self._port.limit(cut.frames, rests=False)
+    def reach(self, origin: Position) -> bool:
+        """Read up to where the origin has planned; return whether it should stop now, since little is left to run here."""
+        self._pursuit.note(origin)
+        is_level = self._pursuit.is_level(self._engine.cut(self._spec.id), self._port.planned, self._clock.now())
+        if is_level:
+            self._port.repeat(self._pursuit.before, (self._pursuit.newest,))
+        else:
+            self._port.limit(self._pursuit.newest, rests=False)
+        return is_level
 
-    def repeat(self, halted: Halted) -> None:
-        """Read up to where the origin has shown, then run its last batches, and rest."""
-        self._port.repeat(halted.cut.frames, halted.batches)
-        self._repeats = True
-
-    def is_level(self) -> bool:
-        """Return whether it is behind by at most the newest batches of the origin that :meth:`reach` has named."""
-        ours = self._engine.cut(self._spec.id)
-        return ours is not None and bool(self._shown) and ours.frames_behind(self._shown[0]) <= 0
+    def repeat(self, halted: Position) -> None:
+        """Read up to where the origin halts, with its own last batch, and rest."""
+        self._pursuit.note(halted)
+        self._port.repeat(self._pursuit.before, (self._pursuit.newest,), halts=True)
 
     def frames_behind(self) -> int:
-        """Return the frames of all inputs up to the newest cut that :meth:`reach` has named, without those that it has read."""
-        ours = self._engine.cut(self._spec.id)
-        return max(0, ours.frames_behind(self._shown[-1])) if ours is not None and self._shown else 0
+        """Return the frames of all inputs that the origin has planned and this has not shown."""
+        return self._pursuit.frames_behind(self._engine.cut(self._spec.id))
 
     async def settle(self, frozen: Frozen) -> None:
         """Come to rest where the origin has, and check that both have emitted the same.
 
         Raises :class:`SbonError` ``not-settled`` or ``not-aligned``: the move must be given up.
         """
-        if not self._repeats:
-            self.repeat(Halted(frozen.cut, ()))
+        self.repeat(Position(frozen.cut))
         await self._reach_last(frozen.cut)
         check_aligned(await self._rest(), frozen.cut, self._spec.id)
         ours, theirs = self._port.discarded.rows, frozen.stream.tail.rows
@@ -258,7 +242,7 @@ class Target:
                 while (ours := self._engine.cut(self._spec.id)) is None or ours.frames_behind(cut) > 0:
                     await self._clock.sleep(SETTLE_POLL_S)
                 while ours is not None and ours.frames == cut.frames and ours.watermark_ms < cut.watermark_ms:
-                    self._port.repeat(cut.frames, (), rests=True)  # The last batch of the origin was one without input.
+                    self._port.limit(cut.frames)  # The last batch of the origin was one without input.
                     await self._clock.sleep(SETTLE_POLL_S)
                     ours = self._engine.cut(self._spec.id)
         except TimeoutError as error:

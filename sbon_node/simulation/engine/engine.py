@@ -189,10 +189,11 @@ class SimulatedEngine:
     def cut(self, operator: str) -> Cut | None:
         return self._named(operator).cut()
 
-    def hold(self, operator: str) -> list[tuple[int, ...]]:
-        running = self._named(operator)
-        running.hold(True)
-        return running.planned()
+    def planned(self, operator: str) -> list[tuple[int, ...]]:
+        return self._named(operator).planned()
+
+    def hold(self, operator: str) -> None:
+        self._named(operator).hold(True)
 
     async def resting(self, operator: str, within_s: float) -> Cut:
         return await resting(self._named(operator), self._clock(), within_s)

@@ -39,6 +39,10 @@ class Inbox:
         return self.capacity_bytes - self.buffered_bytes
 
     @property
+    def spill_is_full(self) -> bool:
+        return self.spill is not None and self.spill.is_full
+
+    @property
     def newest(self) -> Frame | None:
         """The last frame received, while it is in memory."""
         return self._frames.get(self.received)

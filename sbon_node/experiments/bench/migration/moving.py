@@ -185,7 +185,7 @@ class MovingOperator:
         )
         await target.follow(prepared.folder, prepared.manifest)
         await origin.followed()
-        await self.until(lambda: _is_level(origin, target))
+        await self.until(lambda: target.reach(origin.position()))
         copied_bytes = sum(file.bytes for file in prepared.manifest.files)
         return Move(origin, target, place, copied_bytes, self._clock.now() - began_s)
 
@@ -337,11 +337,3 @@ class MovingOperator:
         for place in list(self._places):
             await self._leave(place)
         await self.near.close()
-
-
-def _is_level(origin: Origin, target: Target) -> bool:
-    cut = origin.cut()
-    if cut is None:
-        return False
-    target.reach(cut)
-    return target.is_level()
