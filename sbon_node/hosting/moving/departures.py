@@ -381,10 +381,8 @@ class Departures:
         await send_stream(self._context, departure, self._settings.settle_s, self._operators.ports.measures.sums)
 
     async def _ask_follower(self, departure: Departure, origin: Position | None, *, halts: bool = False) -> OperatorFollowed:
-        cut, batches = origin or (None, ())
-        call = FollowOperator(
-            operator=departure.hosted.spec.id, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts
-        )
+        operator, (cut, batches) = departure.hosted.spec.id, origin or (None, ())
+        call = FollowOperator(operator=operator, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts)
         try:
             return await self._context.ask(departure.lease.target, call, OperatorFollowed)
         except SbonError as error:
