@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.moving.arrival import StoredArrival
+from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import Needs
@@ -22,7 +24,7 @@ Twice the longest pause between two tries, and calls that time out.
 """
 LIVENESS_S = 300.0
 """Seconds after the last repair within which every query must end."""
-OF_QUERIES = ("link ", "resume ", "report ", "sink ", "forget ", "clean ", "undo ")
+OF_QUERIES = ("link ", "resume ", "report ", "sink ", "forget ", "clean ", "undo ", "move ", "arrive ", "abandon ")
 """Prefixes of the names of tasks that work for a query."""
 
 
@@ -63,6 +65,10 @@ def _kept(node: SimulatedNode) -> list[str]:
     store, outbox = node.daemon.context.store, node.daemon.outbox
     leftovers = [f"operator {operator}" for operator in store.all("operator", HostedOperator)]
     leftovers += [f"sink of {sink}" for sink in store.all("sink", HostedSink)]
+    leftovers += [f"move of {operator} away" for operator in store.all("departure", StoredDeparture)]
+    leftovers += [f"follower of {operator}" for operator in store.all("arrival", StoredArrival)]
+    copies = node.daemon.context.data_dir / "copies"
+    leftovers += [f"copy {copy.name}" for copy in (copies.iterdir() if copies.is_dir() else ())]
     leftovers += [f"stream {stream}" for stream in outbox.streams() if not is_source(stream)]
     leftovers += [f"subscription of {subscriber} to {s}" for s in outbox.streams() for subscriber in outbox.link_counts(s).links]
     leftovers += [f"checkpoint {operator}" for operator in node.operators()]

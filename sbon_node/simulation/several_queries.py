@@ -159,11 +159,20 @@ class SeveralQueries:
             await self._submit(running, again=running is not lives[0])
             try:
                 running.ending = await self._ending(running)
+                await self._moves_end(running)
             finally:
                 for task in (running.stopping, running.moving):
                     if task is not None:
                         task.cancel()
                         await asyncio.wait([task])
+
+    async def _moves_end(self, running: _Running) -> None:
+        """Wait for the end of the user's moves, and raise what no user may see."""
+        while running.moving is not None and not running.moving.done():
+            check_alive(self.cluster, f"a move of {running.stream} goes on")
+            await self.cluster.sleep(0.25)
+        if running.moving is not None:
+            running.moving.result()
 
     async def _submit(self, running: _Running, *, again: bool) -> None:
         """Submit the query, and again while an earlier life of its name is still there."""

@@ -8,7 +8,6 @@ change has not happened, or has made it impossible.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -19,7 +18,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import OVER, QUERY_OVER
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import Abandonment
-from sbon_node.hosting.moving.departure import Departure, StoredDeparture, of_target
+from sbon_node.hosting.moving.departure import Departure, Owners, StoredDeparture, of_target
 from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.moving.handover import send_stream
 from sbon_node.hosting.moving.pursuit import Position
@@ -49,16 +48,6 @@ COPY_POLL_S, FOLLOW_POLL_S = 0.2, 0.05
 """Pauses between two questions about the copy, and between two cuts for a follower."""
 REMEMBERED = 256
 """Moves whose end is remembered, for callers that ask again."""
-
-
-class Owners(Protocol):
-    """Changes of an operator's register by its host, as of :class:`sbon_node.queries.operator_registers.OperatorRegisters`."""
-
-    async def begin_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> None: ...
-
-    async def commit_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> bool: ...
-
-    async def end_move(self, query: str, operator: str, lease: MoveLease) -> bool: ...
 
 
 class Departures:
@@ -162,13 +151,17 @@ class Departures:
 
     async def cancel(self, query: str, operators: Iterable[str]) -> None:
         """Stop the moves of operators that end here with their query; leave those of other queries alone."""
-        ending = {(query, operator) for operator in operators}
-        for departure in [one for one in self._known.values() if (one.hosted.spec.query, one.hosted.spec.id) in ending]:
+        named = tuple(operators)
+        ending = [one for one in self._known.values() if one.hosted.spec.query == query and one.hosted.spec.id in named]
+        for departure in ending:
             await self._tasks.stop(_task(departure))
             if not departure.is_over:
                 state = msgspec.structs.replace(departure.state, step="given-up", code=QUERY_OVER, reason="its query is over")
                 departure.enter(state)
-            self._context.store.delete("departure", departure.hosted.spec.id)
+        hosted = [one for one in map(self._operators.get, named) if one is not None and one.spec.query == query]
+        for operator in dict.fromkeys([*(one.hosted.spec.id for one in ending), *(one.spec.id for one in hosted)]):
+            if self._context.store.get("departure", operator, StoredDeparture) is not None:
+                self._context.store.delete("departure", operator)
 
     # -- the move -----------------------------------------------------------------------------------------------------
 

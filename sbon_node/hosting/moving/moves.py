@@ -8,7 +8,8 @@ from typing import Protocol
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.arrivals import Arrivals
-from sbon_node.hosting.moving.departures import Departures, Owners
+from sbon_node.hosting.moving.departure import Owners
+from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.moving.host_check import Registers
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
