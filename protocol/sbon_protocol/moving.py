@@ -9,6 +9,7 @@ from msgspec import Meta
 from sbon_protocol.messages import Call, Count, Line, Message, Name, Quantity
 
 MoveStep = Literal["copying", "following", "settling", "switching", "moved", "given-up", "stopping", "starting"]
+FollowStep = Literal["copying", "following", "starting"]
 MoveHow = Literal["follow", "stop"]
 
 
@@ -101,7 +102,7 @@ class OperatorFollowed(Message, frozen=True):
     ``frames_behind`` are the frames of all inputs up to the cut that it has been told, and has not read.
     """
 
-    step: Literal["copying", "following", "starting"]
+    step: FollowStep
     copied_bytes: Count = 0
     total_bytes: Count = 0
     level: bool = False

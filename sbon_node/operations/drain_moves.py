@@ -14,6 +14,7 @@ from sbon_node.membership.table import GONE
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.moves import DrainStep
 from sbon_node.model.query_ids import name_of
+from sbon_node.model.states import move_states
 from sbon_node.model.states.operator_states import QUARANTINED
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.workflow.context import Context
@@ -81,9 +82,9 @@ class DrainMoves:
     async def withdraw(self, hosted: HostedOperator, last: DrainStep | None, reason: str) -> DrainStep:
         """Give the operator's move up because of ``reason``; return its end, with the reason of its ``last`` step."""
         state = await self._departures.withdraw(hosted.spec.id, SbonError("drain-over", reason, where=self._context.name))
-        if state is not None and state.step == "moved":
+        if state is not None and state.step == move_states.MOVED:
             return _moving(hosted, last.target if last is not None else "", state)
-        if state is not None and state.step != "given-up":
+        if state is not None and state.step != move_states.GIVEN_UP:
             reason = f"{reason}, and its move goes on: {state.step}"
         elif last is not None:
             was = last.reason or (f"{last.step} to {last.target}" if last.target else "")
@@ -108,7 +109,7 @@ class DrainMoves:
         try:
             state = await departures.move(call)
             call = msgspec.structs.replace(call, start=False, wait_s=self._settings.report_s)
-            while state.step not in ("moved", "given-up"):
+            while state.step not in move_states.OVER:
                 enter(_moving(hosted, target, state))
                 state = await departures.move(call)
             failure = departures.failure(attempt)

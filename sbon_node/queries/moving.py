@@ -10,6 +10,7 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
 from sbon_node.model.queries import QueryInfo
+from sbon_node.model.states import move_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.operator_registers import OperatorRegisters
@@ -50,7 +51,7 @@ class OperatorMover:
             hint = "start that node again, then move the operator"
             raise SbonError(error.code, f"{origin}, its host, does not answer: {error}", where=operator, hint=hint) from error
         call = msgspec.structs.replace(call, start=False, wait_s=self._report_s)
-        while state is not None and state.step not in ("moved", "given-up"):
+        while state is not None and state.step not in move_states.OVER:
             yield MoveProgress(
                 step=state.step,
                 copied_bytes=state.copied_bytes,
@@ -58,7 +59,7 @@ class OperatorMover:
                 frames_behind=state.frames_behind,
             )
             copied_bytes, state = state.copied_bytes, await self._next(origin, call, state)
-        if state is not None and state.step == "given-up":
+        if state is not None and state.step == move_states.GIVEN_UP:
             raise SbonError(state.code or "move-unknown", state.reason, where=operator, hint=f"it goes on at {origin}")
         yield Moved(
             query=info.id,

@@ -13,8 +13,9 @@ import pytest
 import sbon.states
 from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.states import lifecycle as derived
-from sbon_node.model.states import operator_states, query_states, sink_states, source_states
+from sbon_node.model.states import move_states, operator_states, query_states, sink_states, source_states
 from sbon_node.model.states.lifecycle import Lifecycle
+from sbon_protocol.moving import MoveStep
 
 ROOT = Path(__file__).parents[2]
 LIFECYCLES: tuple[Lifecycle[Any], ...] = (
@@ -22,8 +23,9 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     operator_states.LIFECYCLE,
     source_states.LIFECYCLE,
     sink_states.LIFECYCLE,
+    move_states.LIFECYCLE,
 )
-WORDS = frozenset(state for one in LIFECYCLES for state in (*one.states, *one.derived))
+WORDS = frozenset(state for one in LIFECYCLES[:-1] for state in (*one.states, *one.derived))
 OTHER_LIFECYCLES = {
     "sbon_node/api/server/http.py": "the HTTP server's",
     "sbon_node/api/server/serving.py": "the HTTP server's",
@@ -66,6 +68,8 @@ def test_every_state_is_reached_and_every_terminal_state_is_final(lifecycle: Lif
         (operator_states.OperatorState, operator_states.LIFECYCLE.states),
         (source_states.SourceState, source_states.LIFECYCLE.states),
         (sink_states.SinkState, sink_states.LIFECYCLE.states),
+        (move_states.MoveState, move_states.LIFECYCLE.states),
+        (MoveStep, move_states.LIFECYCLE.states),
     ],
 )
 def test_the_type_of_a_state_names_the_states_of_its_lifecycle(type_: Any, states: dict[str, str]) -> None:
@@ -110,6 +114,21 @@ def test_no_other_file_spells_a_state() -> None:
 )
 def test_states_are_noticed_where_they_are_compared_and_set(text: str, words: list[str]) -> None:
     assert [word for _, word in spelt_in(ast.parse(text))] == words
+
+
+def test_no_file_of_moves_spells_a_step() -> None:
+    folders = ("sbon_node/hosting/moving", "sbon_node/operations", "sbon_node/queries")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    steps = set(move_states.LIFECYCLE.states) - WORDS
+    spelt = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+        for path in paths
+        if "move_states" in (text := path.read_text(encoding="utf-8")) or "OperatorMove" in text
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and node.value in steps
+    ]
+    assert len(paths) > 40
+    assert spelt == []
 
 
 def spelt_in(tree: ast.AST) -> Iterator[tuple[int, str]]:

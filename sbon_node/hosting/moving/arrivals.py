@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal
 
 import msgspec
 import structlog
@@ -36,7 +35,7 @@ from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.states import operator_states
+from sbon_node.model.states import move_states, operator_states
 from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
 from sbon_node.net.peers import Caller
 from sbon_node.streams.links.channel import race
@@ -52,6 +51,7 @@ from sbon_protocol.moving import (
     ActivateOperator,
     ComponentHost,
     FollowOperator,
+    FollowStep,
     LocateComponent,
     OperatorFollowed,
     PrepareOperator,
@@ -238,10 +238,11 @@ class Arrivals:
         arrival = self._named(call.operator, call.attempt, caller)
         copied, total = arrival.progress
         if arrival.target is None or not arrival.follows:
-            step: Literal["copying", "starting"] = "starting" if 0 < total <= copied else "copying"
+            has_all = 0 < total <= copied
+            step: FollowStep = move_states.STARTING if has_all else move_states.COPYING
             return OperatorFollowed(step=step, copied_bytes=copied, total_bytes=total)
         if call.cut is None:
-            return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total)
+            return OperatorFollowed(step=move_states.FOLLOWING, copied_bytes=copied, total_bytes=total)
         target = arrival.target
         cut: Cut = decode_record(call.cut, Cut)
         position, level = Position(cut, call.batches), False
@@ -250,7 +251,9 @@ class Arrivals:
         else:
             level = target.reach(position)
         behind = target.frames_behind()
-        return OperatorFollowed(step="following", copied_bytes=copied, total_bytes=total, level=level, frames_behind=behind)
+        return OperatorFollowed(
+            step=move_states.FOLLOWING, copied_bytes=copied, total_bytes=total, level=level, frames_behind=behind
+        )
 
     async def _settle(self, call: SettleOperator, caller: Caller) -> None:
         arrival = self._named(call.operator, call.attempt, caller)

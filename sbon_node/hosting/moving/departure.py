@@ -13,6 +13,8 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.model.queries import MoveInfo
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import MoveLease
+from sbon_node.model.states import move_states
+from sbon_node.model.states.move_states import MoveState
 from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.moving import MoveHow, OperatorMove
 
@@ -40,7 +42,8 @@ class Departure:
         self.hosted, self.lease = hosted, lease
         self.stops = how == "stop"
         """Whether the operator stops before its state is copied."""
-        self.state = OperatorMove(step="switching" if resumed else "stopping" if self.stops else "copying")
+        first: MoveState = move_states.SWITCHING if resumed else move_states.STOPPING if self.stops else move_states.COPYING
+        self.state = OperatorMove(step=first)
         self.changed = Signal()
         self.frozen_s = 0.0
         self.failure: SbonError | None = None
@@ -49,7 +52,7 @@ class Departure:
 
     @property
     def is_over(self) -> bool:
-        return self.state.step in ("moved", "given-up")
+        return self.state.step in move_states.OVER
 
     def info(self) -> MoveInfo:
         """Return the move as users see it."""
@@ -75,7 +78,7 @@ class Departure:
     def event(self, origin: str, change: str, reason: str) -> partial[OperatorChanged]:
         """Return the event that the origin publishes: ``moving``, ``moved`` or ``move-given-up``."""
         spec, target = self.hosted.spec, self.lease.target
-        host, was = (target, origin) if change == "moved" else (origin, "")
+        host, was = (target, origin) if change == move_states.MOVED else (origin, "")
         return partial(
             OperatorChanged,
             query=name_of(spec.query),
@@ -97,6 +100,7 @@ class Departure:
             raise self._unwanted
 
     def enter(self, state: OperatorMove) -> None:
+        move_states.LIFECYCLE.check(self.state.step, state.step, self.hosted.spec.id)
         self.state = state
         self.changed.notify()
 

@@ -27,6 +27,7 @@ from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.queries import MoveInfo
 from sbon_node.model.records import MoveLease
+from sbon_node.model.states import move_states
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -156,7 +157,9 @@ class Departures:
         for departure in ending:
             await self._tasks.stop(_task(departure))
             if not departure.is_over:
-                state = msgspec.structs.replace(departure.state, step="given-up", code=QUERY_OVER, reason="its query is over")
+                state = msgspec.structs.replace(
+                    departure.state, step=move_states.GIVEN_UP, code=QUERY_OVER, reason="its query is over"
+                )
                 departure.enter(state)
         hosted = [one for one in map(self._operators.get, named) if one is not None and one.spec.query == query]
         for operator in dict.fromkeys([*(one.hosted.spec.id for one in ending), *(one.spec.id for one in hosted)]):
@@ -205,7 +208,7 @@ class Departures:
             await self._give_up(departure, SbonError("move-superseded", reason, where=spec.id, hint="try again"))
             return
         log.info("operator-moves", operator=spec.id, target=lease.target, epoch=spec.epoch + 1, last=frozen.stream.tail.last)
-        self._notify(departure, "moved")
+        self._notify(departure, move_states.MOVED)
         await self._hand_over(departure)
 
     async def _follow(self, departure: Departure, origin: Origin) -> None:
@@ -232,13 +235,13 @@ class Departures:
             departure.check_wanted()
             copied = copied_s is not None
             followed = await self._ask_follower(departure, origin.position() if copied else None)
-            if followed.step == "following" and copied_s is None:
+            if followed.step == move_states.FOLLOWING and copied_s is None:
                 copied_s = self._context.clock.now()
                 self._sender.withdraw(lease.attempt)
                 await origin.followed()
             departure.enter(
                 OperatorMove(
-                    step="settling" if copied and departure.stops else followed.step,
+                    step=move_states.SETTLING if copied and departure.stops else followed.step,
                     copied_bytes=followed.copied_bytes,
                     total_bytes=followed.total_bytes,
                     frames_behind=followed.frames_behind,
@@ -268,7 +271,7 @@ class Departures:
         self._context.failpoint("freeze")
         halted = origin.halt()
         if not departure.stops:
-            departure.enter(msgspec.structs.replace(departure.state, step="settling"))
+            departure.enter(msgspec.structs.replace(departure.state, step=move_states.SETTLING))
             await self._ask_follower(departure, halted, halts=True)
         frozen = await origin.freeze()
         self._context.failpoint("freeze")
@@ -286,7 +289,7 @@ class Departures:
     async def _commit(self, departure: Departure) -> bool:
         """Return whether the register names the target; wait for as long as that cannot be known."""
         spec, lease = departure.hosted.spec, departure.lease
-        departure.enter(msgspec.structs.replace(departure.state, step="switching"))
+        departure.enter(msgspec.structs.replace(departure.state, step=move_states.SWITCHING))
         try:
             return await self._owners.commit_move(spec.query, spec.id, spec.epoch, lease)
         except SbonError as error:
@@ -305,7 +308,7 @@ class Departures:
         paused_ms = departure.paused_ms(self._context.clock.now())
         state = msgspec.structs.replace(
             departure.state,
-            step="given-up",
+            step=move_states.GIVEN_UP,
             pause_ms=paused_ms,
             code=error.code,
             reason=str(error).removeprefix(f"{spec.id}: ")[:500],
@@ -358,7 +361,9 @@ class Departures:
                 log.info("handover-waits", operator=spec.id, code=error.code, reason=str(error))
             await self._context.clock.sleep(backoff.next_s())
         departure.enter(
-            msgspec.structs.replace(departure.state, step="moved", pause_ms=departure.paused_ms(self._context.clock.now()))
+            msgspec.structs.replace(
+                departure.state, step=move_states.MOVED, pause_ms=departure.paused_ms(self._context.clock.now())
+            )
         )
 
         async def forget() -> None:
