@@ -5,10 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import structlog
+
+from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import is_source
 from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import until_passed
+
+log = structlog.get_logger()
 
 ORPHANED_S = 60.0
 """Seconds after a start in which an engine process of the earlier daemon may still write to the checkpoints of operators that
@@ -32,6 +39,26 @@ def spill_of(context: Context, operator: str) -> Path:
 
 def checkpoint_of(context: Context, operator: str) -> Path:
     return context.data_dir / "operators" / operator
+
+
+def copies_of(context: Context, attempt: str) -> Path:
+    """Return the folder of what another node fetches from here in an attempt to move an operator."""
+    return context.data_dir / "copies" / attempt
+
+
+def copy_to(context: Context, operator: str) -> Path:
+    """Return the copy of a checkpoint that comes here."""
+    return context.data_dir / "copies" / f"{operator}~"
+
+
+async def delete_copies(context: Context, attempt: str) -> None:
+    """Delete :func:`copies_of` the attempt, also where the disk refuses that at first."""
+
+    def waits(error: SbonError) -> None:
+        log.warning("copy-not-deleted", attempt=attempt, code=error.code, reason=str(error))
+
+    delete = partial(shutil.rmtree, copies_of(context, attempt), ignore_errors=True)
+    await until_passed(context, partial(context.executor, delete), waits)
 
 
 def sweep(context: Context, hosted: Container[str], connected: Container[str]) -> None:

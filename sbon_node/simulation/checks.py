@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.model.catalogue import is_source
 from sbon_node.model.frames import Frame
 from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.register_checks import RegisterChecks
@@ -133,14 +134,16 @@ class Checker:
             self._expect(trimmed <= done, f"{stream} trimmed to frame {trimmed}, {reader} has finished with {done}")
 
     def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
-        """Check that unreceived frames stay within the quota and one batch.
+        """Check that unreceived frames stay within the quota and one batch; a source waits for its fastest reader alone.
 
         A follower does not count: it begins with frames that its host has received, and is gone soon. Once all subscribers are
         gone, nothing waits that did not wait before.
         """
         waiting = outbox.link_counts(stream).links.items()
         received = [link.received for name, link in waiting if not link.failed and not is_follower(name)]
-        slowest = min(received) if received else self._received.get((stream, lineage_of(outbox, stream)), 0)
+        slowest = self._received.get((stream, lineage_of(outbox, stream)), 0)
+        if received:
+            slowest = max(received) if is_source(stream) else min(received)
         self._received[stream, lineage_of(outbox, stream)] = slowest
         upto = self._weights.setdefault((stream, lineage_of(outbox, stream)), [0])
         if len(upto) < outbox.earliest(stream):

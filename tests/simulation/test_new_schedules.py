@@ -55,6 +55,10 @@ FAILED_ONCE = {
 FAILED_ONCE_WITH_MOVES = {
     20039: "a follower's subscription moves along with the stream that it reads",
     996587013817: "a full disk keeps the capacity of a follower that was not stored",
+    100028: "a source of two readers waits for its fastest alone",
+    100078: "a copy stays at a target whose disk was full",
+    100104: "a batch whose input is gone ends with its query",
+    100113: "a copy stays at a host whose disk is full when its query ends",
     50211: "an operator is given to an instance of a node that has lost its disk",
 }
 

@@ -29,7 +29,7 @@ from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.moving.starter import Copied, FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.hosting.sweep import checkpoint_of, spill_of
+from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.migration.receiver import CopyReceiver
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
@@ -374,7 +374,7 @@ class Arrivals:
         await self._operators.ports.disconnect(operator, unsubscribe=True)
         self._operators.ports.forget(operator)
         self._operators.dismiss(arrival.stored.hosted)
-        for folder in (checkpoint_of(context, operator), spill_of(context, operator)):
+        for folder in (checkpoint_of(context, operator), spill_of(context, operator), copy_to(context, operator)):
             await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))
         context.store.delete("arrival", operator)
         self._known.pop(operator, None)

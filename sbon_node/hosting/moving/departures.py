@@ -23,6 +23,7 @@ from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.moving.handover import send_stream
 from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.sweep import copies_of, delete_copies
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.queries import MoveInfo
@@ -119,6 +120,12 @@ class Departures:
         self._tasks.start(_task(departure), self._move(departure))
         return departure
 
+    def _forget_copy(self, attempt: str, origin: Origin) -> None:
+        """Let the inputs go, and delete the copy, however long that takes: the target has both, or the move is given up."""
+        self._sender.withdraw(attempt)
+        origin.unpin()
+        self._tasks.start(f"forget copy {attempt}", delete_copies(self._context, attempt))
+
     def under_way(self, operator: str) -> MoveInfo | None:
         """Return the move of an operator of this node, for users; None while there is none."""
         moves = (one.info() for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over)
@@ -179,7 +186,7 @@ class Departures:
             engine=self._engine,
             port=port,
             outbox=self._context.outbox,
-            copies=self._context.data_dir / "copies",
+            copies=copies_of(self._context, departure.lease.attempt),
             executor=self._context.executor,
             settings=self._settings,
         )
@@ -189,8 +196,7 @@ class Departures:
                 frozen = await self._stop(departure, origin) if departure.stops else None
                 await self._follow(departure, origin)
             finally:
-                self._sender.withdraw(lease.attempt)
-                await origin.followed()
+                self._forget_copy(lease.attempt, origin)
             frozen = frozen or await self._freeze(departure, origin)
             await self._settle(departure, frozen)
             departure.check_wanted()
@@ -237,8 +243,7 @@ class Departures:
             followed = await self._ask_follower(departure, origin.position() if copied else None)
             if followed.step == move_states.FOLLOWING and copied_s is None:
                 copied_s = self._context.clock.now()
-                self._sender.withdraw(lease.attempt)
-                await origin.followed()
+                self._forget_copy(lease.attempt, origin)
             departure.enter(
                 OperatorMove(
                     step=move_states.SETTLING if copied and departure.stops else followed.step,
@@ -305,17 +310,10 @@ class Departures:
         """Forget the move, and let others forget it: the operator goes on here."""
         spec, lease = departure.hosted.spec, departure.lease
         log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
-        paused_ms = departure.paused_ms(self._context.clock.now())
-        state = msgspec.structs.replace(
-            departure.state,
-            step=move_states.GIVEN_UP,
-            pause_ms=paused_ms,
-            code=error.code,
-            reason=str(error).removeprefix(f"{spec.id}: ")[:500],
-        )
-        departure.failure = error
-        departure.enter(state)
-        self._notify(departure, "move-given-up", state.reason)
+        departure.failure, reason = error, str(error).removeprefix(f"{spec.id}: ")[:500]
+        paused_ms, step = departure.paused_ms(self._context.clock.now()), move_states.GIVEN_UP
+        departure.enter(msgspec.structs.replace(departure.state, step=step, pause_ms=paused_ms, code=error.code, reason=reason))
+        self._notify(departure, "move-given-up", reason)
         present, known = self._operators.ports.present(spec), self._operators
         self._abandonment.tell(present, lease.attempt, lease.target, lambda: known.get(spec.id) is not None)
         await self._end(departure)

@@ -109,8 +109,12 @@ class Origin:
 
     async def followed(self) -> None:
         """Let the inputs go, and delete the copy: the target has both, or has given up."""
-        self._port.pin(False)
+        self.unpin()
         await self._executor(partial(shutil.rmtree, self._folder, ignore_errors=True))
+
+    def unpin(self) -> None:
+        """Let the inputs go: the target has subscribed to them, or has given up."""
+        self._port.pin(False)
 
     def position(self) -> Position:
         """Return the newest visible cut, and the batches that are planned after it; the target may run them at once.

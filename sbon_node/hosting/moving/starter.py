@@ -13,7 +13,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.arrival import Arrival
 from sbon_node.hosting.moving.ends import Target
 from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.hosting.sweep import checkpoint_of
+from sbon_node.hosting.sweep import checkpoint_of, copy_to
 from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
@@ -41,7 +41,7 @@ class FollowerStarter:
         """Fetch the checkpoint, and start the follower from it."""
         context, spec, stored = self._context, arrival.spec, arrival.stored
         ports, membership = self._ports, context.membership
-        checkpoint, copied = checkpoint_of(context, spec.id), context.data_dir / "copies" / f"{spec.id}~"
+        checkpoint, copied = checkpoint_of(context, spec.id), copy_to(context, spec.id)
         source = CopySource(
             spec.id, stored.attempt, partial(membership.address_of, stored.origin), partial(membership.expected, stored.origin)
         )

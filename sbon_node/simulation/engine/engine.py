@@ -20,6 +20,7 @@ from sbon_node.engine.checkpoint_copy import copy_checkpoint
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import resting
+from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.columns import Schema
@@ -40,6 +41,8 @@ from sbon_node.simulation.process import NO_PROCESS, Process
 
 MAX_FILES, MAX_BYTES = 20_000, 2**30
 """Most files and bytes of a checkpoint that is copied."""
+STOP_S = EngineSettings().stop_s
+"""Time for which a stop waits for a batch, whose input may not come any more."""
 RETRIED = ("disk-full",)
 """Temporary reasons: the operator stops with them and tries again."""
 
@@ -166,8 +169,9 @@ class SimulatedEngine:
             known.running.set_exception(SbonError("operator-stopped", "it was stopped while it started", where=operator))
             known.running.exception()  # the caller that waits for it may have gone
         if known.runner is not None:
-            if not known.in_batch:
-                known.runner.cancel()
+            if known.in_batch:
+                await asyncio.wait([known.runner], timeout=STOP_S)
+            known.runner.cancel()
             await asyncio.wait([known.runner])
         await known.commits.join()
         if known.watcher is not None:

@@ -126,9 +126,12 @@ class Stream:
 
         An operator waits for its slowest subscriber. A source waits for its fastest: it retains the frames that others have not
         read anyway, and an absent subscriber must not harm the others. Before anyone subscribes a finite stream counts in full,
-        while a live one continues within its retention.
+        while a live one continues within its retention. A follower reads what its host has received, so it is not the fastest.
         """
-        lags = [self.newest.upto - subscription.received_upto for subscription in self.active()]
+        active = self.active()
+        if self.kind != "operator":
+            active = [one for one in active if not is_follower(one.subscriber)] or active
+        lags = [self.newest.upto - subscription.received_upto for subscription in active]
         if not lags:
             return 0 if self.live else self.newest.upto - self.trimmed_upto
         return max(lags) if self.kind == "operator" else min(lags)
