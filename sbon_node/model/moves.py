@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from sbon_node.model.bounded import Counted
 
@@ -15,8 +16,14 @@ class MoveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     With ``follow`` the operator goes on until ``to`` is level with it; with ``stop`` it stops while its state is copied.
     """
 
-    operator: str
-    to: str
+    operator: Annotated[str, Meta(min_length=1, max_length=512)]
+    to: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$",
+            description="lower case letters, digits, '.', '_' and '-' are allowed, at most 63, a letter or digit first and last",
+        ),
+    ]
     how: Literal["follow", "stop"] = "follow"
 
 

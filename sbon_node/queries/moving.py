@@ -19,6 +19,9 @@ from sbon_protocol.moving import MoveOperator, OperatorMove
 
 log = structlog.get_logger()
 
+OF_TARGET = frozenset({"no-capacity", "node-away", "node-drained"})
+"""Reasons for which a move is given up that another node to move to would not have."""
+
 
 class OperatorMover:
     """Finds an operator's host, asks it to move the operator, and reports every ``report_s`` seconds how far it is."""
@@ -46,6 +49,8 @@ class OperatorMover:
         try:
             state: OperatorMove | None = await self._context.ask(origin, call, OperatorMove)
         except SbonError as error:
+            if error.where == request.to:
+                raise SbonError(error.code, error.message, where="to", hint=error.hint) from error
             if error.code != "peer-unreachable":
                 raise
             hint = "start that node again, then move the operator"
@@ -60,7 +65,8 @@ class OperatorMover:
             )
             copied_bytes, state = state.copied_bytes, await self._next(origin, call, state)
         if state is not None and state.step == move_states.GIVEN_UP:
-            raise SbonError(state.code or "move-unknown", state.reason, where=operator, hint=f"it goes on at {origin}")
+            where = "to" if state.code in OF_TARGET else operator
+            raise SbonError(state.code or "move-unknown", state.reason, where=where, hint=f"it goes on at {origin}")
         yield Moved(
             query=info.id,
             operator=operator,

@@ -11,7 +11,8 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.moves import MoveRequest
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_protocol.moving import MoveHow
+from sbon_node.validation_messages import in_plain_words
+from sbon_protocol.moving import MoveHow, MoveOperator
 from tests.workflow.clusters import ask, in_cluster, owner_of, plain
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
 
@@ -20,15 +21,25 @@ ROWS = 4000
 REFUSALS = [
     ("b9", "c", "q", "operator-unknown: operator: q has no operator 'b9' (known: b0, o1)"),
     ("o1", "c", "r", "unknown-query: query: no node that answers has the query 'r'"),
-    ("o1", "nowhere", "q", "node-away: nowhere: nowhere is not a member"),
+    ("o1", "nowhere", "q", "node-away: to: nowhere is not a member"),
     ("o1", "b", "q", "already-there: q.o1: q.o1 runs at b already"),
-    ("o1", "c", "q", "node-drained: q.o1: c: this node has been drained"),
-    ("o1", "d", "q", "no-capacity: q.o1: d: hosts 0 operators, its limit is 0 (it goes on at b)"),
-    ("o1", "e", "q", "node-away: e: e is dead"),
-    ("o1", "f", "q", "node-away: f: f has left"),
+    ("o1", "c", "q", "node-drained: to: c: this node has been drained"),
+    ("o1", "d", "q", "no-capacity: to: d: hosts 0 operators, its limit is 0 (it goes on at b)"),
+    ("o1", "e", "q", "node-away: to: e is dead"),
+    ("o1", "f", "q", "node-away: to: f has left"),
     ("o1", "g", "q", "java-missing: q.o1: g: no Java (install Java 17) (it goes on at b)"),
-    ("o1", "h", "q", "node-away: q.o1: h: this node is going away (it goes on at b)"),
+    ("o1", "h", "q", "node-away: to: h: this node is going away (it goes on at b)"),
 ]
+
+
+@pytest.mark.parametrize(
+    "field, value", [("operator", ""), ("operator", "o" * 513), ("to", ""), ("to", "n" * 64), ("to", "a\nb")]
+)
+def test_a_request_for_a_move_with_a_wrong_field_is_refused_by_name(field: str, value: str) -> None:
+    body = msgspec.json.encode({"operator": "o1", "to": "c", field: value})
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.json.decode(body, type=MoveRequest)
+    assert in_plain_words(refused.value, MoveRequest)[0].endswith(field)
 
 
 async def refusal(cluster: SimulatedCluster, operator: str, to: str, query: str = "q", how: MoveHow = "follow") -> str:
@@ -54,7 +65,7 @@ async def stops_for_nobody(cluster: SimulatedCluster, operator: str) -> None:
         return honest()
 
     port.freeze = freeze  # type: ignore[method-assign]
-    assert (await refusal(cluster, "o1", "c", how="stop")).startswith("no-capacity: q.o1: c: it has been drained")
+    assert (await refusal(cluster, "o1", "c", how="stop")).startswith("no-capacity: to: c: it has been drained")
     assert not halted
 
 
@@ -79,6 +90,10 @@ def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: 
         await cluster.clock.sleep(30)
         for named, to, query, text in REFUSALS:
             assert (await refusal(cluster, named, to, query)).startswith(text)
+        call = MoveOperator(query=operator.rpartition(".")[0], operator=operator, target="e", attempt="b-e")
+        with pytest.raises(SbonError) as refused:  # A drain tells failures of the target by its name.
+            await cluster.at("b").daemon._moves.departures.move(call)
+        assert (refused.value.code, refused.value.where) == ("node-away", "e")
         assert await owner_of(cluster, "a", operator) == ("b", 1)
         await stops_for_nobody(cluster, operator)
         await finished(cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_protocol.moving import AbandonOperator, PrepareOperator
+from sbon_protocol.moving import AbandonOperator, FollowOperator, PrepareOperator, SettleOperator
 from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_hostile_moves import begun, until_step
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
@@ -111,3 +112,44 @@ def test_a_node_reads_few_registers_at_once_for_nodes_that_would_move_operators_
         assert sorted(codes) == ["not-owner", "too-many-moves"]
 
     in_cluster(tmp_path, NAMES, test, configs=dict[str, Config](c=config))
+
+
+def test_a_position_of_another_width_than_the_operators_inputs_is_refused_by_name(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        daemon = cluster.at("b").daemon
+        prepared, stream = prepare(cluster, operator, "b-c"), daemon.outbox.handover.export(operator, cut_off=True)
+        cut = prepared.cut
+        wide = msgspec.structs.replace(cut, offsets=cut.offsets * 1000)
+        many = dataclasses.replace(stream, subscriptions=tuple((f"r{number}", 0, 0, "") for number in range(1000)))
+        moving = begun(cluster, operator)
+        await until_step(cluster, "following")
+        calls = {
+            "cut.offsets": [
+                msgspec.structs.replace(prepared, cut=wide),
+                FollowOperator(operator=operator, attempt="b-c", cut=wide),
+                SettleOperator(operator=operator, attempt="b-c", cut=wide, stream=stream),
+            ],
+            "batches": [FollowOperator(operator=operator, attempt="b-c", cut=cut, batches=((1, 2, 3),))],
+            "tail.offsets": [
+                msgspec.structs.replace(prepared, tail=dataclasses.replace(prepared.tail, offsets=())),
+                SettleOperator(
+                    operator=operator,
+                    attempt="b-c",
+                    cut=cut,
+                    stream=dataclasses.replace(stream, tail=dataclasses.replace(stream.tail, offsets=())),
+                ),
+            ],
+            "stream.subscriptions": [SettleOperator(operator=operator, attempt="b-c", cut=cut, stream=many)],
+        }
+        for field, wrong in calls.items():
+            for call in wrong:
+                with pytest.raises(SbonError, match=field) as refused:
+                    await ask(cluster, "b", daemon.context.call("c", call))
+                assert refused.value.code == "bad-request"
+        assert (await moving).step == "moved"
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, NAMES, test)

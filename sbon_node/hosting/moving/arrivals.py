@@ -27,6 +27,7 @@ from sbon_node.hosting.moving.ends import Frozen
 from sbon_node.hosting.moving.host_check import HostCheck, Registers
 from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.moving.starter import Copied, FollowerStarter
+from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
@@ -150,6 +151,8 @@ class Arrivals:
         spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
         tail: Tail = decode_record(call.tail, Tail)
         cut: Cut = decode_record(call.cut, Cut)
+        check_tail(spec, tail)
+        check_cut(spec, cut)
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
         if not self._has_begun(spec.id, call.attempt, caller):
             await self._host_check.may_move(spec, call.attempt, caller)
@@ -245,6 +248,7 @@ class Arrivals:
             return OperatorFollowed(step=move_states.FOLLOWING, copied_bytes=copied, total_bytes=total)
         target = arrival.target
         cut: Cut = decode_record(call.cut, Cut)
+        check_cut(arrival.spec, cut, call.batches)
         position, level = Position(cut, call.batches), False
         if call.halts:
             target.repeat(position)
@@ -260,6 +264,8 @@ class Arrivals:
         if arrival.target is None:
             raise SbonError("move-unknown", "it does not follow", where=call.operator)
         frozen = Frozen(cut=decode_record(call.cut, Cut), stream=decode_record(call.stream, StreamState))
+        check_cut(arrival.spec, frozen.cut)
+        check_stream(arrival.spec, frozen.stream, max_subscribers=self._context.stream_settings.max_subscribers)
         arrival.is_settling = True
         try:
             await race(arrival.target.settle(frozen), self._until_unreadable(call.operator))
@@ -281,6 +287,7 @@ class Arrivals:
             return
         arrival = self._named(call.operator, call.attempt, caller)
         stream: StreamState = decode_record(call.stream, StreamState)
+        check_stream(arrival.spec, stream, max_subscribers=self._context.stream_settings.max_subscribers)
         if call.operator not in self._context.outbox.streams():
             frames: list[Frame] = [decode_record(frame, Frame) for frame in call.frames]
             own_ms = partial(self._context.membership.clocks.own_ms, name=caller.node)
