@@ -18,11 +18,12 @@ from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.claims import check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.leaving import NOBODY_LEAVES, Leaving
+from sbon_node.hosting.node_answers import NodeAnswers
 from sbon_node.hosting.operator_info import operator_info
 from sbon_node.hosting.operator_states_here import HostedStates
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.hosting.served_flows import server_report
 from sbon_node.hosting.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.operators import Needs, OperatorSpec
@@ -36,12 +37,10 @@ from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_protocol.calls import AskNode, DestroyComponents, InstantiateOperator, NodeAnswer, ReserveOperator
+from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
-
-STRANGERS = ""
 
 
 class OperatorHost:
@@ -56,7 +55,7 @@ class OperatorHost:
         connectors: ConnectorSettings,
         records: RecordAcceptors,
     ) -> None:
-        self._context, self._engine, self._load, self._connectors = context, engine, load, connectors
+        self._context, self._engine, self._connectors = context, engine, connectors
         self._records, self.ports = records, OperatorPorts(context, connectors, records)
         settings = context.settings
         self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
@@ -72,13 +71,12 @@ class OperatorHost:
         """Operators that another node hosts, whose streams are still here."""
         self.arriving: Container[str] = ()
         """Operators that follow their host, to go on here."""
-        self.hand_over: Callable[[HostedOperator], bool] = lambda hosted: False
-        """Hands over an operator that has moved before a restart; returns False for any other."""
+        self.leaving: Leaving = NOBODY_LEAVES
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
             self._states.begin(operator, "waits for its record")
-        context.server.handle(AskNode, self._handle_ask)
+        self._answers = NodeAnswers(context, self._reservations, self.ports, load)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
 
@@ -193,22 +191,6 @@ class OperatorHost:
             self._context.store.delete("operator", operator)
             self._notify(self._hosted.pop(operator), "ended")
 
-    async def _handle_ask(self, call: AskNode, caller: Caller) -> NodeAnswer:
-        now = self._context.clock.now()
-        needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
-        free, _ = self._reservations.free(now, self._holder(caller))
-        reason = "it has been drained" if self._context.drained else self._reservations.refusal(needs, now, self._holder(caller))
-        return NodeAnswer(
-            accepted=not reason,
-            reason=reason,
-            operators=self._reservations.operators(),
-            free_cores=max(0.0, free.cores),
-            free_memory_mb=max(0.0, free.memory_mb),
-            free_bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s),
-            load=self._load(),
-            server=server_report(self._load(), self.ports.all_measures()),
-        )
-
     async def _reserve(self, call: ReserveOperator, caller: Caller) -> None:
         self._check_open()
         if call.operator in self._starting:
@@ -216,12 +198,7 @@ class OperatorHost:
         now = self._context.clock.now()
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
         hold_s = min(call.hold_s, self._context.settings.reservation_s)
-        self._reservations.reserve(call.operator, needs, now, now + hold_s, caller.node, holder=self._holder(caller))
-
-    def _holder(self, caller: Caller) -> str:
-        """Return the holder that reservations count for; all callers that are not members share one holder."""
-        member = self._context.membership.get(caller.node)
-        return caller.node if member is not None and member.state == "alive" else STRANGERS
+        self._reservations.reserve(call.operator, needs, now, now + hold_s, caller.node, holder=self._answers.holder(caller))
 
     async def _instantiate(self, call: InstantiateOperator, caller: Caller) -> None:
         """Instantiate a reserved operator. A request after the query's end has no reservation and is refused."""
@@ -279,7 +256,7 @@ class OperatorHost:
             raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
         self._check_new(spec.id)
         deadline = now + self._context.settings.reservation_s
-        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=self._holder(caller))
+        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=self._answers.holder(caller))
         try:
             await self._admit(hosted, caller)
         except BaseException:
@@ -338,7 +315,7 @@ class OperatorHost:
         try:
             epoch = await claim(context, self._records, hosted.acceptors, hosted.claim())
         except SbonError as error:
-            if error.code == "not-owner" and self.hand_over(hosted):
+            if error.code == "not-owner" and self.leaving.resume(hosted):
                 return
             log.info("operator-given-up", operator=spec.id, reason=str(error))
             await until_passed(context, lambda: self._forget(spec.id, hosted.submitter), partial(self._waits, spec.id))
@@ -348,6 +325,7 @@ class OperatorHost:
         async def attempt() -> None:
             context.store.put("operator", spec.id, hosted)
             self._hosted[spec.id] = hosted
+            self.leaving.forget(spec.id)
             await self._run(hosted)
 
         try:

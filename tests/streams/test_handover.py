@@ -86,6 +86,23 @@ def test_a_stream_is_adopted_whole_and_once(outbox: Outbox, other: Outbox) -> No
     assert code_of(lambda: move(outbox, other)) == code_of(adopt) == "stream-exists"
 
 
+def test_a_stream_may_be_adopted_again_until_a_batch_follows(outbox: Outbox, other: Outbox, other_path: Path) -> None:
+    """Its new host may fail after the first time, and its engine run a batch without rows before the second."""
+    publish(outbox, "op", "a", "b")
+    move(outbox, other)
+    state = outbox.handover.export("op")
+    other.handover.adopt("op", state, batch=12, offsets=offset(7, incarnation=4), epoch=2)
+    with sqlite3.connect(other_path) as connection:
+        assert connection.execute("SELECT batch FROM streams WHERE name = 'op'").fetchall() == [(12,)]
+    assert (other.visible_batch("op"), other.batch_offsets("op", 12)) == (12, offset(7, incarnation=4))
+    assert code_of(lambda: other.handover.adopt("op", state, batch=12, offsets=(), epoch=3)) == "stream-exists"
+    other.write_batch("op", 13, offset(9), [draft("c")])
+    assert code_of(lambda: other.handover.adopt("op", state, batch=13, offsets=(), epoch=2)) == "stream-exists"
+    other.publish("op", 13)
+    assert code_of(lambda: other.handover.adopt("op", state, batch=13, offsets=(), epoch=2)) == "stream-exists"
+    assert texts(other, "op") == ["a", "b", "c"]
+
+
 def test_a_stream_comes_in_pieces_some_of_them_twice(outbox: Outbox, other: Outbox) -> None:
     """Frames that all readers acknowledge meanwhile do not come any more."""
     outbox.subscribe("op", "reader", 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.net.peers import Expected
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import MoveHow, MoveOperator
@@ -139,6 +140,48 @@ def test_a_move_of_an_operator_that_ends_as_it_begins_is_over(tmp_path: Path) ->
         assert (state.step, state.code) == ("given-up", "operator-stopped")
         assert departure.is_over
         daemon._operators.ports.open[operator] = port
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_target_that_fails_between_the_stream_and_the_switch_goes_on_at_the_next_call(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await moving_at(cluster, tmp_path, "following")
+        port = cluster.at("c").daemon._operators.ports.open[operator]
+        honest, failed = port.go_live, []
+
+        def go_live(epoch: int) -> None:
+            if not failed:
+                failed.append(epoch)
+                raise SbonError("disk-error", "planted")
+            honest(epoch)
+
+        port.go_live = go_live  # type: ignore[method-assign]
+        assert (await move(cluster, operator, "b", "c")).step == "moved"
+        assert failed == [2]
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_move_that_a_restart_ends_is_forgotten(tmp_path: Path) -> None:
+    """Once the host has claimed its operator, the move of before can never be committed."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await moving_at(cluster, tmp_path, "settling")
+        store = cluster.at("b").daemon.context.store
+        while store.get("departure", operator, StoredDeparture) is None:
+            await cluster.clock.sleep(0.0005)
+        cluster.crash(cluster.at("b"))
+        cluster.boot(cluster.at("b"))
+        while await owner_of(cluster, "a", operator) == ("b", 1):
+            await cluster.clock.sleep(0.5)
+        await cluster.clock.sleep(1)
+        assert await owner_of(cluster, "a", operator) == ("b", 2)
+        assert cluster.at("b").daemon.context.store.get("departure", operator, StoredDeparture) is None
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 

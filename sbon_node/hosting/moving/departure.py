@@ -99,6 +99,14 @@ class Departure:
         if self._unwanted is not None:
             raise self._unwanted
 
+    def give_up(self, error: SbonError, now_s: float) -> None:
+        """End the move, since the operator goes on at its origin, and remember why."""
+        self.failure = error
+        reason = str(error).removeprefix(f"{self.hosted.spec.id}: ")[:500]
+        paused_ms = self.paused_ms(now_s)
+        step = move_states.GIVEN_UP
+        self.enter(msgspec.structs.replace(self.state, step=step, pause_ms=paused_ms, code=error.code, reason=reason))
+
     def enter(self, state: OperatorMove) -> None:
         move_states.LIFECYCLE.check(self.state.step, state.step, self.hosted.spec.id)
         self.state = state

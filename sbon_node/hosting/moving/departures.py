@@ -72,7 +72,7 @@ class Departures:
         """By attempt."""
         self._tasks = Tasks()
         context.server.handle(MoveOperator, self._handle)
-        operators.hand_over = self.resume
+        operators.leaving = self
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -310,10 +310,8 @@ class Departures:
         """Forget the move, and let others forget it: the operator goes on here."""
         spec, lease = departure.hosted.spec, departure.lease
         log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
-        departure.failure, reason = error, str(error).removeprefix(f"{spec.id}: ")[:500]
-        paused_ms, step = departure.paused_ms(self._context.clock.now()), move_states.GIVEN_UP
-        departure.enter(msgspec.structs.replace(departure.state, step=step, pause_ms=paused_ms, code=error.code, reason=reason))
-        self._notify(departure, "move-given-up", reason)
+        departure.give_up(error, self._context.clock.now())
+        self._notify(departure, "move-given-up", departure.state.reason)
         present, known = self._operators.ports.present(spec), self._operators
         self._abandonment.tell(present, lease.attempt, lease.target, lambda: known.get(spec.id) is not None)
         await self._end(departure)
@@ -346,6 +344,11 @@ class Departures:
         departure = self._known[stored.lease.attempt] = Departure(hosted, stored.lease, resumed=True)
         self._tasks.start(_task(departure), self._hand_over(departure))
         return True
+
+    def forget(self, operator: str) -> None:
+        """Forget a stored move of an operator that was claimed after a restart: its register has no move any more."""
+        if self._context.store.get("departure", operator, StoredDeparture) is not None:
+            self._context.store.delete("departure", operator)
 
     async def _hand_over(self, departure: Departure) -> None:
         """Give the stream to the new host, again and again, then forget the operator."""

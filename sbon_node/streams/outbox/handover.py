@@ -114,11 +114,12 @@ class Handover:
     def adopt(self, stream: str, state: StreamState, *, batch: int, offsets: tuple[InputOffset, ...], epoch: int) -> None:
         """Go on with a stream as another host has left it, all of whose retained frames were taken.
 
-        ``batch`` and ``offsets`` are those of the checkpoint here: ``batch + 1`` must follow. Raises ``stream-exists``,
-        ``frames-missing``.
+        ``batch`` and ``offsets`` are those of the checkpoint here: ``batch + 1`` must follow. Until a batch follows, it may be
+        adopted again, perhaps as of a later batch without rows. Raises ``stream-exists``, ``frames-missing``.
         """
         if stream in self._streams:
-            raise SbonError("stream-exists", "the stream is here already", where=stream, hint="drop it first")
+            self._adopt_again(self._streams[stream], state, batch, offsets, epoch)
+            return
         arriving = self._arriving.get(stream)
         if arriving is None:
             raise SbonError("frames-missing", "no frames of it have come", where=stream)
@@ -146,6 +147,15 @@ class Handover:
                 statements.save_subscription(connection, adopted, adopted.subscriptions[name])
         self._streams[stream] = adopted
         del self._arriving[stream]
+
+    def _adopt_again(self, known: Stream, state: StreamState, batch: int, offsets: tuple[InputOffset, ...], epoch: int) -> None:
+        is_same = (known.lineage, known.epoch) == (state.lineage, epoch)
+        if not is_same or known.pending or known.visible.frames != state.tail.frames or batch < known.visible.batch:
+            raise SbonError("stream-exists", "the stream is here already", where=known.name, hint="drop it first")
+        tail = replace(known.visible, batch=batch, offsets=offsets)
+        with self._store.transaction() as connection:
+            statements.update_tail(connection, known, tail)
+        known.visible = tail
 
     def _operator(self, stream: str) -> Stream:
         known = self._streams.get(stream)
