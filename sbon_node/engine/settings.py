@@ -127,8 +127,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=600,
-            description="time for which an operator that is to go on at another node may finish its batch and release what its "
-            "watermark allows; seconds; it stays where it is otherwise",
+            description="time for which an operator that is to go on at another node may finish its batch, and the other node "
+            "run the same one; seconds; it stays where it is otherwise",
         ),
     ] = 30.0
     copy_max_bytes: Annotated[

@@ -13,6 +13,7 @@ from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import FOLLOWER_WAIT_S, NodePort
 from sbon_node.streams.port_input import Following
+from sbon_node.streams.settings import StreamSettings
 from tests.streams.outboxes import draft, texts
 from tests.streams.test_port import LONG_S, NONE, run
 
@@ -175,14 +176,18 @@ async def test_a_stream_adopted_at_another_batch_is_not_taken(host: Any) -> None
         copy.go_live(2)
 
 
-async def test_a_follower_takes_small_batches(make_host: Any) -> None:
-    from sbon_node.streams.settings import StreamSettings
-
+async def small_batches(make_host: Any) -> tuple[Any, NodePort, tuple[InputOffset, ...]]:
+    """Return a follower whose batches have three rows at most, at the position of its host."""
     host = make_host(StreamSettings(follow_span_rows=3, **SETTINGS))
     host.make_other = make_host
     port, offsets = await shown(host, "a")
     copy = follower(host, port)
     copy.recover(0)
+    return host, copy, offsets
+
+
+async def test_a_follower_takes_small_batches(make_host: Any) -> None:
+    host, copy, offsets = await small_batches(make_host)
     for _ in range(4):
         host.batch("up", "xy")
     copy.limit((5,))
@@ -196,13 +201,7 @@ async def test_a_follower_takes_small_batches(make_host: Any) -> None:
 
 async def test_a_follower_repeats_the_last_batches_of_its_host(make_host: Any) -> None:
     """Its own limits of a batch do not count then, and it waits for the frames of a batch until all of them are there."""
-    from sbon_node.streams.settings import StreamSettings
-
-    host = make_host(StreamSettings(follow_span_rows=3, **SETTINGS))
-    host.make_other = make_host
-    port, offsets = await shown(host, "a")
-    copy = follower(host, port)
-    copy.recover(0)
+    host, copy, offsets = await small_batches(make_host)
     for _ in range(5):
         host.batch("up", "xy")
     copy.repeat((2,), ((5,), (6,), (7,)), halts=True)

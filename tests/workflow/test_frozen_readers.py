@@ -34,19 +34,25 @@ async def given_up(cluster: SimulatedCluster, operator: str, *, wait_s: float) -
     return await move(cluster, operator, "c", "d", wait_s=wait_s)
 
 
+async def reading(loop: VirtualLoop, tmp_path: Path, streams: StreamSettings) -> tuple[SimulatedCluster, str]:
+    """Return a cluster that reads a live source, and the operator that reads it."""
+    engine = msgspec.structs.replace(CONFIG.engine, settle_s=SETTLE_S)
+    config = msgspec.structs.replace(CONFIG, streams=streams, engine=engine)
+    cluster = SimulatedCluster(loop, 1, "abcd", tmp_path, config=config, times=TIMES)
+    cluster.start()
+    await cluster.together()
+    await declare(cluster, "a", LIVE)
+    await submitted(cluster, "a", None, consumer="c", strategy="consumer", name="q")
+    await loop.clock().sleep(5)
+    (operator,) = operators(cluster)
+    return cluster, operator
+
+
 def test_a_reader_that_is_frozen_for_the_longest_time_loses_nothing(tmp_path: Path) -> None:
     """The engine of the target has died, so the old host waits as long as it may, gives up, and reads on."""
 
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
-        engine = msgspec.structs.replace(CONFIG.engine, settle_s=SETTLE_S)
-        config = msgspec.structs.replace(CONFIG, streams=QUOTA, engine=engine)
-        cluster = SimulatedCluster(loop, 1, "abcd", tmp_path, config=config, times=TIMES)
-        cluster.start()
-        await cluster.together()
-        await declare(cluster, "a", LIVE)
-        await submitted(cluster, "a", None, consumer="c", strategy="consumer", name="q")
-        await loop.clock().sleep(5)
-        (operator,) = operators(cluster)
+        cluster, operator = await reading(loop, tmp_path, QUOTA)
         outbox = cluster.at("a").daemon.outbox
         stream = outbox._streams[LIVE.id]
         before = stream.visible.upto
@@ -66,16 +72,8 @@ def test_a_reader_that_is_frozen_for_the_longest_time_loses_nothing(tmp_path: Pa
 
 def test_a_move_is_given_up_whose_operator_is_frozen_for_too_much_of_a_live_source(tmp_path: Path) -> None:
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
-        engine = msgspec.structs.replace(CONFIG.engine, settle_s=SETTLE_S)
-        streams = msgspec.structs.replace(QUOTA, follower_quota_bytes=QUOTA_BYTES)
-        config = msgspec.structs.replace(CONFIG, streams=streams, engine=engine)
-        cluster = SimulatedCluster(loop, 1, "abcd", tmp_path, config=config, times=TIMES)
-        cluster.start()
-        await cluster.together()
-        await declare(cluster, "a", LIVE)
-        await submitted(cluster, "a", None, consumer="c", strategy="consumer", name="q")
-        await loop.clock().sleep(5)
-        (operator,) = operators(cluster)
+        quota = msgspec.structs.replace(QUOTA, follower_quota_bytes=QUOTA_BYTES)
+        cluster, operator = await reading(loop, tmp_path, quota)
         began_s = loop.time()
         refused = await given_up(cluster, operator, wait_s=3 * SETTLE_S)
         assert (refused.step, refused.code) == ("given-up", "follower-behind")
