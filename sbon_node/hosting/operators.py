@@ -318,7 +318,12 @@ class OperatorHost:
             if error.code == "not-owner" and self.leaving.resume(hosted):
                 return
             log.info("operator-given-up", operator=spec.id, reason=str(error))
-            await until_passed(context, lambda: self._forget(spec.id, hosted.submitter), partial(self._waits, spec.id))
+
+            async def give_up() -> None:
+                self.leaving.forget(spec.id)
+                await self._forget(spec.id, hosted.submitter)
+
+            await until_passed(context, give_up, partial(self._waits, spec.id))
             return
         hosted = msgspec.structs.replace(hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
 

@@ -54,6 +54,7 @@ FAILED_ONCE = {
 
 FAILED_ONCE_WITH_MOVES = {
     20039: "a follower's subscription moves along with the stream that it reads",
+    645693790752: "a query ends while the former host of a moved operator is down",
     996587013817: "a full disk keeps the capacity of a follower that was not stored",
     100028: "a source of two readers waits for its fastest alone",
     100078: "a copy stays at a target whose disk was full",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.hosting import operators as hosting
+from sbon_node.hosting import node_answers
 from sbon_node.hosting.served_flows import BUSIEST, server_report
 from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.operators import Needs
@@ -52,7 +52,7 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
         await declare(cluster, "a", source_at("b", rows=4000, rate=40.0))
         await submitted(cluster, "a", tmp_path / "out.csv", sql=FILTER, strategy="producer")
         await cluster.sleep(15.0)
-        host: Any = cluster.at("b").daemon._operators
+        host: Any = cluster.at("b").daemon._operators._answers
         host._load = lambda: 0.4
         view = LiveNetworkView(cluster.at("a").daemon.context)
         answer: Answer = await ask(cluster, "a", view.ask("b", Needs()))
@@ -61,7 +61,7 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
         assert flow.rate_s == pytest.approx(40.0, rel=0.3)
         assert float(answer.server.traffic().load) == pytest.approx(0.4)
         impossible = {"flows": [{"rows_s": -1.0, "row_ms": 1.0, "row_scv": 1.0}]}
-        monkeypatch.setattr(hosting, "server_report", lambda *_: impossible)
+        monkeypatch.setattr(node_answers, "server_report", lambda *_: impossible)
         answer = await ask(cluster, "a", view.ask("b", Needs()))
         assert answer.server is None
         assert answer.free is not None

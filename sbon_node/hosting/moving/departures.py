@@ -346,7 +346,7 @@ class Departures:
         return True
 
     def forget(self, operator: str) -> None:
-        """Forget a stored move of an operator that was claimed after a restart: its register has no move any more."""
+        """Forget a stored move of an operator that was claimed after a restart, or whose query is over: it moves no more."""
         if self._context.store.get("departure", operator, StoredDeparture) is not None:
             self._context.store.delete("departure", operator)
 
