@@ -21,7 +21,6 @@ from sbon_node.clock import Clock
 from sbon_node.config.config import Config
 from sbon_node.connectors.sources.push import Post, Pushed
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
-from sbon_node.errors import SbonError
 from sbon_node.events import MemberChanged
 from sbon_node.executors import Computing, Executor, in_thread
 from sbon_node.explain.knowledge import Knowledge
@@ -47,7 +46,7 @@ from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.schema import check_stream
@@ -83,6 +82,7 @@ from sbon_node.replication.repair import Repair
 from sbon_node.space.load import per_core
 from sbon_node.sql.stream_names import check_name
 from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.outbox.upkeep import return_disk
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.rejoin import Rejoin
 
@@ -237,7 +237,7 @@ class Node:
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", self._watch_load())
-        self._tasks.start("outbox", self._shrink_outbox())
+        self._tasks.start("outbox", return_disk(self.outbox, self.context.clock))
         self._tasks.start("repair", self._repair.run())
         self._tasks.start("operator registers", self._operator_registers.run())
         self._tasks.start("orphans", self._orphans.run())
@@ -272,16 +272,6 @@ class Node:
             self._space.observe_load(self._machine.load(), self.context.clock.now())
             self.membership.publish_coordinate()
             await self.context.clock.sleep(LOAD_EVERY_S)
-
-    async def _shrink_outbox(self) -> None:
-        """Return disk that the outbox no longer uses."""
-        while True:
-            try:
-                while (pause_s := self.outbox.shrink()) is not None:
-                    await self.context.clock.sleep(pause_s)
-            except SbonError as error:
-                log.warning("outbox-not-shrunk", reason=str(error))
-            await self.outbox.changed.wait()
 
     def _distance_ms(self, node: str) -> float:
         one_way_ms = self.context.directory.estimate_rtt_ms(self.name, node).one_way_ms
@@ -388,6 +378,9 @@ class Node:
 
     def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[MoveProgress | Moved]:
         return self._mover.move(query_id, request)
+
+    async def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:
+        return await self._mover.cancel(query_id, operator)
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
         return (await self._lookup.show(query_id, after_ms))[1]

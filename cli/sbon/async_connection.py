@@ -26,6 +26,7 @@ from .model import (
     Accepted,
     Explanation,
     MemberInfo,
+    MoveCancelled,
     Moved,
     NodeStatus,
     PlacementExplanation,
@@ -218,6 +219,9 @@ class AsyncQuery(KnownQuery):
                 if isinstance(event, Moved):
                     return event
         raise not_moved(self._http.api, operator)
+
+    async def cancel_move(self, operator: str) -> MoveCancelled:
+        return await self._http.ask(endpoints.cancel_move(self.id, operator))
 
     async def query_usage(self) -> QueryUsage:
         return await self._http.ask(endpoints.query_usage(self.id))

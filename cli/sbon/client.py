@@ -17,6 +17,7 @@ from .model import (
     Explanation,
     Finished,
     MemberInfo,
+    MoveCancelled,
     Moved,
     MoveProgress,
     NodeDrained,
@@ -126,6 +127,10 @@ class Client(Http):
     def move_operator(self, query_id: str, operator: str, to: str, how: str = "follow") -> Iterator[MoveProgress | Moved]:
         """Yield the steps of a move of an operator to another node; the last is :class:`Moved`."""
         return self.events(endpoints.move(query_id, operator, to, how))
+
+    def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:
+        """Give up the move of an operator, which goes on where it is."""
+        return self.ask(endpoints.cancel_move(query_id, operator))
 
     def query_usage(self, query_id: str) -> QueryUsage:
         return self.ask(endpoints.query_usage(query_id))

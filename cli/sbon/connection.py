@@ -29,6 +29,7 @@ from .model import (
     Explanation,
     Finished,
     MemberInfo,
+    MoveCancelled,
     Moved,
     NodeStatus,
     PlacementExplanation,
@@ -243,6 +244,10 @@ class Query(KnownQuery):
                 if isinstance(event, Moved):
                     return event
         raise not_moved(self._client.api, operator)
+
+    def cancel_move(self, operator: str) -> MoveCancelled:
+        """Give up the move of an operator, which goes on where it is; raise ``move-committed`` where that is too late."""
+        return self._client.cancel_move(self.id, operator)
 
     def query_usage(self) -> QueryUsage:
         return self._client.query_usage(self.id)

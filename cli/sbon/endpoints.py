@@ -17,6 +17,7 @@ from .model import (
     Finished,
     Joined,
     MemberInfo,
+    MoveCancelled,
     Moved,
     MoveProgress,
     NodeDrained,
@@ -177,6 +178,10 @@ def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[Move
     """Return the request to move an operator of a query to the node ``to``."""
     body = msgspec.json.encode({"operator": operator, "to": to, "how": how})
     return Ask("POST", f"/v1/queries/{_part(query_id)}/move", MoveProgress | Moved, body)  # type: ignore[arg-type]
+
+
+def cancel_move(query_id: str, operator: str) -> Ask[MoveCancelled]:
+    return Ask("DELETE", f"/v1/queries/{_part(query_id)}/move?{urlencode({'operator': operator})}", MoveCancelled)
 
 
 def query_usage(query_id: str) -> Ask[QueryUsage]:

@@ -27,6 +27,7 @@ from sbon_protocol.messages import Call, Count, Line, Member, Message, Milliseco
 from sbon_protocol.moving import (
     AbandonOperator,
     ActivateOperator,
+    CancelMove,
     ComponentHost,
     FollowOperator,
     LocateComponent,
@@ -369,6 +370,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "measure-rtt": (MeasureRtt, MeasuredRtts),
     "reach-back": (ReachBack, ReachedBack),
     "move-operator": (MoveOperator, OperatorMove),
+    "cancel-move": (CancelMove, OperatorMove),
     "prepare-operator": (PrepareOperator, None),
     "follow-operator": (FollowOperator, OperatorFollowed),
     "settle-operator": (SettleOperator, None),

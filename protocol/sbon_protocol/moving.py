@@ -54,7 +54,7 @@ class OperatorMove(Message, frozen=True):
     """State of a move.
 
     ``pause_ms`` is the time for which the operator has read no input; ``code`` and ``reason`` tell why it was given up.
-    ``frames_behind`` are the frames of all inputs that the follower has not read and its host has.
+    ``frames_behind`` are the frames of all inputs that the follower has not read and its host has. ``attempt`` names the move.
     """
 
     step: MoveStep
@@ -64,6 +64,19 @@ class OperatorMove(Message, frozen=True):
     code: Line = ""
     reason: Line = ""
     frames_behind: Count = 0
+    attempt: Line = ""
+
+
+class CancelMove(Call, frozen=True):
+    """Ask an operator's host to give up the move that is under way, or with ``attempt`` how that goes on.
+
+    The reply comes after ``wait_s`` seconds, or once the move is over.
+    """
+
+    query: Line
+    operator: Line
+    attempt: Line = ""
+    wait_s: Quantity = 0.0
 
 
 class PrepareOperator(Call, frozen=True):

@@ -12,7 +12,7 @@ from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import Accepted, LinkInfo, OperatorInfo, Progress, QueryInfo, QuerySpec, SinkSpec, Submission
 from sbon_node.model.states.query_states import QueryState
@@ -135,6 +135,10 @@ class NodeInterface(Protocol):
 
     def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[MoveProgress | Moved]:
         """Move an operator of a query to another node with its state, and yield the steps; a refusal changes nothing."""
+        ...
+
+    async def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:
+        """Give up the move of an operator, which goes on where it is; refused without a move, and once it is being committed."""
         ...
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage: ...

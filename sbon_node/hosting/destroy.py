@@ -49,7 +49,7 @@ class ComponentDestroyer:
     async def end(self, call: DestroyComponents) -> ComponentsDestroyed:
         """End components, and release reservations for them."""
         rows, sink = await self._sinks.destroy(call)
-        await self._moves.departures.cancel(call.query, call.components)
+        await self._moves.departures.end_with_query(call.query, call.components)
         await self._moves.arrivals.destroy(call)
         await self._operators.destroy(call)
         self._forget_subscribers(frozenset(call.components))

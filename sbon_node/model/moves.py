@@ -66,6 +66,14 @@ class NodeDrained(msgspec.Struct, frozen=True, kw_only=True, tag="drained", tag_
     """A line for each part that stays, with the reason."""
 
 
+class MoveCancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The move is given up: the operator goes on at ``node``."""
+
+    query: str
+    operator: str
+    node: str
+
+
 class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):
     """The operator runs at ``node`` now; nothing more follows.
 

@@ -8,6 +8,7 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.moving.departures import CANCELLED
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.membership.table import GONE
@@ -72,7 +73,7 @@ class DrainMoves:
                 silent |= {target} if failure.code == "peer-unreachable" else set()
                 continue
             failures += failure.code not in PASSING
-            if failures >= self._settings.drain_tries:
+            if failure.code == CANCELLED or failures >= self._settings.drain_tries:
                 enter(step_of(hosted, "stays", reason=failure.message))
                 return
             passes = failure.code in PASSING

@@ -8,14 +8,14 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
 from sbon_node.model.queries import QueryInfo
 from sbon_node.model.states import move_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.workflow.context import Context
-from sbon_protocol.moving import MoveOperator, OperatorMove
+from sbon_protocol.moving import CancelMove, MoveOperator, OperatorMove
 
 log = structlog.get_logger()
 
@@ -34,11 +34,8 @@ class OperatorMover:
 
         Raises :class:`SbonError`: why the move was refused or given up, ``move-unknown`` if nobody knows how it went on.
         """
-        info, _ = await self._lookup.show(query)
-        operator, copied_bytes = _operator_of(info, request.operator), 0
-        if info.state not in LIVE:
-            raise SbonError("query-over", f"{info.id} is {info.state}: none of its operators runs", where="query")
-        origin = (await self._registers.read(info.uid, operator)).host
+        info, operator, origin = await self._hosted(query, request.operator)
+        copied_bytes = 0
         call = MoveOperator(
             query=info.uid,
             operator=operator,
@@ -47,14 +44,11 @@ class OperatorMover:
             how=request.how,
         )
         try:
-            state: OperatorMove | None = await self._context.ask(origin, call, OperatorMove)
+            state: OperatorMove | None = await self._ask(origin, call, hint="start that node again, then move the operator")
         except SbonError as error:
             if error.where == request.to:
                 raise SbonError(error.code, error.message, where="to", hint=error.hint) from error
-            if error.code != "peer-unreachable":
-                raise
-            hint = "start that node again, then move the operator"
-            raise SbonError(error.code, f"{origin}, its host, does not answer: {error}", where=operator, hint=hint) from error
+            raise
         call = msgspec.structs.replace(call, start=False, wait_s=self._report_s)
         while state is not None and state.step not in move_states.OVER:
             yield MoveProgress(
@@ -75,6 +69,35 @@ class OperatorMover:
             copied_bytes=copied_bytes if state is None else state.copied_bytes,
             pause_ms=None if state is None else state.pause_ms,
         )
+
+    async def cancel(self, query: str, operator: str) -> MoveCancelled:
+        """Give up the move of an operator, and return once it goes on where it was.
+
+        Raises :class:`SbonError` ``move-unknown`` without a move, and ``move-committed`` where it is too late.
+        """
+        info, operator, origin = await self._hosted(query, operator)
+        call, hint = CancelMove(query=info.uid, operator=operator, wait_s=self._report_s), "see sbon query show"
+        state = await self._ask(origin, call, hint=hint)
+        while state.step not in move_states.OVER:
+            state = await self._ask(origin, msgspec.structs.replace(call, attempt=state.attempt), hint=hint)
+        return MoveCancelled(query=info.id, operator=operator, node=origin)
+
+    async def _hosted(self, query: str, named: str) -> tuple[QueryInfo, str, str]:
+        """Return the query, the operator's id, and its host; raise ``query-over`` and ``operator-unknown``."""
+        info, _ = await self._lookup.show(query)
+        operator = _operator_of(info, named)
+        if info.state not in LIVE:
+            raise SbonError("query-over", f"{info.id} is {info.state}: none of its operators runs", where="query")
+        return info, operator, (await self._registers.read(info.uid, operator)).host
+
+    async def _ask(self, origin: str, call: MoveOperator | CancelMove, *, hint: str) -> OperatorMove:
+        try:
+            return await self._context.ask(origin, call, OperatorMove)
+        except SbonError as error:
+            if error.code != "peer-unreachable":
+                raise
+            reason = f"{origin}, its host, does not answer: {error}"
+            raise SbonError(error.code, reason, where=call.operator, hint=hint) from error
 
     async def _next(self, origin: str, call: MoveOperator, state: OperatorMove) -> OperatorMove | None:
         """Return the next state; None if it has moved by its register, and its old host does not tell."""

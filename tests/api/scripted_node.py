@@ -17,7 +17,7 @@ from sbon_node.explain.plan_explanation import ExplainedComponent, ExplainedLink
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import (
@@ -276,6 +276,11 @@ class ScriptedNode:
         if request.how == "follow":
             yield MoveProgress(step="following", copied_bytes=1024, total_bytes=1024, frames_behind=3)
         yield Moved(query=info.id, operator=request.operator, origin="b", node=request.to, copied_bytes=1024, pause_ms=250)
+
+    async def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:
+        if operator == "committed":
+            raise SbonError("move-committed", "its move to paris is being committed: it is too late to cancel it", where=operator)
+        return MoveCancelled(query=query_id, operator=operator, node="b")
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
         line = LinkUsage(stream="o1", source_node="b", target_node="a", bytes=1000, latency_ms=50.0, byte_ms=50_000.0)

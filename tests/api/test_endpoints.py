@@ -56,6 +56,7 @@ ASKS: dict[str, Ask[Any]] = {
     "query": endpoints.query(NAME),
     "stop": endpoints.stop(NAME),
     "move": endpoints.move(NAME, "b0", "paris"),
+    "cancel_move": endpoints.cancel_move(NAME, NAME),
     "query_usage": endpoints.query_usage(NAME),
     "explain": endpoints.explain(QuerySpec(sql=SQL)),
     "explain_query": endpoints.explain_query(NAME),

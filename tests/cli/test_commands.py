@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from sbon.model import MoveProgress
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.query import show_query_usage
 from sbon_cli.commands.streams.stream import connector_of, show_stream
@@ -369,6 +370,29 @@ def test_moving_an_operator(api: str) -> None:
     refused = run(api, "query", "migrate", "q1", "b0", "--to", "full")
     assert refused.exit_code == 1
     assert "0.05 cores free" in refused.stderr
+
+
+def test_cancelling_a_move(api: str) -> None:
+    assert run(api, "query", "migrate", "q1", "b0", "--cancel").stdout == "cancelled: b0 goes on at b\n"
+    assert json.loads(run(api, "query", "migrate", "q1", "b0", "--cancel", "--json").stdout)["node"] == "b"
+    late = run(api, "query", "migrate", "q1", "committed", "--cancel")
+    assert (late.exit_code, "it is too late" in late.stderr) == (1, True)
+    for wrong in ((), ("--cancel", "--to", "paris")):
+        assert run(api, "query", "migrate", "q1", "b0", *wrong).exit_code == 2
+
+
+def test_ctrl_c_of_a_move_says_how_to_watch_and_cancel_it(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(client: object, *_: str) -> Any:
+        yield MoveProgress(step="copying")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sbon_cli.client.Client.move_operator", interrupted)
+    result = run(api, "query", "migrate", "q1", "b0", "--to", "paris")
+    assert result.exit_code == 130
+    told = " ".join(result.stderr.split())
+    assert "the move goes on" in told
+    assert "sbon query show q1;" in told
+    assert "sbon query migrate q1 b0 --cancel" in told
 
 
 def test_a_move_under_way_is_shown(api: str, node: Any) -> None:

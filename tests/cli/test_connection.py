@@ -160,6 +160,7 @@ async def test_other_tasks_run_while_rows_are_awaited(api: str, planned: Any) ->
     assert [member.name for member in await overlay.members()] == ["a", "b"]
     assert (await query.query_usage()).query == "q1"
     assert (await query.move("b0", "paris")).node == "paris"
+    assert (await query.cancel_move("b0")).node == "b"
 
 
 async def test_a_task_that_is_given_up_leaves_its_socket_and_no_thread_behind(api: str, planned: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,24 @@ def test_a_failure_of_the_drains_own_ends_all_its_moves(tmp_path: Path, monkeypa
         assert daemon._operators.hosted() == tuple(sorted(operators))
         end, _ = await drain(cluster, "c")
         assert (end.has_left, set(end.moved)) == (True, set(operators))
+        await check_all_rows(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_an_operator_stays_whose_move_a_user_cancels(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operators = await two_queries_at(cluster, tmp_path, "c")
+        draining = asyncio.ensure_future(drain(cluster, "c"))
+        departures = cluster.at("c").daemon._moves.departures
+        while departures.under_way(operators[0]) is None:
+            await cluster.clock.sleep(0.001)
+        assert (await ask(cluster, "a", cluster.at("a").daemon.cancel_move("w", operators[0]))).node == "c"
+        end, _ = await draining
+        assert (end.has_left, end.moved) == (False, (operators[1],))
+        assert end.stays[0].endswith("a user has cancelled the move")
+        end, _ = await drain(cluster, "c")
+        assert (end.has_left, end.moved) == (True, (operators[0],))
         await check_all_rows(cluster, tmp_path)
 
     in_cluster(tmp_path, "abcd", test)

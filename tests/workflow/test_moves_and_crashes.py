@@ -122,7 +122,7 @@ def test_a_target_whose_checkpoint_is_gone_says_so(tmp_path: Path) -> None:
         departures = cluster.at("b").daemon._moves.departures
         (departure,) = departures._known.values()
         with pytest.raises(SbonError) as refusal:
-            await ask(cluster, "b", departures._activate(departure))
+            await ask(cluster, "b", departures._driver._activate(departure))
         assert refusal.value.code == "checkpoint-mismatch"
 
     in_cluster(tmp_path, "abcd", test)

@@ -265,6 +265,14 @@ class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", ta
     frames_behind: int = 0
 
 
+class MoveCancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The move is given up: the operator goes on at ``node``."""
+
+    query: str
+    operator: str
+    node: str
+
+
 class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):
     """The operator runs at ``node`` now. For ``pause_ms`` it has read no rows; None if that is not known."""
 

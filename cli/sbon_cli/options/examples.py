@@ -92,7 +92,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "query list": ("sbon query list", "sbon query list --json | jq -r 'select(.state == \"running\") | .id'"),
     "queries": ("sbon queries",),
     "query show": ("sbon query show large",),
-    "query migrate": ("sbon query migrate large b0 --to paris", "sbon query migrate large b0 --to paris --how stop"),
+    "query migrate": (
+        "sbon query migrate large b0 --to paris",
+        "sbon query migrate large b0 --to paris --how stop",
+        "sbon query migrate large b0 --cancel",
+    ),
     "query stop": ("sbon query stop large",),
     "query usage": ("sbon query usage large",),
     "usage": ("sbon usage large", "sbon usage large --json | jq '.byte_ms / .baseline_byte_ms'"),

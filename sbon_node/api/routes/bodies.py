@@ -51,6 +51,10 @@ class MachineUsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     after_ms: Annotated[int, Meta(ge=0, le=2**53, description="only points later than that")] = 0
 
 
+class CancelMoveQuery(msgspec.Struct, frozen=True, kw_only=True):
+    operator: Annotated[str, Meta(max_length=512, description="id of the operator, or the part after the query's")]
+
+
 class QueryUsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     after_ms: Annotated[int, Meta(ge=-1, le=2**53, description="only points of its history later than that; -1 for all")] = -1
 

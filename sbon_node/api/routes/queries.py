@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sbon_node.api.routes.bodies import AcknowledgeBody, QueryUsageQuery, RowsQuery
+from sbon_node.api.routes.bodies import AcknowledgeBody, CancelMoveQuery, QueryUsageQuery, RowsQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route, WithHeaders
 from sbon_node.api.server.event_stream import position_of
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
@@ -38,6 +38,11 @@ async def stop_query(call: Plain) -> QueryInfo:
 def move_operator(call: ApiCall[None, MoveRequest]) -> EventStream[MoveProgress | Moved]:
     """Moves an operator of a query to another node, while the query runs: sends each step, and at last that it runs there."""
     return EventStream(call.interface.move_operator(call.path_value("id"), call.body))
+
+
+async def cancel_move(call: ApiCall[CancelMoveQuery, None]) -> MoveCancelled:
+    """Gives up the move of an operator, which goes on where it is."""
+    return await call.interface.cancel_move(call.path_value("id"), call.query.operator)
 
 
 async def query_usage(call: ApiCall[QueryUsageQuery, None]) -> QueryUsage:
@@ -84,6 +89,7 @@ ROUTES = (
     Route("GET", "/v1/queries/{id}", query),
     Route("DELETE", "/v1/queries/{id}", stop_query, uncut=True),
     Route("POST", "/v1/queries/{id}/move", move_operator, refusals=(404, 409, 503, 507)),
+    Route("DELETE", "/v1/queries/{id}/move", cancel_move, uncut=True, refusals=(404, 409, 503)),
     Route("GET", "/v1/queries/{id}/usage", query_usage),
     Route("GET", "/v1/queries/{id}/explain", explain_query),
     Route("GET", "/v1/queries/{id}/explain/placement", explain_query_placement),

@@ -42,6 +42,8 @@ _STATUS = {
     "node-away": 503,
     "node-drained": 409,
     "already-there": 409,
+    "move-cancelled": 409,
+    "move-committed": 409,
     "move-superseded": 409,
     "move-under-way": 409,
     "not-movable": 409,

@@ -43,7 +43,7 @@ class Departure:
         self.stops = how == "stop"
         """Whether the operator stops before its state is copied."""
         first: MoveState = move_states.SWITCHING if resumed else move_states.STOPPING if self.stops else move_states.COPYING
-        self.state = OperatorMove(step=first)
+        self.state = OperatorMove(step=first, attempt=lease.attempt)
         self.changed = Signal()
         self.frozen_s = 0.0
         self.failure: SbonError | None = None

@@ -1,8 +1,6 @@
-"""Operators that move away from this node: their host drives each move, from the copy of the state to the handover.
+"""The moves of operators away from this node: begun, watched, cancelled, and resumed after a restart.
 
-Until the operator's register names the target, any failure gives the move up and the operator goes on here. Only this node asks
-for that change. So it may let a frozen operator go on at any time before it has asked, and after that once it has read that the
-change has not happened, or has made it impossible.
+Their host drives each (:mod:`sbon_node.hosting.moving.driver`).
 """
 
 from __future__ import annotations
@@ -15,15 +13,11 @@ import structlog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import OVER, QUERY_OVER
+from sbon_node.hosting.claims import QUERY_OVER
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.abandoning import Abandonment
-from sbon_node.hosting.moving.departure import Departure, Owners, StoredDeparture, of_target
-from sbon_node.hosting.moving.ends import Frozen, Origin
-from sbon_node.hosting.moving.handover import send_stream
-from sbon_node.hosting.moving.pursuit import Position
+from sbon_node.hosting.moving.departure import Departure, Owners, StoredDeparture
+from sbon_node.hosting.moving.driver import MoveDriver
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.sweep import copies_of, delete_copies
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.queries import MoveInfo
@@ -32,22 +26,12 @@ from sbon_node.model.states import move_states
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of, until_passed
-from sbon_protocol.calls import AskNode, NodeAnswer
-from sbon_protocol.messages import Call
-from sbon_protocol.moving import (
-    FollowOperator,
-    MoveOperator,
-    OperatorFollowed,
-    OperatorMove,
-    PrepareOperator,
-    SettleOperator,
-)
+from sbon_protocol.moving import CancelMove, MoveOperator, OperatorMove
 
 log = structlog.get_logger()
 
-COPY_POLL_S, FOLLOW_POLL_S = 0.2, 0.05
-"""Pauses between two questions about the copy, and between two cuts for a follower."""
+CANCELLED = "move-cancelled"
+"""Code of a move that a user has given up."""
 REMEMBERED = 256
 """Moves whose end is remembered, for callers that ask again."""
 
@@ -65,18 +49,18 @@ class Departures:
         settings: EngineSettings,
         moves: MigrationSettings,
     ) -> None:
-        self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
-        self._owners, self._settings, self._moves = owners, settings, moves
-        self._abandonment = Abandonment(context, moves.abandon_tries)
+        self._context, self._operators, self._settings = context, operators, settings
         self._known: dict[str, Departure] = {}
         """By attempt."""
+        self._driver = MoveDriver(context, operators, engine, sender, owners, settings, moves, self._is_newest)
         self._tasks = Tasks()
         context.server.handle(MoveOperator, self._handle)
+        context.server.handle(CancelMove, self._handle_cancel)
         operators.leaving = self
 
     async def close(self) -> None:
         await self._tasks.close()
-        await self._abandonment.close()
+        await self._driver.close()
 
     async def _handle(self, call: MoveOperator, caller: Caller) -> OperatorMove:
         return await self.move(call)
@@ -91,13 +75,17 @@ class Departures:
             if not call.start:
                 raise SbonError("move-unknown", "no such move is known here", where=call.operator, hint="see where it runs now")
             departure = self._begin(call)
+        await self._until_over(departure, min(call.wait_s, self._context.settings.call_timeout_s))
+        return departure.state
+
+    async def _until_over(self, departure: Departure, limit_s: float) -> None:
+        """Wait until the move is over, or for so long."""
         try:
-            async with self._context.clock.timeout(min(call.wait_s, self._context.settings.call_timeout_s)):
+            async with self._context.clock.timeout(limit_s):
                 while not departure.is_over:
                     await departure.changed.wait()
         except TimeoutError:
             pass
-        return departure.state
 
     def _begin(self, call: MoveOperator) -> Departure:
         context, operator = self._context, call.operator
@@ -108,7 +96,7 @@ class Departures:
             raise SbonError("already-there", f"{operator} runs at {context.name} already", where=operator)
         if away := context.away(call.target):
             raise SbonError("node-away", f"{call.target} {away}", where=call.target, hint="choose another node")
-        if any(not one.is_over and one.hosted.spec.id == operator for one in self._known.values()):
+        if self._under_way(operator) is not None:
             raise SbonError("move-under-way", "another move of it is under way", where=operator, hint="try again later")
         self._operators.check_running(operator)
         instance = context.membership.expected(call.target).instance
@@ -116,48 +104,59 @@ class Departures:
         self._known[call.attempt] = departure
         for attempt in [attempt for attempt, one in self._known.items() if one.is_over][:-REMEMBERED]:
             del self._known[attempt]
-        self._notify(departure, "moving")
-        self._tasks.start(_task(departure), self._move(departure))
+        self._tasks.start(_task(departure), self._driver.drive(departure))
         return departure
 
-    def _forget_copy(self, attempt: str, origin: Origin) -> None:
-        """Let the inputs go, and delete the copy, however long that takes: the target has both, or the move is given up."""
-        self._sender.withdraw(attempt)
-        origin.unpin()
-        self._tasks.start(f"forget copy {attempt}", delete_copies(self._context, attempt))
+    # -- what is known of them ----------------------------------------------------------------------------------------
 
     def under_way(self, operator: str) -> MoveInfo | None:
         """Return the move of an operator of this node, for users; None while there is none."""
-        moves = (one.info() for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over)
-        return next(moves, None)
+        departure = self._under_way(operator)
+        return None if departure is None else departure.info()
 
     def failure(self, attempt: str) -> SbonError | None:
         """Return why a move was given up, with the target's name as ``where`` if the target has failed; else None."""
         departure = self._known.get(attempt)
         return None if departure is None else departure.failure
 
+    def _under_way(self, operator: str) -> Departure | None:
+        moves = (one for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over)
+        return next(moves, None)
+
+    def _is_newest(self, departure: Departure) -> bool:
+        """Return whether no later move of the operator is known."""
+        moves = [one for one in self._known.values() if one.hosted.spec.id == departure.hosted.spec.id]
+        return moves[-1:] in ([departure], [])
+
+    # -- moves that nobody wants any more -----------------------------------------------------------------------------
+
+    async def _handle_cancel(self, call: CancelMove, caller: Caller) -> OperatorMove:
+        """Let a move be given up, and return how far it is: after ``wait_s`` seconds, or at once when it is over."""
+        departure = self._known.get(call.attempt) if call.attempt else self._under_way(call.operator)
+        if departure is None or (departure.hosted.spec.query, departure.hosted.spec.id) != (call.query, call.operator):
+            raise SbonError("move-unknown", "no move of it is under way", where=call.operator, hint="see sbon query show")
+        if departure.state.step == move_states.SWITCHING:
+            reason = f"its move to {departure.lease.target} is being committed: it is too late to cancel it"
+            raise SbonError("move-committed", reason, where=call.operator, hint="move it back when it runs there")
+        departure.withdraw(SbonError(CANCELLED, "a user has cancelled the move", where=call.operator))
+        await self._until_over(departure, min(call.wait_s, self._context.settings.call_timeout_s))
+        return departure.state
+
     async def withdraw(self, operator: str, why: SbonError) -> OperatorMove | None:
         """Give up the move of an operator that goes on here, unless it may be committed; return its end.
 
         If it does not end in time, return how far it is; None if there is no move.
         """
-        departure = next((one for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over), None)
+        departure = self._under_way(operator)
         if departure is None:
             return None
         departure.withdraw(why)
-        try:
-            async with self._context.clock.timeout(2 * (self._settings.settle_s + self._context.settings.call_timeout_s)):
-                while not departure.is_over:
-                    await departure.changed.wait()
-        except TimeoutError:
+        await self._until_over(departure, 2 * (self._settings.settle_s + self._context.settings.call_timeout_s))
+        if not departure.is_over:
             log.warning("move-not-withdrawn", operator=operator, step=departure.state.step)
         return departure.state
 
-    def _notify(self, departure: Departure, change: str, reason: str = "") -> None:
-        """Publish ``moving``, ``moved`` or ``move-given-up``."""
-        self._context.bus.publish("placement", departure.event(self._context.name, change, reason))
-
-    async def cancel(self, query: str, operators: Iterable[str]) -> None:
+    async def end_with_query(self, query: str, operators: Iterable[str]) -> None:
         """Stop the moves of operators that end here with their query; leave those of other queries alone."""
         named = tuple(operators)
         ending = [one for one in self._known.values() if one.hosted.spec.query == query and one.hosted.spec.id in named]
@@ -170,171 +169,9 @@ class Departures:
                 departure.enter(state)
         hosted = [one for one in map(self._operators.get, named) if one is not None and one.spec.query == query]
         for operator in dict.fromkeys([*(one.hosted.spec.id for one in ending), *(one.spec.id for one in hosted)]):
-            if self._context.store.get("departure", operator, StoredDeparture) is not None:
-                self._context.store.delete("departure", operator)
+            self.forget(operator)
 
-    # -- the move -----------------------------------------------------------------------------------------------------
-
-    async def _move(self, departure: Departure) -> None:
-        spec, lease = departure.hosted.spec, departure.lease
-        port = self._operators.ports.open.get(spec.id)
-        if port is None:  # It has ended since the move was asked for.
-            await self._give_up(departure, SbonError("operator-stopped", "it does not run here any more", where=spec.id))
-            return
-        origin = Origin(
-            spec.id,
-            engine=self._engine,
-            port=port,
-            outbox=self._context.outbox,
-            copies=copies_of(self._context, departure.lease.attempt),
-            executor=self._context.executor,
-            settings=self._settings,
-        )
-        try:
-            try:
-                await self._owners.begin_move(spec.query, spec.id, spec.epoch, lease)
-                frozen = await self._stop(departure, origin) if departure.stops else None
-                await self._follow(departure, origin)
-            finally:
-                self._forget_copy(lease.attempt, origin)
-            frozen = frozen or await self._freeze(departure, origin)
-            await self._settle(departure, frozen)
-            departure.check_wanted()
-        except SbonError as error:
-            origin.thaw()
-            await self._give_up(departure, error)
-            return
-        except Exception as error:
-            origin.thaw()
-            await self._give_up(departure, SbonError("internal", f"{type(error).__name__}: {error}", where=spec.id))
-            raise
-        if not await self._commit(departure):
-            origin.thaw()
-            reason = "its register was changed, or could not be changed in time"
-            await self._give_up(departure, SbonError("move-superseded", reason, where=spec.id, hint="try again"))
-            return
-        log.info("operator-moves", operator=spec.id, target=lease.target, epoch=spec.epoch + 1, last=frozen.stream.tail.last)
-        self._notify(departure, move_states.MOVED)
-        await self._hand_over(departure)
-
-    async def _follow(self, departure: Departure, origin: Origin) -> None:
-        """Copy the state, and wait until the target has caught up."""
-        spec, lease = departure.hosted.spec, departure.lease
-        prepared = await origin.prepare()
-        receiver = self._context.membership.expected(lease.target)
-        self._sender.offer(lease.attempt, spec.id, receiver, prepared.folder, prepared.manifest.files)
-        inputs = {one.stream: self._operators.ports.lineages.of(spec.id, one.stream) for one in spec.inputs}
-        await self._ask_target(
-            departure,
-            PrepareOperator(
-                attempt=lease.attempt,
-                spec=self._operators.ports.present(spec),
-                acceptors=departure.hosted.acceptors,
-                tail=prepared.tail,
-                batch=prepared.manifest.batch,
-                cut=prepared.manifest.cut,
-                lineages=inputs,
-            ),
-        )
-        copied_s: float | None = None
-        while True:
-            departure.check_wanted()
-            copied = copied_s is not None
-            followed = await self._ask_follower(departure, origin.position() if copied else None)
-            if followed.step == move_states.FOLLOWING and copied_s is None:
-                copied_s = self._context.clock.now()
-                self._forget_copy(lease.attempt, origin)
-            departure.enter(
-                OperatorMove(
-                    step=move_states.SETTLING if copied and departure.stops else followed.step,
-                    copied_bytes=followed.copied_bytes,
-                    total_bytes=followed.total_bytes,
-                    frames_behind=followed.frames_behind,
-                )
-            )
-            if followed.level:
-                return
-            if copied_s is not None and self._context.clock.now() - copied_s > self._moves.follow_s:
-                raise departure.not_level(self._moves.follow_s)
-            await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
-
-    async def _stop(self, departure: Departure, origin: Origin) -> Frozen:
-        """Let the operator come to rest before its state is copied, unless the target would refuse it anyway."""
-        target, needs = departure.lease.target, departure.hosted.spec.needs
-        call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)
-        try:
-            answer = await self._context.ask(target, call, NodeAnswer)
-        except SbonError as error:
-            raise of_target(target, error) from error
-        if not answer.accepted:
-            raise SbonError("no-capacity", answer.reason, where=target, hint="choose another node")
-        return await self._freeze(departure, origin)
-
-    async def _freeze(self, departure: Departure, origin: Origin) -> Frozen:
-        """Let the operator come to rest here; its follower goes there meanwhile."""
-        departure.frozen_s = self._context.clock.now()
-        self._context.failpoint("freeze")
-        halted = origin.halt()
-        if not departure.stops:
-            departure.enter(msgspec.structs.replace(departure.state, step=move_states.SETTLING))
-            await self._ask_follower(departure, halted, halts=True)
-        frozen = await origin.freeze()
-        self._context.failpoint("freeze")
-        return frozen
-
-    async def _settle(self, departure: Departure, frozen: Frozen) -> None:
-        """Wait until the target rests where the operator does here."""
-        spec, lease = departure.hosted.spec, departure.lease
-        self._context.store.put("departure", spec.id, StoredDeparture(lease=lease), sync=True)
-        call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
-        await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
-        if self._context.membership.expected(lease.target).instance != lease.instance:
-            raise SbonError("wrong-node", f"{lease.target} has lost its data since the move began", where=lease.target)
-
-    async def _commit(self, departure: Departure) -> bool:
-        """Return whether the register names the target; wait for as long as that cannot be known."""
-        spec, lease = departure.hosted.spec, departure.lease
-        departure.enter(msgspec.structs.replace(departure.state, step=move_states.SWITCHING))
-        try:
-            return await self._owners.commit_move(spec.query, spec.id, spec.epoch, lease)
-        except SbonError as error:
-            log.warning("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
-        while True:
-            await self._context.clock.sleep(self._context.settings.retry_s)
-            try:
-                return not await self._owners.end_move(spec.query, spec.id, lease)
-            except SbonError as error:
-                log.info("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
-
-    async def _give_up(self, departure: Departure, error: SbonError) -> None:
-        """Forget the move, and let others forget it: the operator goes on here."""
-        spec, lease = departure.hosted.spec, departure.lease
-        log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
-        departure.give_up(error, self._context.clock.now())
-        self._notify(departure, "move-given-up", departure.state.reason)
-        present, known = self._operators.ports.present(spec), self._operators
-        self._abandonment.tell(present, lease.attempt, lease.target, lambda: known.get(spec.id) is not None)
-        await self._end(departure)
-
-    async def _end(self, departure: Departure) -> None:
-        """Delete the move here and from the register, where it holds up others of the query, unless the next move replaces it."""
-        spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
-
-        def is_newest() -> bool:
-            return [one for one in self._known.values() if one.hosted.spec.id == spec.id][-1:] in ([departure], [])
-
-        while self._operators.get(spec.id) is not None and is_newest():
-            try:
-                self._context.store.delete("departure", spec.id)
-                await self._owners.end_move(spec.query, spec.id, departure.lease)
-                return
-            except SbonError as error:
-                log.info("move-not-ended", operator=spec.id, code=error.code, reason=str(error))
-                if error.code in OVER:
-                    return
-            await self._context.clock.sleep(backoff.next_s())
-
-    # -- after the commit ---------------------------------------------------------------------------------------------
+    # -- after a restart ----------------------------------------------------------------------------------------------
 
     def resume(self, hosted: HostedOperator) -> bool:
         """Hand over an operator that this node has lost to the target of a stored move; return False if there is none."""
@@ -342,57 +179,13 @@ class Departures:
         if stored is None:
             return False
         departure = self._known[stored.lease.attempt] = Departure(hosted, stored.lease, resumed=True)
-        self._tasks.start(_task(departure), self._hand_over(departure))
+        self._tasks.start(_task(departure), self._driver.hand_over(departure))
         return True
 
     def forget(self, operator: str) -> None:
         """Forget a stored move of an operator that was claimed after a restart, or whose query is over: it moves no more."""
         if self._context.store.get("departure", operator, StoredDeparture) is not None:
             self._context.store.delete("departure", operator)
-
-    async def _hand_over(self, departure: Departure) -> None:
-        """Give the stream to the new host, again and again, then forget the operator."""
-        spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
-        self._operators.depart(spec.id)
-        while spec.id in self._context.outbox.streams():  # It is dropped once the target has it.
-            try:
-                await self._activate(departure)
-                break
-            except SbonError as error:
-                log.info("handover-waits", operator=spec.id, code=error.code, reason=str(error))
-            await self._context.clock.sleep(backoff.next_s())
-        departure.enter(
-            msgspec.structs.replace(
-                departure.state, step=move_states.MOVED, pause_ms=departure.paused_ms(self._context.clock.now())
-            )
-        )
-
-        async def forget() -> None:
-            await self._operators.leave(spec.id)
-            self._context.store.delete("departure", spec.id)
-
-        def waits(error: SbonError) -> None:
-            log.warning("departed-not-deleted", operator=spec.id, code=error.code, reason=str(error))
-
-        await until_passed(self._context, forget, waits)
-
-    async def _activate(self, departure: Departure) -> None:
-        await send_stream(self._context, departure, self._settings.settle_s, self._operators.ports.measures.sums)
-
-    async def _ask_follower(self, departure: Departure, origin: Position | None, *, halts: bool = False) -> OperatorFollowed:
-        operator, (cut, batches) = departure.hosted.spec.id, origin or (None, ())
-        call = FollowOperator(operator=operator, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts)
-        try:
-            return await self._context.ask(departure.lease.target, call, OperatorFollowed)
-        except SbonError as error:
-            raise of_target(departure.lease.target, error) from error
-
-    async def _ask_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
-        limit_s = timeout_s + self._context.settings.call_timeout_s
-        try:
-            await self._context.call(departure.lease.target, call, timeout_s=limit_s)
-        except SbonError as error:
-            raise of_target(departure.lease.target, error) from error
 
 
 def _task(departure: Departure) -> str:

@@ -1,4 +1,4 @@
-"""``sbon query migrate``: moves an operator to another node, and shows how far the move is."""
+"""``sbon query migrate``: moves an operator to another node and shows how far the move is, or cancels the move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOW = ("follow", "stop")
 @click.command()
 @click.argument("query_id", type=LIVE_QUERY, metavar="QUERY")
 @click.argument("operator")
-@click.option("--to", required=True, type=NODE, metavar="NODE", help="Node on which the operator shall go on.")
+@click.option("--to", type=NODE, metavar="NODE", help="Node on which the operator shall go on.")
 @click.option(
     "--how",
     type=click.Choice(HOW),
@@ -27,17 +27,35 @@ HOW = ("follow", "stop")
     show_default=True,
     help="Move it once the node is level with it, or stop it while its state is copied.",
 )
+@click.option("--cancel", is_flag=True, help="Give up the move that is under way: the operator goes on where it is.")
 @json_option
 @click.pass_obj
 @reports_errors
-def migrate(api: str, query_id: str, operator: str, to: str, how: str, json_: bool) -> None:
+def migrate(api: str, query_id: str, operator: str, to: str | None, how: str, cancel: bool, json_: bool) -> None:
     """Moves an operator to another node with its state, while the query runs.
 
     OPERATOR is its id as `sbon query show` lists it, or the part after the query's. If the move fails, the operator goes on
-    where it was. With --json it prints each step.
+    where it was. The move goes on if the command is interrupted, until --cancel gives it up. With --json it prints each step.
     """
+    if (to is not None) == cancel:
+        raise click.UsageError("name the node with --to NODE, or cancel the move with --cancel")
+    if to is None:
+        cancelled = Client(api).cancel_move(query_id, operator)
+        if json_:
+            print_json(cancelled)
+        else:
+            click.echo(f"cancelled: {cancelled.operator} goes on at {cancelled.node}")
+        return
+    try:
+        _move(Client(api), query_id, operator, to, how, json_=json_)
+    except KeyboardInterrupt:
+        err().print(f"[dim]{escape(interrupted_text(query_id, operator))}[/]")
+        raise
+
+
+def _move(client: Client, query_id: str, operator: str, to: str, how: str, *, json_: bool) -> None:
     with MoveSteps() as steps:
-        for event in Client(api).move_operator(query_id, operator, to, how):
+        for event in client.move_operator(query_id, operator, to, how):
             if json_:
                 print_json(event)
             elif isinstance(event, Moved):
@@ -45,6 +63,14 @@ def migrate(api: str, query_id: str, operator: str, to: str, how: str, json_: bo
                 click.echo(moved_text(event))
             else:
                 steps.show(step_text(event))
+
+
+def interrupted_text(query_id: str, operator: str) -> str:
+    """Return that the move goes on, and the commands to watch and cancel it."""
+    return (
+        f"interrupted: the move goes on if it has begun; to watch it: sbon query show {query_id}; "
+        f"to give it up: sbon query migrate {query_id} {operator} --cancel"
+    )
 
 
 def moved_text(event: Moved) -> str:
