@@ -84,6 +84,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         rng=world.rng,
         settings=config.control,
         stream_settings=config.streams,
+        ant_settings=config.ants,
         store=store,
         outbox=outbox,
         peers=peers,

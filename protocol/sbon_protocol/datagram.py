@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sbon_protocol.ants import Ant
 from sbon_protocol.codec import decode, encode
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Ack, Coordinate, CoordinateUpdate, Gossip, Member, Packet, Ping, Rumour, StateUpdate
@@ -66,6 +67,7 @@ def _as_we_write(body: bytes) -> Packet | None:
         return None
     message = packet.message
     finite = not isinstance(message, Ping | Ack) or message.coordinate is None or _finite(message.coordinate)
+    finite = finite and (not isinstance(message, Ant) or math.isfinite(message.total))
     finite = finite and all(m.coordinate is None or _finite(m.coordinate) for m in packet.members)
     finite = finite and all(m.meta is None or _bounded(m) for m in packet.members)
     return packet if finite and all(_finite(place.coordinate) for place in packet.coordinate_updates) else None
@@ -92,7 +94,9 @@ def kind_of(payload: bytes) -> str:
     return payload[at + 2 : at + 2 + (tag[0] & 0x1F)].decode("ascii", "replace") if tag else "foreign"
 
 
-def fill(cluster: str, message: Gossip | None, rumours: Sequence[Rumour], most: int = MAX_DATAGRAM_BYTES) -> tuple[bytes, int]:
+def fill(
+    cluster: str, message: Gossip | Ant | None, rumours: Sequence[Rumour], most: int = MAX_DATAGRAM_BYTES
+) -> tuple[bytes, int]:
     """Return the datagram of ``message`` and the first rumours that fit in ``most`` bytes, and the number of these.
 
     The node that made or accepted the rumours has checked them. Raises ``ValueError`` if the message alone is too large.

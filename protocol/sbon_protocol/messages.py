@@ -8,27 +8,21 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta
 
-Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?\Z")]
-Text = Annotated[str, Meta(max_length=65_536)]
-Line = Annotated[str, Meta(max_length=512)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Host = Annotated[str, Meta(min_length=1, max_length=253)]
-Count = Annotated[int, Meta(ge=0, le=2**62)]
-Milliseconds = Annotated[int, Meta(ge=-(2**62), le=2**62)]
-Quantity = Annotated[float, Meta(ge=0, le=1e15)]
-Names = Annotated[tuple[Line, ...], Meta(max_length=4096)]
-Tag = Annotated[str, Meta(min_length=1, max_length=32)]
-
-
-class Message(msgspec.Struct, frozen=True, array_like=True):
-    """A message of the protocol. Subclasses name their tag."""
-
-
-class Call(Message, frozen=True):
-    """A request. ``sbon_protocol.calls.CALLS`` maps each subclass to the type of its reply."""
+from sbon_protocol.ants import Ant
+from sbon_protocol.base import Call as Call
+from sbon_protocol.base import Count as Count
+from sbon_protocol.base import Host as Host
+from sbon_protocol.base import Line as Line
+from sbon_protocol.base import Message as Message
+from sbon_protocol.base import Milliseconds as Milliseconds
+from sbon_protocol.base import Name as Name
+from sbon_protocol.base import Names as Names
+from sbon_protocol.base import Port as Port
+from sbon_protocol.base import Quantity as Quantity
+from sbon_protocol.base import Tag as Tag
+from sbon_protocol.base import Text as Text
 
 
 class Endpoint(Message, frozen=True):
@@ -193,7 +187,7 @@ class Packet(Message, frozen=True):
     """The content of one datagram: at most one message, and as many rumours as fit."""
 
     cluster: Name
-    message: Gossip | None = None
+    message: Gossip | Ant | None = None
     members: Annotated[tuple[Member, ...], Meta(max_length=64)] = ()
     state_updates: Annotated[tuple[StateUpdate, ...], Meta(max_length=64)] = ()
     coordinate_updates: Annotated[tuple[CoordinateUpdate, ...], Meta(max_length=64)] = ()

@@ -32,6 +32,7 @@ from sbon_node.membership.settings import PRESETS, MembershipSettings
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
+from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.sql.settings import QuerySettings
@@ -64,6 +65,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     migration: MigrationSettings = MigrationSettings()
     connectors: ConnectorSettings = ConnectorSettings()
     placement: PlacementSettings = PlacementSettings()
+    ants: AntSettings = AntSettings()
 
 
 class Key(NamedTuple):

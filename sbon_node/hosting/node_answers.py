@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sbon_node.errors import SbonError
+from sbon_node.hosting.ants.service import AntService, Room
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.served_flows import server_report
 from sbon_node.model.operators import Needs
+from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
 from sbon_node.net.peers import Caller
+from sbon_node.placement.model.network_view import NOTHING
+from sbon_node.placement.model.queueing import Flow, Service
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskNode, NodeAnswer
 
@@ -20,6 +25,7 @@ class NodeAnswers:
 
     def __init__(self, context: Context, reservations: Reservations, ports: OperatorPorts, load: Callable[[], float]) -> None:
         self._context, self._reservations, self._ports, self._load = context, reservations, ports, load
+        self.ants = AntService(context, Room(self._flows, self._free), self._reserve, self._release)
         context.server.handle(AskNode, self._answer)
 
     def holder(self, caller: Caller) -> str:
@@ -40,5 +46,50 @@ class NodeAnswers:
             free_memory_mb=max(0.0, free.memory_mb),
             free_bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s),
             load=load,
-            server=server_report(load, self._ports.all_measures()),
+            server=self._server(load),
         )
+
+    def _server(self, load: float) -> ServerReport | None:
+        """Return the measured flows, and those for which ants have reserved capacity."""
+        measured = server_report(load, self._ports.all_measures())
+        booked = tuple(
+            ServedFlow(rows_s=flow.rate_s, row_ms=flow.service.mean_ms, row_scv=flow.service.scv) for flow in self.ants.booked()
+        )
+        flows = (*(() if measured is None else measured.flows), *booked)
+        return ServerReport(flows=flows[:MAX_FLOWS]) if flows else None
+
+    # -- the cell of ants ----------------------------------------------------------------------------------------------
+
+    def _flows(self) -> list[Flow]:
+        report = server_report(self._load(), self._ports.all_measures())
+        flows = () if report is None else report.flows
+        return [Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in flows]
+
+    def _free(self) -> Needs:
+        """Return the capacity that any member may count on; nothing where this node takes no operators."""
+        if self._context.drained or self._reservations.refusal(NOTHING, self._context.clock.now()):
+            return NOTHING
+        free, _ = self._reservations.free(self._context.clock.now())
+        return Needs(
+            cores=max(0.0, free.cores), memory_mb=max(0.0, free.memory_mb), bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s)
+        )
+
+    def _reserve(self, leader: str, sender: str, needs: dict[str, Needs], hold_s: float) -> None:
+        """Reserve for all operators or none; the reservations count for the ant's sender until the leader itself asks."""
+        self._context.drained.check()
+        now = self._context.clock.now()
+        until = now + min(hold_s, self._context.settings.reservation_s)
+        reserved: list[str] = []
+        try:
+            for operator, need in needs.items():
+                self._reservations.reserve(operator, need, now, until, leader, holder=sender)
+                reserved.append(operator)
+        except SbonError:
+            self._release(leader, tuple(reserved))
+            raise
+
+    def _release(self, leader: str, operators: tuple[str, ...]) -> None:
+        promised = self._reservations.promised(self._context.clock.now())
+        for operator in operators:
+            if operator in promised:
+                self._reservations.release(operator, leader)

@@ -14,6 +14,7 @@ from sbon_node.disk import named_errors
 from sbon_node.engine.interface import EngineCapacity, MovingEngine
 from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
+from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.claims import check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
@@ -82,6 +83,7 @@ class OperatorHost:
 
     def start(self) -> None:
         """Resume operators of an earlier run, each once its query's record confirms it; delete the remains of others."""
+        self._answers.ants.start()
         self._tasks.start("measures", self.ports.measures.run())
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
         if self._orphaned:
@@ -95,6 +97,7 @@ class OperatorHost:
     async def close(self) -> None:
         """Stop every operator after a committed batch; all stay on disk. Accept no new operators meanwhile."""
         self._closing = True
+        await self._answers.ants.close()
         await self._tasks.close()
         await self._engine.close()
         for operator in list(self.ports.open):
@@ -144,6 +147,10 @@ class OperatorHost:
     def promised(self) -> tuple[str, ...]:
         """Return operators with a reservation that are not yet instantiated."""
         return self._reservations.promised(self._context.clock.now())
+
+    @property
+    def ants(self) -> AntService:
+        return self._answers.ants
 
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))

@@ -11,6 +11,7 @@ import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.membership.ant_port import AntPort
 from sbon_node.membership.clocks import PeerClocks
 from sbon_node.membership.detector.instructions import Call, Disputed, Happened, Instruction, Measured, Refused, Send
 from sbon_node.membership.detector.pings import Pinged, Pings
@@ -30,6 +31,7 @@ from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.tasks import Tasks
 from sbon_protocol import datagram
+from sbon_protocol.ants import Ant
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import CoordinateUpdate, Endpoint, Member, MemberState, NodeMeta, Packet, Rumour, StateUpdate
 
@@ -87,6 +89,7 @@ class Membership:
         self.gossip = GossipQueue(settings.retransmit_margin, settings.coordinate_factor)
         self._coordinate_throttle = CoordinateThrottle(settings)
         self._validation = Validation(self.table, space.dimensions, counters)
+        self.ants = AntPort(identity.cluster, self.table, counters)
         self._swim = Swim(self.table, self.gossip, settings, rng)
         self._endpoint: DatagramEndpoint | None = None
         self._started = False
@@ -105,7 +108,7 @@ class Membership:
     async def start(self) -> None:
         """Start the service; raises ``OSError`` where the UDP port is taken."""
         self._started = True
-        self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
+        self._endpoint = self.ants.endpoint = await self._transport.open_datagrams(self._bind, self._received)
         # Nodes that start together must not measure in step.
         self._next_measurement = self._clock.now() + self.space.measuring_interval_s * self._rng.random()
         self._tasks.start("membership", self._run())
@@ -238,7 +241,9 @@ class Membership:
         now = self._clock.now()
         rumours: tuple[Rumour, ...] = (*packet.members, *packet.state_updates, *packet.coordinate_updates)
         out = self._swim.take_rumours(self._validation.rumours(rumours), now) if rumours else []
-        if packet.message is not None:
+        if isinstance(packet.message, Ant):
+            self.ants.received(packet.message, sender)
+        elif packet.message is not None:
             message = self._validation.message(packet.message, sender)
             out += self._swim.received(message, Endpoint(sender.host, sender.port), now, size)
         if self._swim.gossip_due(now):
@@ -385,14 +390,9 @@ class Membership:
     async def _announce(self, state: MemberState) -> None:
         self.table.own = own = msgspec.structs.replace(self.table.own, state=state)
         names = self.table.there.sample(self._rng, MAX_ANNOUNCED)
-        state_update = StateUpdate(own.name, own.incarnation, state)
+        payload, _ = datagram.fill(self._identity.cluster, None, [StateUpdate(own.name, own.incarnation, state)])
         for _ in range(2):
-            for name in names:
-                if (row := self.table.get(name)) is not None:
-                    self._tell(row.member.address, state_update)
+            for row in filter(None, map(self.table.get, names)):
+                if self._endpoint is not None:
+                    self._endpoint.send(payload, Address(*msgspec.structs.astuple(row.member.address)))
             await self._clock.sleep(TICK_S)
-
-    def _tell(self, to: Endpoint, rumour: Rumour) -> None:
-        payload, _ = datagram.fill(self._identity.cluster, None, [rumour])
-        if self._endpoint is not None:
-            self._endpoint.send(payload, Address(to.host, to.port))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, get_args
 
 from sbon_protocol import datagram
+from sbon_protocol.ants import Ant
 from sbon_protocol.messages import Frame, Gossip
 
 Carrier = Literal["datagram", "frame"]
@@ -14,7 +15,7 @@ RUMOURS = "rumours"
 """The kind of a datagram that carries rumours and no message."""
 FOREIGN = "foreign"
 """The kind of a foreign datagram."""
-_GOSSIP = frozenset({RUMOURS, *(str(kind.__struct_config__.tag) for kind in get_args(Gossip))})
+_KNOWN = frozenset({RUMOURS, *(str(kind.__struct_config__.tag) for kind in (*get_args(Gossip), *get_args(Ant)))})
 
 
 class Flow(NamedTuple):
@@ -32,7 +33,7 @@ class Traffic:
 
     def datagram(self, direction: Direction, payload: bytes) -> None:
         kind = datagram.kind_of(payload)
-        self._count("datagram", direction, kind if kind in _GOSSIP else FOREIGN, len(payload))
+        self._count("datagram", direction, kind if kind in _KNOWN else FOREIGN, len(payload))
 
     def frame(self, direction: Direction, frame: Frame, size: int) -> None:
         self._count("frame", direction, str(frame.__struct_config__.tag), size)

@@ -25,6 +25,7 @@ from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.node import Node
+from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.planner.planner import InlinePlanner
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.engine.engine import SimulatedEngine
@@ -59,7 +60,9 @@ class Spent:
         return Spent(self.cpu_s - before.cpu_s, self.events - before.events, self.virtual_s - before.virtual_s)
 
 
-CONFIG = Config(control=ControlSettings(cores=4.0, memory_mb=8_000.0))
+RESTING_ANTS = AntSettings(explore_s=86_400.0, tell_s=86_400.0)
+"""Ants that walk only for queries: all runs but those about ants save their turns."""
+CONFIG = Config(control=ControlSettings(cores=4.0, memory_mb=8_000.0), ants=RESTING_ANTS)
 """Configuration of every node except its name and addresses; it reads nothing from the machine of the run."""
 SYNCED = msgspec.structs.replace(CONFIG, streams=StreamSettings(fsync=True))
 """Configuration with which a node may lose power."""

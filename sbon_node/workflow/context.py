@@ -17,6 +17,7 @@ from sbon_node.failpoints import Failpoints
 from sbon_node.membership.service import Membership
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
+from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.planner.planner import Planner
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
@@ -38,6 +39,7 @@ class Context:
     rng: random.Random
     settings: ControlSettings
     stream_settings: StreamSettings
+    ant_settings: AntSettings
     store: RecordStore
     outbox: Outbox
     peers: Peers

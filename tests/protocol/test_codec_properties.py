@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 import msgpack
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sbon_protocol import calls, codec, measuring, messages, moving
+from sbon_protocol import ants, calls, codec, measuring, messages, moving
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, fill, kind_of, pack, unpack
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame
@@ -27,7 +27,7 @@ checked = settings(max_examples=150, deadline=None, suppress_health_check=[Healt
 
 TYPES: list[type[Message]] = [
     member
-    for module in (messages, calls, measuring, moving)
+    for module in (messages, calls, measuring, moving, ants)
     for member in vars(module).values()
     if inspect.isclass(member) and issubclass(member, Message) and member not in (Message, messages.Call)
 ]
@@ -93,8 +93,10 @@ any_frame = st.sampled_from(typing.get_args(Frame)).flatmap(message_of)
 
 @st.composite
 def any_packet(draw: st.DrawFn) -> Packet:
-    message: Any = draw(st.none() | st.sampled_from(typing.get_args(Gossip)).flatmap(message_of))
-    return Packet(cluster=draw(valid(messages.Name)), message=message, members=())
+    message: Any = draw(st.none() | st.sampled_from((*typing.get_args(Gossip), *typing.get_args(ants.Ant))).flatmap(message_of))
+    packet = Packet(cluster=draw(valid(messages.Name)), message=message, members=())
+    assume(len(codec.encode(packet)) <= MAX_DATAGRAM_BYTES - 4)
+    return packet
 
 
 @st.composite

@@ -21,6 +21,7 @@ from sbon_node.simulation.faults.disk import watched_disks
 from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.simulation.network.paths import Latency, NetworkQuality
 from sbon_node.simulation.query_run import record_of
+from sbon_node.space.coordinate import Coordinate
 from sbon_protocol.calls import DestroyComponents
 
 NUMBERS = StreamDeclaration(
@@ -128,3 +129,27 @@ async def owner_of(cluster: SimulatedCluster, at: str, component: str) -> tuple[
 async def state_of(cluster: SimulatedCluster, at: str, query: str = "q") -> QueryInfo:
     info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.query(query))
     return info
+
+
+def in_warm_cluster(
+    tmp_path: Path,
+    coordinates: Mapping[str, Coordinate],
+    test: Callable[[SimulatedCluster], Awaitable[None]],
+    *,
+    config: Config = CONFIG,
+    latency: Latency,
+    quality: NetworkQuality | None = None,
+    seed: int = 1,
+) -> None:
+    """Run ``test`` on nodes that are as after a long time together at these coordinates."""
+
+    async def main(loop: VirtualLoop, rng: random.Random) -> None:
+        cluster = SimulatedCluster(
+            loop, seed, tuple(coordinates), tmp_path / "nodes", config=config, latency=latency, quality=quality
+        )
+        with watched_disks(cluster.disks):
+            await cluster.warm_start(coordinates)
+            await test(cluster)
+            cluster.verify()
+
+    run(main, seed=seed, max_time_s=7200.0)

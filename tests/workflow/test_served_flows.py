@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sbon_node.hosting import node_answers
 from sbon_node.hosting.served_flows import BUSIEST, server_report
 from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.operators import Needs
@@ -61,7 +60,7 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
         assert flow.rate_s == pytest.approx(40.0, rel=0.3)
         assert float(answer.server.traffic().load) == pytest.approx(0.4)
         impossible = {"flows": [{"rows_s": -1.0, "row_ms": 1.0, "row_scv": 1.0}]}
-        monkeypatch.setattr(node_answers, "server_report", lambda *_: impossible)
+        monkeypatch.setattr(host, "_server", lambda _: impossible)
         answer = await ask(cluster, "a", view.ask("b", Needs()))
         assert answer.server is None
         assert answer.free is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from sbon_node.model.operators import Needs
@@ -41,6 +41,31 @@ class Quote(NamedTuple):
 NO_ROOM = Quote(math.inf, 0.0, 0.0, math.inf)
 
 
+class ServerLoad(NamedTuple):
+    """A server's name, speed, traffic with its waiting time, and free capacity (None for unlimited), from which it quotes."""
+
+    name: str
+    speed: float
+    traffic: Traffic
+    waiting_ms: float
+    free: Needs | None
+
+    def quote(self, chain: Chain, first: int, last: int, booked: Sequence[Needs] = ()) -> Quote:
+        """Return the cost of the tasks first .. last - 1; infinite where ``booked`` leaves no capacity, or load is too great."""
+        tasks = chain.tasks[first:last]
+        if any(self.name in task.refused for task in tasks):
+            return NO_ROOM
+        flow = chain.flow(first, last)
+        crowded = self.traffic.plus(traffic_of(flow, self.speed))
+        load, waited = float(crowded.load), float(waiting_ms(crowded))
+        if load > MAX_LOAD or not (self.free is None or has_capacity([*(task.needs for task in tasks), *booked], self.free)):
+            return NO_ROOM
+        flows = float(self.traffic.flows)
+        previous_ms = flows * waited + float(self.traffic.service_ms)
+        others_ms = flows * (waited - self.waiting_ms)
+        return Quote(waited + flow.service.mean_ms / self.speed, others_ms, previous_ms, load)
+
+
 class Cell:
     """A server with its neighbours and pheromones.
 
@@ -56,8 +81,13 @@ class Cell:
         server: Server,
         free: Needs | None = None,
         equal: frozenset[str] = frozenset(),
+        *,
+        most_tables: int = MOST_TABLES,
+        forget_after: float = FORGET_AFTER,
+        evaporation: float = math.inf,
     ) -> None:
         self.name, self.neighbours, self.equal, self._weights = name, dict(neighbours), equal, weights
+        self._most_tables, self._forget_after, self._evaporation = most_tables, forget_after, evaporation
         self._tables: dict[str, Pheromones] = {}
         self.failed: dict[tuple[str, ...], set[int]] = {}
         """Failed scouts: their paths, with the greeds that were tried."""
@@ -70,20 +100,34 @@ class Cell:
         self._changed()
 
     def table(self, destination: str, now: float) -> Pheromones:
-        """Return the pheromones for a destination.
+        """Return the pheromones for a destination as they are by ``now``.
 
         They are new where there are none, or where they have not been used for too long.
         """
         table = self._tables.get(destination)
-        if table is None or now - table.updated > FORGET_AFTER:
+        if table is None or now - table.updated > self._forget_after:
             self.forget(now)
-            table = self._tables[destination] = Pheromones(self._weights(self.name, destination), now)
+            table = self._tables[destination] = Pheromones(self._weights(self.name, destination), now, self._evaporation)
+        table.evaporate(now)
         return table
+
+    @property
+    def destinations(self) -> list[str]:
+        """Return the destinations of which there are pheromones."""
+        return list(self._tables)
+
+    def meet(self, neighbours: Mapping[str, float]) -> None:
+        """Take these neighbours, with their latencies, in place of those before."""
+        changed = neighbours.keys() != self.neighbours.keys()
+        self.neighbours = dict(neighbours)
+        for destination, table in self._tables.items() if changed else ():
+            table.renew(self._weights(self.name, destination))
 
     def forget(self, now: float) -> None:
         """Drop the tables unused for too long, and the oldest if there are too many."""
-        recent = {where: table for where, table in self._tables.items() if now - table.updated <= FORGET_AFTER}
-        for where in sorted(recent, key=lambda destination: recent[destination].updated)[: max(0, len(recent) + 1 - MOST_TABLES)]:
+        recent = {where: table for where, table in self._tables.items() if now - table.updated <= self._forget_after}
+        too_many = max(0, len(recent) + 1 - self._most_tables)
+        for where in sorted(recent, key=lambda destination: recent[destination].updated)[:too_many]:
             del recent[where]
         self._tables = recent
 
@@ -110,6 +154,11 @@ class Cell:
             self._changed()
 
     @property
+    def load(self) -> ServerLoad:
+        """Return the server with the traffic, but not the needs, of all booked tasks."""
+        return ServerLoad(self.name, self.speed, self.traffic, self.waiting_ms, self._free)
+
+    @property
     def server(self) -> Server:
         """Return the server with all booked tasks."""
         return self.beside("")
@@ -122,24 +171,11 @@ class Cell:
     def _quoted(self, chain: Chain, first: int, last: int) -> Quote:
         if self._reused(chain, first, last):
             return Quote(self.waiting_ms, 0.0, 0.0, float(self.traffic.load))
-        flow = chain.flow(first, last)
-        crowded = self.traffic.plus(traffic_of(flow, self.speed))
-        load, waited = float(crowded.load), float(waiting_ms(crowded))
-        if load > MAX_LOAD or not self._fits(chain, first, last):
-            return NO_ROOM
-        flows = float(self.traffic.flows)
-        previous_ms = flows * waited + float(self.traffic.service_ms)
-        return Quote(waited + flow.service.mean_ms / self.speed, flows * (waited - self.waiting_ms), previous_ms, load)
+        booked = [needs for _, needs in self._booked.values()]
+        return self.load.quote(chain, first, last, booked)
 
     def _reused(self, chain: Chain, first: int, last: int) -> bool:
         return all(task.equal and task.equal in self.equal for task in chain.tasks[first:last])
-
-    def _fits(self, chain: Chain, first: int, last: int) -> bool:
-        tasks = chain.tasks[first:last]
-        if any(self.name in task.refused for task in tasks):
-            return False
-        booked = [needs for _, needs in self._booked.values()]
-        return self._free is None or has_capacity([*(task.needs for task in tasks), *booked], self._free)
 
     def _changed(self) -> None:
         self.traffic: Traffic = self._base

@@ -20,15 +20,21 @@ class EnforcementAnt(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0
 
 
+def exceeds(cell: Cell, ant: EnforcementAnt) -> bool:
+    """Return whether the tasks of the next site cost too much more at its cell than reported."""
+    site = ant.sites[ant.at]
+    quote = cell.quote(ant.chain, site.first, site.last)
+    return quote.cost_ms > (site.own_ms + site.others_ms) * (1.0 + TOLERANCE) + 1e-9
+
+
 def enforce(cell: Cell, ant: EnforcementAnt) -> EnforcementAnt | None:
     """Book the tasks of the next site at its cell.
 
     Return None if they cost too much more than reported; then the ant goes back and undoes its bookings (:func:`withdraw`).
     """
-    site = ant.sites[ant.at]
-    quote = cell.quote(ant.chain, site.first, site.last)
-    if quote.cost_ms > (site.own_ms + site.others_ms) * (1.0 + TOLERANCE) + 1e-9:
+    if exceeds(cell, ant):
         return None
+    site = ant.sites[ant.at]
     cell.book(ant.chain, site.first, site.last)
     return msgspec.structs.replace(ant, at=ant.at + 1)
 

@@ -51,15 +51,29 @@ class Trips:
 class Pheromones:
     """Phi: the probability of each neighbour to be the next hop to one destination.
 
-    At first it is proportional to ``weights``.
-
-    ``updated`` is the time of last use, by the caller's clock.
+    At first it is proportional to ``weights``, and it returns there without trips: the difference falls to its e-th part in
+    ``evaporation`` units of the caller's clock, in which ``updated`` is the time of last use.
     """
 
-    def __init__(self, weights: Mapping[str, float], now: float) -> None:
-        total = sum(weights.values())
-        self.phi = {neighbour: weight / total for neighbour, weight in weights.items()}
+    def __init__(self, weights: Mapping[str, float], now: float, evaporation: float = math.inf) -> None:
+        self._first, self._evaporation, self._evaporated = _shares(weights), evaporation, now
+        self.phi = dict(self._first)
         self.trips, self.updated = Trips(), now
+
+    def evaporate(self, now: float) -> None:
+        """Let pheromone evaporate until ``now``."""
+        kept = math.exp(-max(0.0, now - self._evaporated) / self._evaporation)
+        self._evaporated = now
+        if kept < 1.0:
+            self.phi = {neighbour: kept * phi + (1.0 - kept) * self._first[neighbour] for neighbour, phi in self.phi.items()}
+
+    def renew(self, weights: Mapping[str, float]) -> None:
+        """Take other neighbours: those that stay keep their shares of what is left beside the new ones."""
+        first = _shares(weights)
+        kept = {neighbour: self.phi[neighbour] for neighbour in first if neighbour in self.phi}
+        left = (1.0 - sum(share for neighbour, share in first.items() if neighbour not in kept)) / (sum(kept.values()) or 1.0)
+        self.phi = {neighbour: kept[neighbour] * left if neighbour in kept else share for neighbour, share in first.items()}
+        self._first = first
 
     def choose(self, rng: random.Random, visited: Collection[str], flat: float = 0.0) -> str:
         """Choose a neighbour by its probability, among those not visited if any.
@@ -95,3 +109,8 @@ class Pheromones:
                 for link_end, phi in self.phi.items()
             }
         self.updated = now
+
+
+def _shares(weights: Mapping[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    return {neighbour: weight / total for neighbour, weight in weights.items()}

@@ -58,9 +58,28 @@ class Terrain:
         The weight is 1 on the path and e^-ONWARD straight back. The paper begins with equal probabilities; most of the first ants
         are then lost in a network of hundreds of nodes.
         """
-        away_ms = self.path_ms(name, destination)
-        weights = {}
-        for neighbour, hop_ms in self.neighbours[name].items():
-            back = (hop_ms + self.path_ms(neighbour, destination) - away_ms) / (2.0 * hop_ms)
-            weights[neighbour] = math.exp(-ONWARD * min(1.0, max(0.0, back)))
-        return weights
+        left_ms = {neighbour: self.path_ms(neighbour, destination) for neighbour in self.neighbours[name]}
+        return onward_weights(self.neighbours[name], left_ms, self.path_ms(name, destination))
+
+
+def own_neighbours(away_ms: Floats, latency_ms: Floats) -> NDArray[np.bool_]:
+    """Return which of some nodes [n] are neighbours of one node at ``away_ms`` [n], by the latencies [n, n] between them.
+
+    A node may so compute its own row of :func:`neighbourhood`. It is never empty: the nearest node is a neighbour.
+    """
+    nearer_to_both = np.maximum(away_ms[:, None], latency_ms) < away_ms[None, :]
+    np.fill_diagonal(nearer_to_both, False)
+    linked: NDArray[np.bool_] = np.logical_not(nearer_to_both.any(axis=0))
+    return linked
+
+
+def onward_weights(hops_ms: Mapping[str, float], left_ms: Mapping[str, float], away_ms: float) -> dict[str, float]:
+    """Return the initial weights of neighbours.
+
+    These are ``hops_ms`` away and have ``left_ms`` to the destination, which is ``away_ms`` away.
+    """
+    weights = {}
+    for neighbour, hop_ms in hops_ms.items():
+        back = (hop_ms + left_ms[neighbour] - away_ms) / (2.0 * hop_ms)
+        weights[neighbour] = math.exp(-ONWARD * min(1.0, max(0.0, back)))
+    return weights

@@ -1,0 +1,246 @@
+"""This node's cell in the network of ants: it takes ants from other nodes, and sends its own."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sbon_node.hosting.ants.enforcing import Enforcing, Release, Reserve
+from sbon_node.hosting.ants.walk import Walk, WalkingAnt
+from sbon_node.hosting.ants.wire import state_of
+from sbon_node.model.operators import Needs
+from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.placement.model.network_view import UNKNOWN_MS
+from sbon_node.placement.model.queueing import Flow, Server
+from sbon_node.placement.strategies.ants.cell import Cell
+from sbon_node.placement.strategies.ants.terrain import LEAST_MS, onward_weights, own_neighbours
+from sbon_node.tasks import Tasks
+from sbon_node.token_buckets import TokenBucket, TokenBuckets
+from sbon_node.workflow.context import Context
+from sbon_protocol.ants import (
+    Ant,
+    CellState,
+    EnforceAnt,
+    EnforceReturn,
+    RouteAnt,
+    RouteReturn,
+    ScoutReturn,
+    WithdrawAnt,
+)
+
+ROUND_BITS = 62
+MAX_SENDERS = 4096
+LOOK_S = 1.0
+"""Age beyond which the cell looks at the node's queue and capacity again."""
+TELL_PAUSE_S = 0.5
+"""Least pause between two reports of a changed state to neighbours."""
+
+Report = RouteReturn | ScoutReturn | EnforceReturn
+OnReport = Callable[[Report], None]
+
+
+class Round(NamedTuple):
+    """A round of ants of this node: ``ends`` are the nodes from which it accepts reports."""
+
+    ends: frozenset[str]
+    on_report: OnReport
+
+
+class Room(NamedTuple):
+    """What the cell asks its node: the measured flows and the free capacity."""
+
+    flows: Callable[[], Sequence[Flow]]
+    free: Callable[[], Needs]
+
+
+class AntService:
+    """The cell of this node, with its rounds under way.
+
+    The walk itself is pure (:mod:`~sbon_node.hosting.ants.walk`); this class gives it time, datagrams and the node's state.
+    """
+
+    def __init__(self, context: Context, room: Room, reserve: Reserve, release: Release) -> None:
+        self._context, self._room = context, room
+        self.rng = random.Random(repr(context.rng.getstate()))
+        """A generator of its own: ants draw often, and others' draws do not depend on them."""
+        self.settings: AntSettings = context.ant_settings
+        settings = self.settings
+        self.cell = Cell(
+            context.name,
+            {},
+            self._weights,
+            Server(),
+            most_tables=settings.max_tables,
+            forget_after=settings.forget_s,
+            evaporation=settings.evaporation_s,
+        )
+        self.walk = Walk(self.cell, settings, self.rng, self.path_ms, context.counters.count)
+        self._enforcing = Enforcing(self.cell, settings.booked_s, reserve, release)
+        self._buckets = TokenBuckets(
+            each=lambda: TokenBucket(settings.burst_of_one, max(1.0, settings.ants_s / 2)),
+            most=MAX_SENDERS,
+            whole=TokenBucket(settings.burst, settings.ants_s),
+        )
+        self._rounds: dict[int, Round] = {}
+        self._looked_at = self._refreshed_at = self._told_at = -math.inf
+        self._tasks = Tasks()
+        context.membership.ants.handler = self._received
+
+    def start(self) -> None:
+        self._tasks.start("tell", self._tell())
+        self._tasks.start("explore", self._explore())
+
+    async def close(self) -> None:
+        self._context.membership.ants.handler = None
+        await self._tasks.close()
+
+    # -- rounds of this node -------------------------------------------------------------------------------------------
+
+    def open_round(self, ends: Sequence[str], on_report: OnReport) -> int:
+        """Return the number of a new round, whose reports go to ``on_report`` until :meth:`end_round`."""
+        number = self.rng.getrandbits(ROUND_BITS)
+        self._rounds[number] = Round(frozenset(ends), on_report)
+        return number
+
+    def end_round(self, number: int) -> None:
+        self._rounds.pop(number, None)
+
+    def send(self, to: str, ant: Ant) -> None:
+        """Send an ant of this node to the node where it begins, which may be this one."""
+        if to == self._context.name:
+            self._take(ant)
+        else:
+            self._context.membership.ants.send(to, ant)
+
+    def path_ms(self, source: str, other: str) -> float:
+        """Return the one-way latency as far as known here."""
+        known_ms = self._context.directory.estimate_rtt_ms(source, other).one_way_ms
+        return UNKNOWN_MS if known_ms is None else known_ms
+
+    def booked(self) -> list[Flow]:
+        """Return the flows for which ants have reserved capacity here."""
+        return [booking.flow for booking in self._enforcing.bookings(self._context.clock.now())]
+
+    # -- ants that come ------------------------------------------------------------------------------------------------
+
+    def _received(self, ant: Ant) -> None:
+        if self._buckets.take(ant.sender, 1, self._context.clock.now()) > 0.0:
+            self._context.counters.count("ant-dropped")
+            return
+        self._take(ant)
+
+    def _take(self, ant: Ant) -> None:
+        now = self._context.clock.now()
+        match ant:
+            case CellState():
+                self.walk.tell(ant.sender, ant.state, now)
+            case EnforceAnt():
+                self._look(now)
+                self._follow(self._enforcing.enforce(ant, ant.sender, now))
+                self._changed(now)
+            case WithdrawAnt():
+                self._follow(self._enforcing.withdraw(ant))
+                self._changed(now)
+            case EnforceReturn():
+                self._report(ant, ant.sender)
+            case RouteReturn() | ScoutReturn() if self._report(ant, ant.sender):
+                pass
+            case _:
+                self._look(now)
+                self._walk(ant, now)
+
+    def _walk(self, ant: WalkingAnt, now: float) -> None:
+        sent = self.walk.step(ant, ant.sender, now)
+        if sent is None:
+            return
+        if sent.to != self._context.name:
+            self._context.membership.ants.send(sent.to, sent.ant)
+        elif isinstance(sent.ant, RouteReturn | ScoutReturn) and (begun := self._rounds.get(sent.ant.round)) is not None:
+            begun.on_report(sent.ant)
+
+    def _report(self, ant: Report, sender: str) -> bool:
+        """Hand a report of an own round to its leader; return whether there is such a round."""
+        begun = self._rounds.get(ant.round)
+        if begun is None or sender not in begun.ends:
+            return False
+        begun.on_report(ant)
+        return True
+
+    def _follow(self, sent: Sequence[tuple[str, Ant]]) -> None:
+        for to, ant in sent:
+            self.send(to, ant)
+
+    # -- the cell ------------------------------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> None:
+        """Look at this node's queue and capacity, and at its neighbours, if that is due."""
+        if now - self._refreshed_at >= self.settings.refresh_s or not self.cell.neighbours:
+            self._meet(now)
+        if now - self._looked_at >= LOOK_S:
+            self._serve(now)
+
+    def _serve(self, now: float) -> None:
+        self._looked_at = now
+        self.cell.serve(Server(flows=(*self._room.flows(), *self.booked())), self._room.free())
+        self.walk.changed()
+
+    def _meet(self, now: float) -> None:
+        """Choose the neighbours: those to whom no third node is nearer than to this one, and this one than to it."""
+        self._refreshed_at = now
+        own, directory = self._context.name, self._context.directory
+        names = self._context.membership.alive()
+        if not names:
+            return self.cell.meet({})
+        away_ms = directory.estimates_ms([own], names)[0] / 2
+        near = [number for number in np.argsort(away_ms, kind="stable").tolist() if math.isfinite(away_ms[number])]
+        near = near[: self.settings.max_near]
+        names, away_ms = [names[number] for number in near], np.maximum(away_ms[near], LEAST_MS)
+        latency_ms = np.nan_to_num(directory.estimates_ms(names, names, measured=False) / 2, nan=UNKNOWN_MS)
+        linked = np.flatnonzero(own_neighbours(away_ms, latency_ms))[: self.settings.max_neighbours]
+        self.cell.meet({names[number]: float(away_ms[number]) for number in linked.tolist()})
+        self.walk.changed()
+        return None
+
+    def _weights(self, name: str, destination: str) -> dict[str, float]:
+        hops_ms = self.cell.neighbours
+        nodes = [name, *hops_ms]
+        left_ms = np.nan_to_num(self._context.directory.estimates_ms(nodes, [destination])[:, 0] / 2, nan=UNKNOWN_MS).tolist()
+        return onward_weights(hops_ms, dict(zip(hops_ms, left_ms[1:], strict=True)), left_ms[0])
+
+    def _changed(self, now: float) -> None:
+        """Tell the neighbours soon that this node's state has changed."""
+        self._serve(now)
+        self._tasks.start("tell soon", self._tell_soon())
+
+    async def _tell_soon(self) -> None:
+        pause_s = self._told_at + TELL_PAUSE_S - self._context.clock.now()
+        if pause_s > 0:
+            await self._context.clock.sleep(pause_s)
+        self._tell_all()
+
+    async def _tell(self) -> None:
+        """Tell the neighbours this node's state from time to time."""
+        await self._context.clock.sleep(self.settings.tell_s * self.rng.random())
+        while True:
+            self._look(self._context.clock.now())
+            self._tell_all()
+            await self._context.clock.sleep(self.settings.tell_s)
+
+    def _tell_all(self) -> None:
+        self._told_at = self._context.clock.now()
+        state = CellState(self._context.name, state_of(self.cell.load))
+        for neighbour in self.cell.neighbours:
+            self._context.membership.ants.send(neighbour, state)
+
+    async def _explore(self) -> None:
+        """Send a routing ant to a random member from time to time: pheromones are there before a query needs them."""
+        context = self._context
+        while True:
+            await context.clock.sleep(self.settings.explore_s * (0.5 + self.rng.random()))
+            for destination in context.membership.table.there.sample(self.rng, 1):
+                round_ = self.rng.getrandbits(ROUND_BITS)
+                self.send(context.name, RouteAnt(round_, 0, context.name, context.name, destination, (), 0.0, 0))

@@ -1,0 +1,117 @@
+"""Conversion between ants in datagrams and the structures that their steps use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.queueing import Floats, Service, Traffic, waiting_ms
+from sbon_node.placement.strategies.ants.cell import ServerLoad
+from sbon_node.placement.strategies.ants.chain import Chain, Task
+from sbon_node.placement.strategies.ants.scouting import Site
+from sbon_protocol.ants import MAX_REFUSED, MAX_TASKS, AntChain, AntSite, AntTask, ServerState
+
+MOST = 1e15
+"""Largest number on the wire."""
+LEAST_SPEED = 1e-3
+
+
+def state_of(load: ServerLoad) -> ServerState:
+    traffic = load.traffic
+    cores, memory_mb, bandwidth_bytes_s = (MOST, MOST, MOST) if load.free is None else load.free.amounts
+    return ServerState(
+        speed=load.speed,
+        flows=_bounded(traffic.flows),
+        rate_s=_bounded(traffic.rate_s),
+        load=_bounded(traffic.load),
+        service_ms=_bounded(traffic.service_ms),
+        squares=_bounded(traffic.squares),
+        rate_squares=_bounded(traffic.rate_squares),
+        burstiness=_bounded(traffic.burstiness),
+        cores=_bounded(cores),
+        memory_mb=_bounded(memory_mb),
+        bandwidth_bytes_s=_bounded(bandwidth_bytes_s),
+    )
+
+
+def load_of(node: str, state: ServerState) -> ServerLoad:
+    sums = (state.flows, state.rate_s, state.load, state.service_ms, state.squares, state.rate_squares, state.burstiness)
+    traffic = Traffic(*(np.asarray(value) for value in sums))
+    free = Needs(cores=state.cores, memory_mb=state.memory_mb, bandwidth_bytes_s=state.bandwidth_bytes_s)
+    return ServerLoad(node, max(state.speed, LEAST_SPEED), traffic, float(waiting_ms(traffic)), free)
+
+
+def on_wire(chain: Chain) -> AntChain:
+    """Return at most the first ``MAX_TASKS`` tasks of a chain; the nodes that refused one of them may host none."""
+    refused = sorted(set().union(*(task.refused for task in chain.tasks)))
+    return AntChain(
+        source=chain.source,
+        destination=chain.destination,
+        rate_s=_bounded(chain.rate_s),
+        arrival_scv=_bounded(chain.arrival_scv),
+        tasks=tuple(_task_on_wire(task) for task in chain.tasks[:MAX_TASKS]),
+        refused=tuple(refused[:MAX_REFUSED]),
+    )
+
+
+def chain_of(chain: AntChain, name: str) -> Chain:
+    """Return the chain, whose operators are named by their numbers."""
+    refused = frozenset(chain.refused)
+    tasks = (
+        Task(
+            operator=str(number),
+            service=Service(mean_ms=task.mean_ms, scv=task.scv),
+            batch=task.batch,
+            needs=needs_of(task),
+            refused=refused,
+        )
+        for number, task in enumerate(chain.tasks)
+    )
+    return Chain(
+        id=name,
+        source=chain.source,
+        destination=chain.destination,
+        tasks=tuple(tasks),
+        rate_s=chain.rate_s,
+        arrival_scv=chain.arrival_scv,
+    )
+
+
+def needs_of(task: AntTask) -> Needs:
+    return Needs(cores=task.cores, memory_mb=task.memory_mb, bandwidth_bytes_s=task.bandwidth_bytes_s)
+
+
+def site_of(site: AntSite) -> Site:
+    return Site(node=site.node, first=site.first, last=site.last, own_ms=site.own_ms, others_ms=site.others_ms)
+
+
+def sites_on_wire(sites: Sequence[Site], states: Mapping[str, ServerState]) -> tuple[AntSite, ...]:
+    """Return the sites with the states of their hosts, as far as known."""
+    return tuple(
+        AntSite(
+            site.node, site.first, site.last, _bounded(site.own_ms), _bounded(max(0.0, site.others_ms)), states.get(site.node)
+        )
+        for site in sites
+    )
+
+
+def are_whole(sites: Sequence[AntSite], tasks: int, *, all_placed: bool) -> bool:
+    """Return whether sites hold the first tasks of a chain in order, each node once; all tasks where ``all_placed``."""
+    placed = 0
+    for site in sites:
+        if site.first != placed or site.last <= site.first:
+            return False
+        placed = site.last
+    distinct = len({site.node for site in sites}) == len(sites)
+    return distinct and (placed == tasks if all_placed else placed <= tasks)
+
+
+def _task_on_wire(task: Task) -> AntTask:
+    values = (task.service.mean_ms, task.service.scv, task.batch, *task.needs.amounts)
+    return AntTask(*(_bounded(value) for value in values))
+
+
+def _bounded(value: float | Floats) -> float:
+    return min(float(value), MOST)

@@ -1,0 +1,63 @@
+"""Knobs of ants that walk between nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Interval = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+class AntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rates and limits of a node's cell, and the ants of a query for which it is the leader (Lakshmanan, Strom, 2008)."""
+
+    explore_s: Annotated[
+        Interval,
+        Meta(
+            description="pause between routing ants that a node sends to a random member; seconds; shorter keeps pheromones "
+            "fresher, and costs some 15 datagrams / pause"
+        ),
+    ] = 30.0
+    tell_s: Annotated[
+        Interval,
+        Meta(description="pause after which a node tells its neighbours its queue and free capacity; they use it thrice as long"),
+    ] = 10.0
+    refresh_s: Annotated[
+        Interval, Meta(description="pause after which a node chooses its neighbours anew from the coordinates; seconds")
+    ] = 30.0
+    ants_s: Annotated[
+        int, Meta(ge=1, le=100_000, description="ants a second that a node takes in the long run; it drops the others")
+    ] = 500
+    burst: Annotated[int, Meta(ge=1, le=100_000, description="ants that a node takes at once, before the rate counts")] = 1000
+    burst_of_one: Annotated[
+        int, Meta(ge=1, le=100_000, description="ants that a node takes at once from a single other node; half of ants_s counts")
+    ] = 500
+    max_hops: Annotated[int, Meta(ge=1, le=32, description="most nodes on an ant's path; then it dies")] = 24
+    max_neighbours: Annotated[int, Meta(ge=1, le=256, description="most neighbours of a node, the nearest")] = 16
+    max_near: Annotated[
+        int,
+        Meta(ge=2, le=4096, description="nearest members among which a node looks for neighbours; time grows with the square"),
+    ] = 1024
+    max_tables: Annotated[
+        int, Meta(ge=1, le=100_000, description="destinations of which a node remembers pheromones; the longest unused go")
+    ] = 1024
+    max_trails: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="ants under way that a node remembers, so that they find back; the oldest go")
+    ] = 8192
+    trail_s: Annotated[
+        float, Meta(gt=0, le=600, description="time for which it does; above the longest way there and back; seconds")
+    ] = 10.0
+    evaporation_s: Annotated[
+        Interval,
+        Meta(description="time in which pheromone evaporates to its e-th part, if no ant lays more; seconds"),
+    ] = 300.0
+    forget_s: Annotated[Interval, Meta(description="time after which unused pheromones are forgotten; seconds")] = 600.0
+    booked_s: Annotated[
+        Interval,
+        Meta(
+            description="time for which a node counts operators that ants have reserved as traffic, until it has measured them; "
+            "seconds"
+        ),
+    ] = 60.0
