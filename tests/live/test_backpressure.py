@@ -36,8 +36,9 @@ LITTLE_ROOM = {
 }
 ROOM = CREDIT + QUOTA + SPAN + StreamSettings().read_bytes + NetSettings().write_buffer_bytes
 """Bound on one node's memory for a query with one link in and one out."""
-FACTOR = 3
-"""Allowance for the same rows in other forms (Arrow, Python, JSON), and for memory that the allocator keeps."""
+FACTOR = 4
+"""Allowance for the same rows in other forms (Arrow, Python, JSON), and for memory that the allocator keeps: about half of what a
+node takes that keeps all rows in one form."""
 JVM_BESIDE_HEAP = 256 * MIB
 """Classes, compiled code, threads and buffers."""
 
