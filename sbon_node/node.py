@@ -46,7 +46,7 @@ from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.schema import check_stream
@@ -376,7 +376,7 @@ class Node:
     async def stop_query(self, query_id: str) -> QueryInfo:
         return await self._lookup.stop(query_id)
 
-    def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[MoveProgress | Moved]:
+    def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[Moving | Moved]:
         return self._mover.move(query_id, request)
 
     async def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:

@@ -19,7 +19,7 @@ from .model import (
     MemberInfo,
     MoveCancelled,
     Moved,
-    MoveProgress,
+    Moving,
     NodeDrained,
     NodeStatus,
     PairInfo,
@@ -124,7 +124,7 @@ class Client(Http):
     def stop_query(self, query_id: str) -> QueryInfo:
         return self.ask(endpoints.stop(query_id))
 
-    def move_operator(self, query_id: str, operator: str, to: str, how: str = "follow") -> Iterator[MoveProgress | Moved]:
+    def move_operator(self, query_id: str, operator: str, to: str, how: str = "follow") -> Iterator[Moving | Moved]:
         """Yield the steps of a move of an operator to another node; the last is :class:`Moved`."""
         return self.events(endpoints.move(query_id, operator, to, how))
 

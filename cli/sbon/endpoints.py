@@ -19,7 +19,7 @@ from .model import (
     MemberInfo,
     MoveCancelled,
     Moved,
-    MoveProgress,
+    Moving,
     NodeDrained,
     NodeStatus,
     PairInfo,
@@ -174,10 +174,10 @@ def stop(query_id: str) -> Ask[QueryInfo]:
     return Ask("DELETE", f"/v1/queries/{_part(query_id)}", QueryInfo)
 
 
-def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[MoveProgress | Moved]:
+def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[Moving | Moved]:
     """Return the request to move an operator of a query to the node ``to``."""
     body = msgspec.json.encode({"operator": operator, "to": to, "how": how})
-    return Ask("POST", f"/v1/queries/{_part(query_id)}/move", MoveProgress | Moved, body)  # type: ignore[arg-type]
+    return Ask("POST", f"/v1/queries/{_part(query_id)}/move", Moving | Moved, body)  # type: ignore[arg-type]
 
 
 def cancel_move(query_id: str, operator: str) -> Ask[MoveCancelled]:

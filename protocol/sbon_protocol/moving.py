@@ -51,20 +51,17 @@ class MoveOperator(Call, frozen=True):
 
 
 class OperatorMove(Message, frozen=True):
-    """State of a move.
+    """State of the move that ``attempt`` names.
 
     ``pause_ms`` is the time for which the operator has read no input; ``code`` and ``reason`` tell why it was given up.
-    ``frames_behind`` are the frames of all inputs that the follower has not read and its host has. ``attempt`` names the move.
     """
 
     step: MoveStep
-    copied_bytes: Count = 0
-    total_bytes: Count = 0
+    attempt: Line
+    progress: Any
     pause_ms: Count = 0
     code: Line = ""
     reason: Line = ""
-    frames_behind: Count = 0
-    attempt: Line = ""
 
 
 class CancelMove(Call, frozen=True):
@@ -110,16 +107,11 @@ class FollowOperator(Call, frozen=True):
 
 
 class OperatorFollowed(Message, frozen=True):
-    """Progress of a follower; ``level`` means that the host should stop now, since the target has little left to run.
-
-    ``frames_behind`` are the frames of all inputs up to the cut that it has been told, and has not read.
-    """
+    """Progress of a follower; ``level`` means that the host should stop now, since the target has little left to run."""
 
     step: FollowStep
-    copied_bytes: Count = 0
-    total_bytes: Count = 0
+    progress: Any
     level: bool = False
-    frames_behind: Count = 0
 
 
 class SettleOperator(Call, frozen=True):

@@ -12,7 +12,7 @@ from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import Accepted, LinkInfo, OperatorInfo, Progress, QueryInfo, QuerySpec, SinkSpec, Submission
 from sbon_node.model.states.query_states import QueryState
@@ -133,7 +133,7 @@ class NodeInterface(Protocol):
 
     async def stop_query(self, query_id: str) -> QueryInfo: ...
 
-    def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[MoveProgress | Moved]:
+    def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[Moving | Moved]:
         """Move an operator of a query to another node with its state, and yield the steps; a refusal changes nothing."""
         ...
 

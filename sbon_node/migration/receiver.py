@@ -20,6 +20,7 @@ from sbon_node.executors import Executor
 from sbon_node.migration.listing import FILE_OVERHEAD_BYTES, CopyLimits, decode_list
 from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.settings import MigrationSettings
+from sbon_node.model.moves import MoveProgress
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel
@@ -52,13 +53,6 @@ class CopySource(NamedTuple):
     expect: Expect
 
 
-class CopyProgress(NamedTuple):
-    """Bytes that are here, and those of the whole copy; 0 until its list is here."""
-
-    bytes: int = 0
-    total_bytes: int = 0
-
-
 class CopyReceiver:
     """Fetches copies to this node."""
 
@@ -76,7 +70,7 @@ class CopyReceiver:
         self.settings, self.limits, self.rng = settings, limits, rng
 
     async def receive(
-        self, source: CopySource, folder: Path, into: Path, report: Callable[[CopyProgress], None]
+        self, source: CopySource, folder: Path, into: Path, report: Callable[[MoveProgress], None]
     ) -> tuple[CopiedFile, ...]:
         """Fetch the files that are not yet in ``folder``, and assemble all in the new folder ``into`` on the same disk.
 
@@ -93,7 +87,7 @@ class _Copy:
     """One copy over its connections."""
 
     def __init__(
-        self, receiver: CopyReceiver, source: CopySource, received: ReceivedFiles, report: Callable[[CopyProgress], None]
+        self, receiver: CopyReceiver, source: CopySource, received: ReceivedFiles, report: Callable[[MoveProgress], None]
     ) -> None:
         self._receiver, self._source, self.received, self._report = receiver, source, received, report
         self._clock, self._settings, self._executor = receiver.clock, receiver.settings, receiver.executor
@@ -188,7 +182,7 @@ class _Copy:
         raise ConnectionLostError(f"{file.path} has arrived damaged")
 
     def _tell(self) -> None:
-        self._report(CopyProgress(self._done_bytes, self._total_bytes))
+        self._report(MoveProgress(copied_bytes=self._done_bytes, total_bytes=self._total_bytes))
 
 
 class _Incoming:

@@ -27,31 +27,35 @@ class MoveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     how: Literal["follow", "stop"] = "follow"
 
 
-class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
-    """Step of a move: ``stopping``, ``copying``, ``starting``, ``following``, ``settling``, ``switching``; and how far it is.
+class MoveProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """``copied_bytes`` of ``total_bytes`` of state are copied; the follower has still to read ``frames_behind`` frames of input.
 
-    ``copied_bytes`` of ``total_bytes`` of state are copied. The follower has still to read ``frames_behind`` frames of input.
+    ``total_bytes`` is 0 until the list of files has arrived.
     """
 
-    step: str
     copied_bytes: Counted = 0
     total_bytes: Counted = 0
     frames_behind: Counted = 0
 
 
+class Moving(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """Step of a move: ``stopping``, ``copying``, ``starting``, ``following``, ``settling``, ``switching``; and how far it is."""
+
+    step: str
+    progress: MoveProgress = MoveProgress()
+
+
 class DrainStep(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
     """Step of an operator that leaves a drained node.
 
-    ``planned`` (of a dry run), ``waiting``, a step of its move to ``target`` as of :class:`MoveProgress`, ``moved`` or ``stays``.
+    ``planned`` (of a dry run), ``waiting``, a step of its move to ``target`` as of :class:`Moving`, ``moved`` or ``stays``.
     """
 
     query: str
     operator: str
     step: str
     target: str = ""
-    copied_bytes: Counted = 0
-    total_bytes: Counted = 0
-    frames_behind: Counted = 0
+    progress: MoveProgress = MoveProgress()
     reason: str = ""
     """Why it waits or stays."""
 

@@ -11,6 +11,7 @@ from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, Wall
 from sbon_node.model.delivery import FOLLOW, Sample, SinkDelay, SinkReport
 from sbon_node.model.goal import Goal
 from sbon_node.model.measures import OperatorMeasures
+from sbon_node.model.moves import MoveProgress
 from sbon_node.model.operators import OnError, OperatorStats, StateChoice
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Decompose, Plan
@@ -92,13 +93,11 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A move under way, of an operator to node ``target``: its step, and how far it is, as of :class:`.moves.MoveProgress`."""
+    """A move under way, of an operator to node ``target``: its step, and how far it is, as of :class:`.moves.Moving`."""
 
     target: str
     step: str
-    copied_bytes: Counted = 0
-    total_bytes: Counted = 0
-    frames_behind: Counted = 0
+    progress: MoveProgress = MoveProgress()
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,13 +13,14 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.membership.table import GONE
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.moves import DrainStep
+from sbon_node.model.moves import DrainStep, MoveProgress
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import move_states
 from sbon_node.model.states.operator_states import QUARANTINED
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import MoveOperator, OperatorMove
 
 PASSING = frozenset({"move-under-way", "no-majority", "not-movable"})
@@ -133,9 +134,5 @@ def _lines(refused: dict[str, str]) -> list[str]:
 
 
 def _moving(hosted: HostedOperator, target: str, state: OperatorMove) -> DrainStep:
-    return msgspec.structs.replace(
-        step_of(hosted, state.step, target=target),
-        copied_bytes=state.copied_bytes,
-        total_bytes=state.total_bytes,
-        frames_behind=state.frames_behind,
-    )
+    progress: MoveProgress = decode_record(state.progress, MoveProgress)
+    return msgspec.structs.replace(step_of(hosted, state.step, target=target), progress=progress)

@@ -8,13 +8,14 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
 from sbon_node.model.queries import QueryInfo
 from sbon_node.model.states import move_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.workflow.context import Context
+from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import CancelMove, MoveOperator, OperatorMove
 
 log = structlog.get_logger()
@@ -29,13 +30,13 @@ class OperatorMover:
     def __init__(self, context: Context, lookup: QueryLookup, registers: OperatorRegisters, report_s: float) -> None:
         self._context, self._lookup, self._registers, self._report_s = context, lookup, registers, report_s
 
-    async def move(self, query: str, request: MoveRequest) -> AsyncGenerator[MoveProgress | Moved, None]:
+    async def move(self, query: str, request: MoveRequest) -> AsyncGenerator[Moving | Moved, None]:
         """Yield the steps of the move; the last is :class:`Moved`. It goes on if the caller leaves.
 
         Raises :class:`SbonError`: why the move was refused or given up, ``move-unknown`` if nobody knows how it went on.
         """
         info, operator, origin = await self._hosted(query, request.operator)
-        copied_bytes = 0
+        progress = MoveProgress()
         call = MoveOperator(
             query=info.uid,
             operator=operator,
@@ -51,13 +52,9 @@ class OperatorMover:
             raise
         call = msgspec.structs.replace(call, start=False, wait_s=self._report_s)
         while state is not None and state.step not in move_states.OVER:
-            yield MoveProgress(
-                step=state.step,
-                copied_bytes=state.copied_bytes,
-                total_bytes=state.total_bytes,
-                frames_behind=state.frames_behind,
-            )
-            copied_bytes, state = state.copied_bytes, await self._next(origin, call, state)
+            progress = decode_record(state.progress, MoveProgress)
+            yield Moving(step=state.step, progress=progress)
+            state = await self._next(origin, call, state)
         if state is not None and state.step == move_states.GIVEN_UP:
             where = "to" if state.code in OF_TARGET else operator
             raise SbonError(state.code or "move-unknown", state.reason, where=where, hint=f"it goes on at {origin}")
@@ -66,7 +63,7 @@ class OperatorMover:
             operator=operator,
             origin=origin,
             node=request.to,
-            copied_bytes=copied_bytes if state is None else state.copied_bytes,
+            copied_bytes=(progress if state is None else decode_record(state.progress, MoveProgress)).copied_bytes,
             pause_ms=None if state is None else state.pause_ms,
         )
 

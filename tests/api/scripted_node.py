@@ -17,7 +17,7 @@ from sbon_node.explain.plan_explanation import ExplainedComponent, ExplainedLink
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import (
@@ -265,16 +265,16 @@ class ScriptedNode:
         self.state = "stopped"
         return await self.query(query_id)
 
-    async def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[MoveProgress | Moved]:
+    async def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[Moving | Moved]:
         info = await self.query(query_id)
         if request.to == "full":
             raise SbonError("no-capacity", "0.05 cores free, 0.10 needed", where=request.operator)
         if request.how == "stop":
-            yield MoveProgress(step="stopping")
+            yield Moving(step="stopping")
         for copied in (512, 1024):
-            yield MoveProgress(step="copying", copied_bytes=copied, total_bytes=1024)
+            yield Moving(step="copying", progress=MoveProgress(copied_bytes=copied, total_bytes=1024))
         if request.how == "follow":
-            yield MoveProgress(step="following", copied_bytes=1024, total_bytes=1024, frames_behind=3)
+            yield Moving(step="following", progress=MoveProgress(copied_bytes=1024, total_bytes=1024, frames_behind=3))
         yield Moved(query=info.id, operator=request.operator, origin="b", node=request.to, copied_bytes=1024, pause_ms=250)
 
     async def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.moves import DrainStep, NodeDrained
+from sbon_node.model.moves import DrainStep, MoveProgress, NodeDrained
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.stream_counts import OutboxCount
@@ -134,9 +134,8 @@ class ScriptedOperations:
             self.drained = True
             yield DrainStep(query="q", operator="q-abcdef.b0", step="waiting")
             for copied in (512, 1024):
-                yield DrainStep(
-                    query="q", operator="q-abcdef.b0", step="copying", target="paris", copied_bytes=copied, total_bytes=1024
-                )
+                progress = MoveProgress(copied_bytes=copied, total_bytes=1024)
+                yield DrainStep(query="q", operator="q-abcdef.b0", step="copying", target="paris", progress=progress)
             yield DrainStep(query="q", operator="q-abcdef.b0", step="moved", target="paris")
             for line in self.stays:
                 yield DrainStep(query="q", operator="q-abcdef.b1", step="stays", reason=line)

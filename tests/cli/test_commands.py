@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sbon.model import MoveProgress
+from sbon.model import Moving
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.query import show_query_usage
 from sbon_cli.commands.streams.stream import connector_of, show_stream
@@ -22,6 +22,7 @@ from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.terminal.output import headings, print_table
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
+from sbon_node.model.moves import MoveProgress
 from sbon_node.model.queries import MoveInfo, QueryInfo
 from sbon_node.model.streams import SourceInfo, StreamInfo
 from sbon_node.model.usage import LinkUsage, QueryUsage
@@ -383,7 +384,7 @@ def test_cancelling_a_move(api: str) -> None:
 
 def test_ctrl_c_of_a_move_says_how_to_watch_and_cancel_it(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(client: object, *_: str) -> Any:
-        yield MoveProgress(step="copying")
+        yield Moving(step="copying")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sbon_cli.client.Client.move_operator", interrupted)
@@ -396,7 +397,7 @@ def test_ctrl_c_of_a_move_says_how_to_watch_and_cancel_it(api: str, monkeypatch:
 
 
 def test_a_move_under_way_is_shown(api: str, node: Any) -> None:
-    node.move = MoveInfo(target="paris", step="copying", copied_bytes=512, total_bytes=1024)
+    node.move = MoveInfo(target="paris", step="copying", progress=MoveProgress(copied_bytes=512, total_bytes=1024))
     assert "running: moves b -> paris, copying: 512 B of 1.0 kB" in run(api, "query", "show", "q1").stdout
 
 

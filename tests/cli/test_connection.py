@@ -26,7 +26,7 @@ from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import DrainStep, Moved, MoveProgress, NodeDrained
+from sbon_node.model.moves import DrainStep, MoveCancelled, Moved, Moving, NodeDrained
 from sbon_node.model.nodes import MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
@@ -330,8 +330,9 @@ def _described() -> set[Any]:
     for kind in (
         Accepted,
         Progress,
-        MoveProgress,
+        Moving,
         Moved,
+        MoveCancelled,
         DrainStep,
         NodeDrained,
         Rows,

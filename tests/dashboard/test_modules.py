@@ -354,7 +354,7 @@ def test_nothing_glides_where_motion_is_reduced(page: Page) -> None:
 
 
 def test_the_steps_of_a_move_are_shown(page: Page) -> None:
-    move = {"target": "london", "copied_bytes": 1_200_000, "total_bytes": 4_000_000, "frames_behind": 3}
+    move = {"target": "london", "progress": {"copied_bytes": 1_200_000, "total_bytes": 4_000_000, "frames_behind": 3}}
     steps = ("stopping", "copying", "following", "settling")
     assert [run(page, "format", "m.moveText(x)", {**move, "step": step}) for step in steps] == [
         "moves to london: stopping",

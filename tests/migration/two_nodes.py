@@ -15,9 +15,10 @@ from sbon_node.clock import Clock
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.executors import in_thread
 from sbon_node.migration.listing import CopyLimits
-from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
+from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
+from sbon_node.model.moves import MoveProgress
 from sbon_node.net.channel import FrameChannel
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
@@ -96,7 +97,7 @@ class Nodes:
         self.server.on_copy(self.sender.serve)
         self.peers = self.peers_of("b", "i-b")
         self.address = Address("127.0.0.1", 0)
-        self.progress: list[CopyProgress] = []
+        self.progress: list[MoveProgress] = []
 
     def peers_of(self, node: str, instance: str) -> Peers:
         return Peers(self._net, self.clock, Identity("sbon", node, instance), NetSettings(), self.counters)

@@ -10,6 +10,7 @@ import pytest
 from sbon_node.hosting.sinks import SinkOrder
 from sbon_node.model.delivery import SinkDelay, SinkReport
 from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures
+from sbon_node.model.moves import MoveProgress
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo
 from sbon_node.model.servers import ServerReport
@@ -38,6 +39,7 @@ def meaning(message: str, field: str) -> str:
         ("ComponentStates", "delay", SinkDelay),
         ("NodeAnswer", "server", ServerReport),
         ("ActivateOperator", "measures", MeasureSums),
+        ("OperatorFollowed", "progress", MoveProgress),
     ],
 )
 def test_spec_names_each_field_of_a_record(message: str, field: str, record: type[msgspec.Struct]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.events import Listener, OperatorChanged
-from sbon_node.model.moves import Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import Moved, MoveRequest, Moving
 from sbon_node.model.queries import MoveInfo
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove
@@ -145,7 +145,7 @@ def test_any_node_moves_an_operator_and_reports_the_steps(tmp_path: Path) -> Non
         operator = operators(cluster)[-1]
         request = MoveRequest(operator=operator.rpartition(".")[2], to="c")
 
-        async def steps(request: MoveRequest) -> list[MoveProgress | Moved]:
+        async def steps(request: MoveRequest) -> list[Moving | Moved]:
             return [event async for event in cluster.at("d").daemon.move_operator("q", request)]
 
         *_, moved = await ask(cluster, "d", steps(request))
@@ -178,7 +178,7 @@ def test_a_move_under_way_is_shown_and_its_begin_and_end_are_notified(tmp_path: 
         assert (shown.node, shown.move) == ("c", None)
         assert {one.target for one in steps.values()} == {"c"}
         assert list(steps) == sorted(steps, key=["copying", "starting", "following", "settling", "switching"].index)
-        assert 0 < steps["following"].copied_bytes == steps["following"].total_bytes
+        assert 0 < (copied := steps["following"].progress).copied_bytes == copied.total_bytes
         assert changes(listener) == [("moving", "b", "", "c"), ("moved", "c", "b", "c")]
         await finished(cluster)
         check_windows(tmp_path / "out.csv")

@@ -114,14 +114,23 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
         return sum(rates) if rates else None
 
 
+class MoveProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """``copied_bytes`` of ``total_bytes`` of state are copied; the follower has still to read ``frames_behind`` frames of input.
+
+    ``total_bytes`` is 0 until the list of files has arrived.
+    """
+
+    copied_bytes: int = 0
+    total_bytes: int = 0
+    frames_behind: int = 0
+
+
 class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A move under way, of an operator to node ``target``: its step, and how far it is."""
 
     target: str
     step: str
-    copied_bytes: int = 0
-    total_bytes: int = 0
-    frames_behind: int = 0
+    progress: MoveProgress = MoveProgress()
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,16 +262,11 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_fi
     seconds: dict[str, float] = {}
 
 
-class MoveProgress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
-    """Step of a move: ``stopping``, ``copying``, ``starting``, ``following``, ``settling``, ``switching``; and how far it is.
-
-    ``copied_bytes`` of ``total_bytes`` of state are copied. The follower has still to read ``frames_behind`` frames of input.
-    """
+class Moving(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """Step of a move: ``stopping``, ``copying``, ``starting``, ``following``, ``settling``, ``switching``; and how far it is."""
 
     step: str
-    copied_bytes: int = 0
-    total_bytes: int = 0
-    frames_behind: int = 0
+    progress: MoveProgress = MoveProgress()
 
 
 class MoveCancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,9 +295,7 @@ class DrainStep(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_f
     operator: str
     step: str
     target: str = ""
-    copied_bytes: int = 0
-    total_bytes: int = 0
-    frames_behind: int = 0
+    progress: MoveProgress = MoveProgress()
     reason: str = ""
 
 

@@ -95,7 +95,7 @@ export function line(text, most = 160) {
 }
 
 /** A move of an operator to another node: `moves to london: copying, 1.2 MB of 4 MB`. */
-export function moveText({ target, step, copied_bytes, total_bytes, frames_behind }) {
+export function moveText({ target, step, progress: { copied_bytes, total_bytes, frames_behind } }) {
   const far = step === "copying" && total_bytes ? `, ${bytes(copied_bytes)} of ${bytes(total_bytes)}` : step === "following" ? `, ${plural(frames_behind, "frame")} behind` : "";
   return `moves to ${target}: ${step}${far}`;
 }

@@ -8,7 +8,7 @@ from sbon_node.api.server.event_stream import position_of
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest
+from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
@@ -35,7 +35,7 @@ async def stop_query(call: Plain) -> QueryInfo:
     return await call.interface.stop_query(call.path_value("id"))
 
 
-def move_operator(call: ApiCall[None, MoveRequest]) -> EventStream[MoveProgress | Moved]:
+def move_operator(call: ApiCall[None, MoveRequest]) -> EventStream[Moving | Moved]:
     """Moves an operator of a query to another node, while the query runs: sends each step, and at last that it runs there."""
     return EventStream(call.interface.move_operator(call.path_value("id"), call.body))
 

@@ -9,7 +9,7 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.ends import Frozen, Target
-from sbon_node.migration.receiver import CopyProgress
+from sbon_node.model.moves import MoveProgress
 from sbon_node.model.operators import OperatorSpec
 
 
@@ -29,7 +29,7 @@ class Arrival:
         self.stored, self.heard_s = stored, now_s
         self.target: Target | None = None
         self.follows = self.is_live = self.is_settling = self.is_ending = False
-        self.progress = CopyProgress()
+        self.progress = MoveProgress()
         self.failure: SbonError | None = None
         self.frozen: Frozen | None = None
         self.going_live, self.ended = asyncio.Lock(), asyncio.Event()

@@ -239,13 +239,13 @@ class Arrivals:
 
     async def _follow(self, call: FollowOperator, caller: Caller) -> OperatorFollowed:
         arrival = self._named(call.operator, call.attempt, caller)
-        copied, total = arrival.progress
+        progress = arrival.progress
         if arrival.target is None or not arrival.follows:
-            has_all = 0 < total <= copied
+            has_all = 0 < progress.total_bytes <= progress.copied_bytes
             step: FollowStep = move_states.STARTING if has_all else move_states.COPYING
-            return OperatorFollowed(step=step, copied_bytes=copied, total_bytes=total)
+            return OperatorFollowed(step=step, progress=progress)
         if call.cut is None:
-            return OperatorFollowed(step=move_states.FOLLOWING, copied_bytes=copied, total_bytes=total)
+            return OperatorFollowed(step=move_states.FOLLOWING, progress=progress)
         target = arrival.target
         cut: Cut = decode_record(call.cut, Cut)
         check_cut(arrival.spec, cut, call.batches)
@@ -254,10 +254,8 @@ class Arrivals:
             target.repeat(position)
         else:
             level = target.reach(position)
-        behind = target.frames_behind()
-        return OperatorFollowed(
-            step=move_states.FOLLOWING, copied_bytes=copied, total_bytes=total, level=level, frames_behind=behind
-        )
+        progress = msgspec.structs.replace(progress, frames_behind=target.frames_behind())
+        return OperatorFollowed(step=move_states.FOLLOWING, progress=progress, level=level)
 
     async def _settle(self, call: SettleOperator, caller: Caller) -> None:
         arrival = self._named(call.operator, call.attempt, caller)

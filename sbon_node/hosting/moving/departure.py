@@ -10,12 +10,14 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.model.moves import MoveProgress
 from sbon_node.model.queries import MoveInfo
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import MoveLease
 from sbon_node.model.states import move_states
 from sbon_node.model.states.move_states import MoveState
 from sbon_node.streams.outbox.signals import Signal
+from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import MoveHow, OperatorMove
 
 
@@ -43,7 +45,7 @@ class Departure:
         self.stops = how == "stop"
         """Whether the operator stops before its state is copied."""
         first: MoveState = move_states.SWITCHING if resumed else move_states.STOPPING if self.stops else move_states.COPYING
-        self.state = OperatorMove(step=first, attempt=lease.attempt)
+        self.state = OperatorMove(step=first, attempt=lease.attempt, progress=MoveProgress())
         self.changed = Signal()
         self.frozen_s = 0.0
         self.failure: SbonError | None = None
@@ -56,14 +58,11 @@ class Departure:
 
     def info(self) -> MoveInfo:
         """Return the move as users see it."""
-        state = self.state
-        return MoveInfo(
-            target=self.lease.target,
-            step=state.step,
-            copied_bytes=state.copied_bytes,
-            total_bytes=state.total_bytes,
-            frames_behind=state.frames_behind,
-        )
+        return MoveInfo(target=self.lease.target, step=self.state.step, progress=self.progress)
+
+    @property
+    def progress(self) -> MoveProgress:
+        return decode_record(self.state.progress, MoveProgress)
 
     def paused_ms(self, now_s: float) -> int:
         """Return the time since the operator has been frozen; 0 before."""
@@ -72,7 +71,7 @@ class Departure:
     def not_level(self, after_s: float) -> SbonError:
         """Return the error of a target that has not caught up in time."""
         hint = "choose a node with more free cores, or raise migration.follow_s"
-        reason = f"it is {self.state.frames_behind} frames behind after {after_s:g} s"
+        reason = f"it is {self.progress.frames_behind} frames behind after {after_s:g} s"
         return SbonError("not-level", reason, where=self.lease.target, hint=hint)
 
     def event(self, origin: str, change: str, reason: str) -> partial[OperatorChanged]:

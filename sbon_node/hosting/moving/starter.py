@@ -14,7 +14,8 @@ from sbon_node.hosting.moving.arrival import Arrival
 from sbon_node.hosting.moving.ends import Target
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to
-from sbon_node.migration.receiver import CopyProgress, CopyReceiver, CopySource
+from sbon_node.migration.receiver import CopyReceiver, CopySource
+from sbon_node.model.moves import MoveProgress
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context
@@ -46,7 +47,7 @@ class FollowerStarter:
             spec.id, stored.attempt, partial(membership.address_of, stored.origin), partial(membership.expected, stored.origin)
         )
 
-        def report(progress: CopyProgress) -> None:
+        def report(progress: MoveProgress) -> None:
             arrival.progress = progress
             context.failpoint("copy")
 

@@ -108,7 +108,7 @@ def drain_text(step: DrainStep) -> str:
     """Return ``large.b0 to paris: copying 1.0 kB`` or ``large.b0: waiting: no answer from paris``."""
     operator = f"{step.query}.{step.operator.rpartition('.')[2]}"
     to = f" to {step.target}" if step.target else ""
-    size = f" {bytes_text(step.total_bytes)}" if step.step == "copying" and step.total_bytes else ""
+    size = f" {bytes_text(step.progress.total_bytes)}" if step.step == "copying" and step.progress.total_bytes else ""
     reason = f": {step.reason}" if step.reason else ""
     return f"{operator}{to}: {step.step}{size}{reason}"
 

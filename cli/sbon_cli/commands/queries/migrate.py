@@ -8,7 +8,7 @@ import click
 from rich.markup import escape
 from rich.status import Status
 
-from sbon.model import Moved, MoveInfo, MoveProgress
+from sbon.model import Moved, MoveInfo, Moving
 from sbon_cli.client import Client
 from sbon_cli.options.names import LIVE_QUERY, NODE
 from sbon_cli.terminal.output import bytes_text, counted, err, json_option, print_json, reports_errors
@@ -79,12 +79,13 @@ def moved_text(event: Moved) -> str:
     return text if event.pause_ms is None else f"{text}, {event.pause_ms / 1000:.2f} s without rows"
 
 
-def step_text(event: MoveProgress | MoveInfo) -> str:
+def step_text(event: Moving | MoveInfo) -> str:
     """Return ``copying: 512 B of 1.0 kB`` or ``following: 3 frames behind``."""
-    if event.step == "copying" and event.total_bytes:
-        return f"copying: {bytes_text(event.copied_bytes)} of {bytes_text(event.total_bytes)}"
+    progress = event.progress
+    if event.step == "copying" and progress.total_bytes:
+        return f"copying: {bytes_text(progress.copied_bytes)} of {bytes_text(progress.total_bytes)}"
     if event.step == "following":
-        return f"following: {counted(event.frames_behind, 'frame')} behind"
+        return f"following: {counted(progress.frames_behind, 'frame')} behind"
     return event.step
 
 
