@@ -22,6 +22,7 @@ from sbon_node.space.local import LocalCoordinate
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.workflow.context import Context
+from sbon_node.workflow.coordinators import ZoneCoordinators
 from sbon_node.workflow.drain_mark import Drained
 from sbon_node.workflow.identity import identify
 from sbon_node.workflow.store import RecordStore
@@ -47,6 +48,7 @@ class Foundation(NamedTuple):
     space: LocalCoordinate
     measurer: Measurer
     publisher: Publisher
+    coordinators: ZoneCoordinators
 
 
 def lay_foundation(config: Config, world: World) -> Foundation:
@@ -99,7 +101,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         bus=Bus(node.name, world.clock.wall_ms, keep=config.control.kept_events),
         drained=Drained(store),
     )
-    return Foundation(context, space, measurer, publisher)
+    return Foundation(context, space, measurer, publisher, ZoneCoordinators(context, config.placement))
 
 
 def _membership(

@@ -120,7 +120,7 @@ class Node:
         self.name = config.node.name
         planner = planner or ProcessPlanner(config.query, clock)
         world = World(transport, clock, rng, counters, failpoint, executor, computing or Computing(), planner)
-        self.context, self._space, self._measurer, publisher = lay_foundation(config, world)
+        self.context, self._space, self._measurer, publisher, self._coordinators = lay_foundation(config, world)
         self._distances = Distances(self.context, config.space.load_weight_ms)
         self.membership, self.outbox, self.bus = self.context.membership, self.context.outbox, self.context.bus
         self._rejoin = Rejoin(

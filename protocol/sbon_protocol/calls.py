@@ -37,6 +37,7 @@ from sbon_protocol.moving import (
     PrepareOperator,
     SettleOperator,
 )
+from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 
@@ -376,6 +377,11 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "settle-operator": (SettleOperator, None),
     "activate-operator": (ActivateOperator, None),
     "abandon-operator": (AbandonOperator, None),
+    "add-subtree": (AddSubtree, None),
+    "operator-mapped": (OperatorMapped, PlacedOperators),
+    "map-operator": (MapOperator, PlacedOperators),
+    "invalidate-map": (InvalidateMap, None),
+    "operator-remapped": (OperatorRemapped, PlacedOperators),
 }
 """Request and reply types by method name."""
 

@@ -124,3 +124,54 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         int,
         Meta(ge=1, le=100, description="tries with more ants for a chain that no scout can place, farther each time"),
     ] = 5
+    zone_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            description="time that the coordinators of edge, edge+, in-network and in-network+ have for one round over a "
+            "query; seconds; raise it on very slow links",
+        ),
+    ] = 20.0
+    zone_tries: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="rounds that may fail, each with the next owner instead of the node that failed, until the query is "
+            "refused",
+        ),
+    ] = 4
+    zone_locations: Annotated[
+        int,
+        Meta(
+            ge=2,
+            le=1024,
+            description="most nodes that coordinators consider for a query, its ends included; give all nodes the same value",
+        ),
+    ] = 384
+    zones_kept: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=4096,
+            description="placements in which one node is a coordinator at once; the oldest are forgotten, first those of the "
+            "node with the most; each takes 16 bytes for each pair of its locations",
+        ),
+    ] = 64
+    zones_kept_of_peer: Annotated[
+        int, Meta(ge=1, le=4096, description="of these, placements of one node; its oldest is forgotten for a new one")
+    ] = 16
+    zones_kept_s: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="time after which a coordinator forgets a placement; seconds; more than zone_s"),
+    ] = 60.0
+    zone_messages: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=4096,
+            description="messages of coordinators that one node follows at once, as each waits for those it causes; more are "
+            "refused; keep it below net.max_requests",
+        ),
+    ] = 24

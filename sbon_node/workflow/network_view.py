@@ -15,13 +15,15 @@ from sbon_node.directory.pairs import Measurement, unordered
 from sbon_node.errors import SbonError
 from sbon_node.model.operators import Needs
 from sbon_node.model.servers import ServerReport
-from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Window
+from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Answered, Sent, Window
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.workflow.context import Context
+from sbon_node.workflow.coordinating import send_to_coordinator
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
+from sbon_protocol.messages import Call
 
 T = TypeVar("T")
 
@@ -94,8 +96,18 @@ class LiveNetworkView:
         member = self._context.membership.get(node)
         return None if member is None else member.meta.tags.get(PARENT_TAG)
 
-    def owner(self, key: str) -> str:
-        return self._context.directory.owner(key)[0]
+    def owner(self, key: str, exclude: Collection[str] = ()) -> str:
+        owners = self._context.directory.owner(key, len(exclude) + 1)
+        return next((node for node in owners if node not in exclude), owners[-1])
+
+    async def send_all(self, sent: Sequence[Sent], within_s: float) -> list[Answered]:
+        return list(await asyncio.gather(*(self._send(node, message, within_s) for node, message in sent)))
+
+    async def _send(self, node: str, message: Call, within_s: float) -> Answered:
+        try:
+            return await send_to_coordinator(self._context, node, message, within_s)
+        except SbonError as error:
+            return error
 
     def overlay_route(self, source: str, target: str) -> list[str]:
         return self._context.directory.route_to(target, source)

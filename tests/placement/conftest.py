@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 
 from sbon_node.directory.keys import owners
 from sbon_node.directory.prefix_routing import PrefixRouting
+from sbon_node.experiments.harness.coordinator_network import CoordinatorNetwork
 from sbon_node.model.operators import Needs
-from sbon_node.placement.model.network_view import Answer, Point, Window
+from sbon_node.placement.model.network_view import Answer, Answered, Point, Sent, Window
 from sbon_node.placement.selection.discovery import Discovery
+from sbon_node.placement.settings import PlacementSettings
 
 T = TypeVar("T")
 
@@ -74,8 +77,15 @@ class Plane:
     def parent(self, node: str) -> str | None:
         return self.parents.get(node)
 
-    def owner(self, key: str) -> str:
-        return owners(key, self.points, 1)[0]
+    def owner(self, key: str, exclude: Collection[str] = ()) -> str:
+        return owners(key, [node for node in self.points if node not in exclude] or self.points, 1)[0]
+
+    async def send_all(self, sent: Sequence[Sent], within_s: float) -> list[Answered]:
+        return await self.coordinators.send_all("proxy", sent)
+
+    @cached_property
+    def coordinators(self) -> CoordinatorNetwork:
+        return CoordinatorNetwork(Plane(self.points), PlacementSettings())
 
     def overlay_route(self, source: str, target: str) -> list[str]:
         return PrefixRouting(self.points, lambda node, others: [self.latency_ms(node, o) for o in others]).route(source, target)

@@ -23,7 +23,7 @@ def test_a_query_is_placed_and_runs(tmp_path: Path, strategy: str) -> None:
         for one in placed.assignments:
             (owner,) = await ask(cluster, "e", _owner(cluster, one.operator))
             assert one.reason.startswith("chosen of ")
-            assert one.reason.endswith(f"links measured, as coordinator {owner} would"), "all nodes name the same coordinator"
+            assert one.reason.endswith(f"links measured, by its coordinator {owner}"), "all nodes name the same coordinator"
         while (info := await state_of(cluster, "c")).state in LIVE:
             await cluster.sleep(0.5)
         assert (info.state, info.rows) == ("finished", 200)

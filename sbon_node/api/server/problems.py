@@ -36,6 +36,8 @@ _STATUS = {
     "no-capacity": 503,
     "delay-bound": 503,
     "throughput-bound": 503,
+    "zone-failed": 503,
+    "zones-busy": 503,
     "no-majority": 503,
     "peer-unreachable": 503,
     "unreachable": 503,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -12,17 +13,21 @@ import numpy as np
 from sbon_node.directory.keys import owners
 from sbon_node.directory.prefix_routing import PrefixRouting
 from sbon_node.experiments.coordinates.embedding import estimates_ms
+from sbon_node.experiments.harness.coordinator_network import CoordinatorNetwork
 from sbon_node.experiments.harness.network import Floats, Ints, Network
 from sbon_node.model.operators import Needs
-from sbon_node.placement.model.network_view import Answer, Point, Window
+from sbon_node.placement.model.network_view import Answer, Answered, Point, Sent, Window
 from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.selection.discovery import Discovery
+from sbon_node.placement.settings import PlacementSettings
 from sbon_node.space.cost import cost_distances
 
 T = TypeVar("T")
 
 PINGS = 3
 """Pings of a pair that is measured with noise; the least counts."""
+PROXY = "proxy"
+"""The placing node as a sender; its messages count even where it coordinates a zone by itself."""
 PLENTY = Needs(cores=1e6, memory_mb=1e9, bandwidth_bytes_s=1e12)
 
 
@@ -141,11 +146,22 @@ class NetworkModelView:
         parents = self._network_model.network.parents
         return None if parents is None or parents[number_of(node)] < 0 else name_of(int(parents[number_of(node)]))
 
-    def owner(self, key: str) -> str:
+    def owner(self, key: str, exclude: Collection[str] = ()) -> str:
+        if exclude:
+            found = owners(key, self._names, len(exclude) + 1)
+            return next((node for node in found if node not in exclude), found[-1])
         owned = self._owned.get(key)
         if owned is None:
             owned = self._owned[key] = owners(key, self._names, 1)[0]
         return owned
+
+    async def send_all(self, sent: Sequence[Sent], within_s: float) -> list[Answered]:
+        return await self.coordinators.send_all(PROXY, sent)
+
+    @cached_property
+    def coordinators(self) -> CoordinatorNetwork:
+        """The nodes as coordinators. They know the coordinates, and of the measurements those that messages carry."""
+        return CoordinatorNetwork(NetworkModelView(self._network_model, 0), PlacementSettings())
 
     def overlay_route(self, source: str, target: str) -> list[str]:
         """Return the route over the nodes that may host, and all ends of earlier routes."""

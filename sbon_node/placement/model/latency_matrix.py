@@ -70,11 +70,24 @@ class LatencyMatrix:
                 return
             for (a, b), pair in zip(batch, names, strict=True):
                 if pair in measured_ms:
-                    self.ms[a, b] = self.ms[b, a] = measured_ms[pair]
-                    self.measured[a, b] = self.measured[b, a] = True
-                    self._fresh.append((a, b))
+                    self._keep(a, b, measured_ms[pair])
                 else:
                     self._unanswered[a, b] = self._unanswered[b, a] = True
+
+    def learn_pairs(self, pairs: Iterable[tuple[int, int, float]]) -> None:
+        """Take measurements (a, b, milliseconds) that others have made."""
+        for a, b, ms in pairs:
+            self._keep(a, b, ms)
+
+    def measured_pairs(self) -> list[tuple[int, int, float]]:
+        """Return the measurements (a, b, milliseconds), each pair once."""
+        pairs = np.argwhere(np.triu(self.measured, 1)).tolist()
+        return [(a, b, float(self.ms[a, b])) for a, b in pairs]
+
+    def _keep(self, a: int, b: int, ms: float) -> None:
+        self.ms[a, b] = self.ms[b, a] = ms
+        self.measured[a, b] = self.measured[b, a] = True
+        self._fresh.append((a, b))
 
     def believed_ms(self) -> Floats:
         """Return measurements, and elsewhere estimates corrected by the errors measured nearby.

@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from sbon_node.errors import SbonError
 from sbon_node.model.operators import Needs
 from sbon_node.placement.model.queueing import Server
+from sbon_protocol.messages import Call
+from sbon_protocol.zones import PlacedOperators
 
 Point = tuple[float, ...]
 """Coordinates in the latency dimensions of the cost space; milliseconds."""
@@ -47,6 +50,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def capacity(self) -> Needs:
         """The capacity to count on: none where the node did not say."""
         return NOTHING if self.free is None else self.free
+
+
+class Sent(NamedTuple):
+    """A message to a coordinator (:mod:`sbon_protocol.zones`) and the node it goes to."""
+
+    node: str
+    message: Call
+
+
+Answered = PlacedOperators | SbonError | None
+"""A coordinator's answer: the operators placed because of the message, or why there is none; None where nothing is to say."""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,8 +137,15 @@ class NetworkView(Protocol):
         """Return the node's configured parent; None where it has none."""
         ...
 
-    def owner(self, key: str) -> str:
-        """Return the node that owns a key; all nodes with the same members agree."""
+    def owner(self, key: str, exclude: Collection[str] = ()) -> str:
+        """Return the node that owns a key; all nodes with the same members agree.
+
+        With ``exclude`` it is the first owner that is none of these, or else the last one.
+        """
+        ...
+
+    async def send_all(self, sent: Sequence[Sent], within_s: float) -> list[Answered]:
+        """Send messages to coordinators at once, and return their answers, in order."""
         ...
 
     def overlay_route(self, source: str, target: str) -> list[str]:

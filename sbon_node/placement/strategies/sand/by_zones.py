@@ -3,12 +3,12 @@
 The coordinators of the query's zones (:mod:`~sbon_node.placement.strategies.sand.zones`) place it. They consider the nodes of the
 query's ends and, where a strategy asks for them, the nodes on the overlay's routes between the proxy and the sources. Estimated
 links of the result are measured and the query is placed again, until no link is an estimate; so a bound on delay is kept by
-measurements.
+measurements. A coordinator that breaks the bound all the same is not believed: the proxy then places the query by itself.
 
 Hosts are asked for capacity. Where a host has too little for all its operators, those that fit stay, and the others are placed
 around them; otherwise all would move together from one full host to the next. Where no considered node has capacity, all nodes
-are considered. If that gives no placement within the bounds either, because earlier choices took the capacity, operators are
-moved until the bounds are kept.
+are considered, if they are not too many to name them in a message. If that gives no placement within the bounds either, because
+earlier choices took the capacity, operators are moved until the bounds are kept.
 """
 
 from __future__ import annotations
@@ -20,60 +20,64 @@ import numpy as np
 from sbon_node.errors import SbonError
 from sbon_node.model.placement import Assignment, Placement
 from sbon_node.placement.model.all_pairs import check_pairs
-from sbon_node.placement.model.instance import Floats, Instance, numbers
+from sbon_node.placement.model.instance import Instance, numbers
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView
+from sbon_node.placement.model.objective import longest_delay_ms
 from sbon_node.placement.model.problem import PlacementProblem, total
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import delay_bound, finish, nowhere_in_time
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.repair import repaired
-from sbon_node.placement.strategies.sand.configurations import DeadEndError, Locations
-from sbon_node.placement.strategies.sand.zones import Outcome, Rule, Step, run
+from sbon_node.placement.strategies.sand.configurations import Bools, DeadEndError
+from sbon_node.placement.strategies.sand.zones import Proxy
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 
-Charge = Callable[[Floats], Floats]
-"""Function from latencies [n, n] to the cost of a byte per second between two locations."""
 Between = Callable[[PlacementProblem, NetworkView], set[str]]
 """Function that returns the nodes considered besides the query's ends."""
 
 MEASURED_ROUNDS = 20
 """Most rounds that measure estimated links of the placement; then it stays as it is."""
-ROUNDING_MS = 1e-9
-
-
-def by_latency_charge(latency_ms: Floats) -> Floats:
-    return latency_ms
+LATE_MS = 1e-6
+"""Tolerance of a bound on delay."""
 
 
 async def place_by_zones(
     name: str,
-    rule: Rule,
     problem: PlacementProblem,
     view: NetworkView,
     settings: PlacementSettings,
     *,
-    charge: Charge,
     between: Between | None = None,
 ) -> Placement:
-    """Place the query by its zones.
+    """Place the query by its zones; ``name`` is the strategy, whose rule the coordinators know.
 
-    Raises :class:`SbonError` ``no-capacity``, ``delay-bound`` where no placement keeps the bound, or ``too-large`` where none of
-    the nodes considered first has capacity and there are too many nodes in all.
+    Raises :class:`SbonError` ``no-capacity``, ``delay-bound`` where no placement keeps the bound, ``zone-failed`` where too many
+    coordinators fail, or ``too-large`` where none of the nodes considered first has capacity and there are too many nodes in all.
     """
     before = view.probes
-    capacity = KnownCapacity(problem, view)
-    nodes = sorted({*problem.pinned.values(), *(between(problem, view) if between else ())})
-    everyone = sorted({*view.nodes(), *problem.pinned.values()})
+    capacity, proxy = KnownCapacity(problem, view), Proxy(name, problem, view, settings)
+    ends = set(problem.pinned.values())
+    others = sorted((between(problem, view) if between else set()) - ends)
+    nodes = sorted(ends.union(_nearest(others, ends, view, settings.zone_locations - len(ends))))
+    everyone = sorted({*view.nodes(), *ends})
     for considered in (nodes, everyone):
         check_pairs(considered, name)
-        search = _Search(problem, view, settings, rule, charge, capacity, considered)
-        if await search.run():
+        search = _Search(problem, view, settings, proxy, capacity, considered)
+        if len(considered) <= settings.zone_locations and await search.run():
             break
     else:
         if not await search.repaired():
             raise await search.refusal()
     return finish(name, problem, search.assignments(), view, before)
+
+
+def _nearest(nodes: Sequence[str], ends: set[str], view: NetworkView, most: int) -> Sequence[str]:
+    """Return the ``most`` nodes whose latencies to the query's ends sum to the least; all where there are fewer."""
+    if len(nodes) <= most:
+        return nodes
+    order = np.argsort(view.latencies_ms(sorted(ends), nodes).sum(axis=0), kind="stable")
+    return [nodes[i] for i in order[: max(most, 0)].tolist()]
 
 
 def on_routes(problem: PlacementProblem, view: NetworkView) -> set[str]:
@@ -92,13 +96,12 @@ class _Search:
         problem: PlacementProblem,
         view: NetworkView,
         settings: PlacementSettings,
-        rule: Rule,
-        charge: Charge,
+        proxy: Proxy,
         capacity: KnownCapacity,
         nodes: Sequence[str],
     ) -> None:
         self._problem, self._view, self._settings, self._room = problem, view, settings, capacity
-        self._rule, self._charge = rule, charge
+        self._proxy = proxy
         hosts = set(view.nodes())
         self._hosts = [node for node in nodes if node in hosts]
         ends = set(problem.pinned.values())
@@ -107,10 +110,9 @@ class _Search:
         self._number = {node: number for number, node in enumerate(nodes)}
         self._kept: dict[str, str] = {}
         self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
-        self._coordinator = {operator.id: view.owner(operator.id) for operator in problem.operators}
         self._requested_links: set[tuple[int, int]] = set()
         self._dead_end = ""
-        self._outcome: Outcome | None = None
+        self._wished: Mapping[str, str] | None = None
         self._placed: Mapping[str, str] = {}
         self._moved = False
 
@@ -119,15 +121,17 @@ class _Search:
         rounds = 0
         while True:
             try:
-                self._outcome = self._mapped()
+                hosts = await self._mapped()
             except DeadEndError as error:
                 self._dead_end = error.operator
                 if await self._measured(self._direct()):
                     continue
                 return False
-            self._placed = hosts = self._outcome.hosts
+            self._placed = self._wished = hosts
             if rounds < MEASURED_ROUNDS and await self._measured(self._links(hosts)):
                 rounds += 1
+            elif self._late(hosts):
+                return False
             elif await self._room.grants(hosts):
                 return True
             else:
@@ -137,7 +141,7 @@ class _Search:
 
     async def repaired(self) -> bool:
         """Improve the result of :meth:`run`, or all operators at the proxy, by moves within capacity and bound."""
-        wished = self._outcome.hosts if self._outcome else dict.fromkeys(self._crowded, consumer_of(self._problem))
+        wished = self._wished or dict.fromkeys(self._crowded, consumer_of(self._problem))
         self._moved = True
         for _ in range(MEASURED_ROUNDS):
             await self._room.learn(self._hosts)
@@ -168,30 +172,38 @@ class _Search:
         ]
 
     def _why(self, operator: str) -> str:
-        coordinator = f"coordinator {self._coordinator[operator]}"
-        return f"as where {coordinator} and others chose, not all did" if self._moved else f"as {coordinator} would"
+        if self._moved:
+            return "as where the coordinators chose, not all did"
+        return f"by its coordinator {self._proxy.coordinators[operator]}"
 
     async def refusal(self) -> SbonError:
         """Return the error that states why no placement was accepted."""
-        operator = next(operator for operator in self._problem.operators if operator.id == self._dead_end)
+        operators = self._problem.operators
+        operator = next((operator for operator in operators if operator.id == self._dead_end), operators[0])
         full = all(node in self._room.rejected[operator.id] | self._crowded[operator.id] for node in self._hosts)
         if full or self._problem.bounds.max_delay_ms is None:
             return await self._room.refusal(operator, {})
-        return _late(self._problem, self._view)
+        return _too_late(self._problem, self._view)
 
-    def _mapped(self) -> Outcome:
-        latency_ms = self._latencies.believed_ms()
-        proxy = self._number[consumer_of(self._problem)]
-        bound = self._problem.bounds.max_delay_ms
-        slack_ms = np.full(len(latency_ms), np.inf) if bound is None else bound + ROUNDING_MS - latency_ms[:, proxy]
-        locations = Locations(self._latencies.nodes, latency_ms, self._charge(latency_ms), proxy, slack_ms)
-        allowed = {}
+    def _late(self, hosts: Mapping[str, str]) -> bool:
+        """Return whether the placement breaks the bound on delay by this node's latencies."""
+        bound, ms = self._problem.bounds.max_delay_ms, self._latencies.ms
+        if bound is None or not hosts:
+            return False
+
+        def latency_ms(a: str, b: str) -> float:
+            return float(ms[self._number[a], self._number[b]])
+
+        return longest_delay_ms(self._problem, dict(hosts), latency_ms) > bound + LATE_MS
+
+    async def _mapped(self) -> dict[str, str]:
+        allowed: dict[str, Bools] = {}
         for operator in self._crowded:
-            allowed[operator] = np.zeros(len(latency_ms), dtype=np.bool_)
+            allowed[operator] = np.zeros(len(self._latencies.nodes), dtype=np.bool_)
             refused = self._room.rejected[operator] | self._crowded[operator]
             hosts = [self._kept[operator]] if operator in self._kept else self._hosts
             allowed[operator][numbers([node for node in hosts if node not in refused], self._number)] = True
-        return run(self._problem, Step(self._rule, locations, allowed, self._coordinator.__getitem__))
+        return await self._proxy.place(self._latencies.nodes, allowed, self._latencies.measured_pairs())
 
     async def _measured(self, links: Sequence[tuple[int, int]]) -> bool:
         """Measure the estimated links among these, once. Return whether there were any and measuring was allowed."""
@@ -236,7 +248,7 @@ class _Search:
         self._kept |= {operator: node for node in sorted(full) for operator in beside[node]}
 
 
-def _late(problem: PlacementProblem, view: NetworkView) -> SbonError:
+def _too_late(problem: PlacementProblem, view: NetworkView) -> SbonError:
     """Return the error if no placement keeps the bound on delay.
 
     Sources are too far from the consumer, or capacity within the bound is short.

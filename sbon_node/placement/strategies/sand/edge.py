@@ -13,7 +13,9 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sand.by_zones import place_by_zones
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError, Locations, joined
-from sbon_node.placement.strategies.sand.zones import Zone
+from sbon_protocol.zones import Zone
+
+NAME = "edge"
 
 
 async def edge(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
@@ -21,7 +23,7 @@ async def edge(problem: PlacementProblem, view: NetworkView, settings: Placement
 
     Raises :class:`SbonError` ``no-capacity``, or ``delay-bound`` where no placement keeps the bound.
     """
-    return await place_by_zones("edge", choose, problem, view, settings, charge=between_nodes)
+    return await place_by_zones(NAME, problem, view, settings)
 
 
 def between_nodes(latency_ms: Floats) -> Floats:
@@ -33,7 +35,7 @@ def between_nodes(latency_ms: Floats) -> Floats:
 
 def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of the three cases of :func:`cases` (equation 6). If all break bounds, choose among all locations."""
-    configurations = joined(children, zone.rates, locations, allowed)
+    configurations = joined(children, rates(zone), locations, allowed)
     return cheapest(zone, configurations, cases(zone, children, configurations, locations), configurations.cost)
 
 
@@ -45,7 +47,7 @@ def cases(zone: Zone, children: Sequence[Configurations], found: Configurations,
     """
     considered = np.zeros(len(found.cost), dtype=np.bool_)
     at: dict[int, float] = {}
-    for child, rate in zip(children, zone.rates, strict=True):
+    for child, rate in zip(children, rates(zone), strict=True):
         if np.isfinite(found.cost[child.place]):
             at[child.place] = at.get(child.place, 0.0) + rate
     if at:
@@ -53,6 +55,11 @@ def cases(zone: Zone, children: Sequence[Configurations], found: Configurations,
     considered[common(children)] = True
     considered[locations.proxy] = True
     return considered
+
+
+def rates(zone: Zone) -> list[float]:
+    """Return what each child sends the operator; bytes per second."""
+    return [link.rate_bytes_s for link in zone.children]
 
 
 def common(children: Sequence[Configurations]) -> Ints:
@@ -71,5 +78,5 @@ def cheapest(zone: Zone, found: Configurations, considered: Bools, cost: Floats)
     if not among.any():
         among = np.isfinite(cost)
     if not among.any():
-        raise DeadEndError(zone.operator)
+        raise DeadEndError(zone.vertex)
     return found._replace(place=int(np.where(among, cost, np.inf).argmin()))

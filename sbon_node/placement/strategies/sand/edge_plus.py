@@ -8,15 +8,17 @@ from sbon_node.model.placement import Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import by_latency_charge, place_by_zones
+from sbon_node.placement.strategies.sand.by_zones import place_by_zones
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, apart, joined
-from sbon_node.placement.strategies.sand.edge import cases, cheapest
-from sbon_node.placement.strategies.sand.zones import Zone
+from sbon_node.placement.strategies.sand.edge import cases, cheapest, rates
+from sbon_protocol.zones import Zone
+
+NAME = "edge+"
 
 
 async def edge_plus(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
     """Place the query; every link costs its rate x latency. Raises :class:`SbonError` ``no-capacity``, or ``delay-bound``."""
-    return await place_by_zones("edge+", choose, problem, view, settings, charge=by_latency_charge)
+    return await place_by_zones(NAME, problem, view, settings)
 
 
 def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
@@ -32,9 +34,9 @@ def four_cases(
     zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools
 ) -> tuple[Configurations, Bools]:
     """Return the cost of each location, and the locations [n] considered."""
-    found = joined(children, zone.rates, locations, allowed)
+    found = joined(children, rates(zone), locations, allowed)
     considered = cases(zone, children, found, locations)
     by_edge = cheapest(zone, found, considered, found.cost).place
     together_ms = float(locations.latency_ms[found.children[:, by_edge], by_edge].sum())
-    found, close = apart(found, children, zone.rates, locations, together_ms)
+    found, close = apart(found, children, rates(zone), locations, together_ms)
     return found, considered | close

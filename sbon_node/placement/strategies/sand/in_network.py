@@ -10,11 +10,13 @@ from sbon_node.model.placement import Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import by_latency_charge, on_routes, place_by_zones
+from sbon_node.placement.strategies.sand.by_zones import on_routes, place_by_zones
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, convex, separation_ms
 from sbon_node.placement.strategies.sand.edge import cheapest
 from sbon_node.placement.strategies.sand.edge_plus import four_cases
-from sbon_node.placement.strategies.sand.zones import Zone
+from sbon_protocol.zones import Zone
+
+NAME = "in-network"
 
 K = 10
 """Locations of the convex set considered for an operator; the paper gives no number."""
@@ -25,7 +27,7 @@ async def in_network(problem: PlacementProblem, view: NetworkView, settings: Pla
 
     Raises :class:`SbonError` ``no-capacity``, or ``delay-bound``.
     """
-    return await place_by_zones("in-network", choose, problem, view, settings, charge=by_latency_charge, between=on_routes)
+    return await place_by_zones(NAME, problem, view, settings, between=on_routes)
 
 
 def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:

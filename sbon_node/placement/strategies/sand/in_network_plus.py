@@ -16,13 +16,15 @@ from sbon_node.model.placement import Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import by_latency_charge, on_routes, place_by_zones
+from sbon_node.placement.strategies.sand.by_zones import on_routes, place_by_zones
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations
 from sbon_node.placement.strategies.sand.edge import cheapest
 from sbon_node.placement.strategies.sand.edge_plus import four_cases
 from sbon_node.placement.strategies.sand.in_network import between
-from sbon_node.placement.strategies.sand.zones import Zone
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
+from sbon_protocol.zones import Zone
+
+NAME = "in-network+"
 
 K = 20
 """Locations between the children considered for an operator, and nodes for the query as one operator."""
@@ -30,7 +32,7 @@ K = 20
 
 async def in_network_plus(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
     """Place the query. Raises :class:`SbonError` ``no-capacity``, or ``delay-bound``."""
-    return await place_by_zones("in-network+", choose, problem, view, settings, charge=by_latency_charge, between=well_placed)
+    return await place_by_zones(NAME, problem, view, settings, between=well_placed)
 
 
 def well_placed(problem: PlacementProblem, view: NetworkView) -> set[str]:

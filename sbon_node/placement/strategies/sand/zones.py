@@ -1,210 +1,146 @@
-"""Zones of a query, and the messages by which their coordinators place it from the sources upwards (SAND, section 4).
+"""Zones of a query, and the proxy that has their coordinators place them from the sources upwards (SAND, section 4).
 
-Every operator is a zone of its own, the extreme that the paper studies. Its coordinator is the node that owns its id. A
-coordinator is a table and a step: a message comes in, messages to other nodes go out. :func:`run` delivers them until there are
-none. So a node that knows the network places a query by itself, as its coordinators would. The same steps would work over a real
-network, which also needs an encoding, recovery from the death of coordinators, and each coordinator's own latencies, measured or
-received (the network view that MAP carries in the paper). Here all coordinators see what one node knows.
-
-Departures from the paper: ADDSUBTREE names an operator's readers to its coordinator; the paper sends the path to the root along
-with MAP, but a query need not be a tree. An operator that several others read stays where it was placed. All coordinators know
-the considered locations, so each knows its operator's cost at all of them, and not only at its own sources' places.
+The proxy sends every coordinator its zones, then informs the nodes of the sources. When these messages are answered, every
+operator is placed. Nothing is reserved meanwhile. If a node fails, the proxy begins again with the next owner in its place, a
+limited number of times.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
+from sbon_node.errors import SbonError
+from sbon_node.placement.model.network_view import Answered, NetworkView, Sent
 from sbon_node.placement.model.problem import PlacementProblem
-from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, fixed
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.sand.configurations import Bools, DeadEndError
+from sbon_node.placement.strategies.sand.coordinator import bits, failed, newer
+from sbon_node.placement.strategies.sbon.consumer import consumer_of
+from sbon_protocol.zones import (
+    MAX_TOLD_PAIRS,
+    MAX_ZONES,
+    AddSubtree,
+    MeasuredPair,
+    OperatorMapped,
+    OperatorPlace,
+    PlacedOperators,
+    Zone,
+    ZoneLink,
+)
 
 
-class Zone(NamedTuple):
-    """An operator as a zone.
+class Proxy:
+    """The node that places a query by coordinators.
 
-    ``children`` are the operators and sources it reads, each once. ``rates`` are what these send it (bytes/s). ``readers`` are
-    the operators that read it. It sends ``sent_bytes_s`` to these and the consumer together. ``shared`` says whether they are
-    more than one.
+    A node that another one says has failed is asked no more to coordinate or to host. The other one does not coordinate either:
+    it may be the one at fault. So each round that fails has fewer such nodes, unless a third one forged the error.
     """
 
-    operator: str
-    children: tuple[str, ...]
-    rates: tuple[float, ...]
-    readers: tuple[str, ...]
-    sent_bytes_s: float
-    shared: bool
+    def __init__(self, rule: str, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> None:
+        self._rule, self._problem, self._view, self._settings = rule, problem, view, settings
+        self._placement, self._round, self._tries = f"{view.rng.getrandbits(64):016x}", 0, 0
+        self._failed: dict[str, None] = {}
+        self._unasked: dict[str, None] = {}
+        """Nodes that coordinate no more."""
+        self.coordinators: dict[str, str] = {}
+        """The coordinator of each operator in the last round."""
+
+    async def place(
+        self, nodes: Sequence[str], allowed: Mapping[str, Bools], measured: Sequence[tuple[int, int, float]]
+    ) -> dict[str, str]:
+        """Return the node of each operator.
+
+        ``allowed`` are the locations [nodes] where an operator may be, ``measured`` the measurements by location. Raises
+        :class:`DeadEndError`, and :class:`SbonError` ``zone-failed``, which names the node, once too many have failed.
+        """
+        operators = len(self._problem.operators)
+        if operators + len(self._problem.pinned) > MAX_ZONES:
+            hint = "take another strategy, like hybrid"
+            raise SbonError("too-large", f"coordinators place at most {MAX_ZONES} vertices", where="strategy", hint=hint)
+        number = {node: place for place, node in enumerate(nodes)}
+        while operators:
+            for node in self._failed.keys() & number.keys() - set(self._problem.pinned.values()):
+                for places in allowed.values():
+                    places[number[node]] = False
+            try:
+                return await self._round_over(nodes, allowed, measured)
+            except SbonError as error:
+                self._tries += 1
+                if error.code != "zone-failed" or self._tries >= self._settings.zone_tries:
+                    raise
+                self._failed[error.where] = None
+                self._unasked |= dict.fromkeys([error.where, *error.details])
+        return {}
+
+    async def _round_over(
+        self, nodes: Sequence[str], allowed: Mapping[str, Bools], measured: Sequence[tuple[int, int, float]]
+    ) -> dict[str, str]:
+        self._round += 1
+        self.coordinators = {
+            operator.id: self._view.owner(operator.id, exclude=self._unasked) for operator in self._problem.operators
+        }
+        zones = zones_of(self._problem, self.coordinators, allowed)
+        by_node: dict[str, list[Zone]] = {}
+        for zone in zones:
+            by_node.setdefault(self._node(zone.vertex), []).append(zone)
+        pairs = tuple(MeasuredPair(a, b, ms) for a, b, ms in measured[-MAX_TOLD_PAIRS:])
+        proxy, bound = nodes.index(consumer_of(self._problem)), self._problem.bounds.max_delay_ms
+        await self._answers(
+            [
+                Sent(node, AddSubtree(self._placement, self._round, self._rule, tuple(nodes), proxy, bound, pairs, tuple(own)))
+                for node, own in by_node.items()
+            ]
+        )
+        left_s = self._settings.zone_s
+        answers = await self._answers(
+            [
+                Sent(self._node(zone.vertex), OperatorMapped(self._placement, self._round, zone.vertex, 0, left_s))
+                for zone in zones
+                if not zone.children
+            ]
+        )
+        return self._hosts(answers, nodes, allowed)
+
+    async def _answers(self, sent: Sequence[Sent]) -> list[PlacedOperators]:
+        """Send messages, and return the answers that are not empty. Raises :class:`SbonError` ``zone-failed``."""
+        answers: list[Answered] = await self._view.send_all(sent, self._settings.zone_s)
+        errors = [(node, answer) for (node, _), answer in zip(sent, answers, strict=True) if isinstance(answer, SbonError)]
+        named = {*self.coordinators.values(), *self._problem.pinned.values(), *self._view.nodes()}
+        for _, error in errors:
+            if error.code == "zone-failed" and error.where in named:
+                raise error
+        for node, error in errors:
+            raise failed(node, error.message) from error
+        return [answer for answer in answers if isinstance(answer, PlacedOperators)]
+
+    def _hosts(self, answers: Sequence[PlacedOperators], nodes: Sequence[str], allowed: Mapping[str, Bools]) -> dict[str, str]:
+        """Return the operators' nodes by the newest places; coordinators are not trusted to keep to the allowed ones."""
+        placed: dict[str, OperatorPlace] = {}
+        for answer in answers:
+            newer(placed, answer.placed)
+        for answer in answers:
+            if answer.dead_end in self.coordinators:
+                raise DeadEndError(answer.dead_end)
+        hosts = {}
+        for operator, coordinator in self.coordinators.items():
+            at = placed.get(operator)
+            if at is None:
+                raise failed(coordinator, f"it placed no {operator}")
+            if at.place >= len(nodes) or not allowed[operator][at.place]:
+                raise failed(coordinator, f"it placed {operator} where it may not be")
+            hosts[operator] = nodes[at.place]
+        return hosts
+
+    def _node(self, vertex: str) -> str:
+        return self._problem.pinned.get(vertex) or self.coordinators[vertex]
 
 
-class AddSubtree(NamedTuple):
-    """To a coordinator: it places this zone. To the node of a source: the source's readers."""
-
-    zone: Zone
-
-
-class OperatorMapped(NamedTuple):
-    """To the node on which an operator or source is placed, with the alternatives."""
-
-    operator: str
-    configurations: Configurations
-
-
-class Map(NamedTuple):
-    """To the coordinator of ``operator``: its child is placed."""
-
-    operator: str
-    child: str
-    configurations: Configurations
-
-
-class InvalidateMap(NamedTuple):
-    """To the former node of an operator: the operator goes elsewhere."""
-
-    operator: str
-
-
-class OperatorRemapped(NamedTuple):
-    """To the coordinator of ``operator``: its reader has chosen ``place``, one of its alternatives."""
-
-    operator: str
-    place: int
-
-
-Message = AddSubtree | OperatorMapped | Map | InvalidateMap | OperatorRemapped
-Sent = tuple[str, Message]
-"""A message and the node it goes to."""
-Rule = Callable[[Zone, Sequence[Configurations], Locations, Bools], Configurations]
-"""A strategy's rule.
-
-It returns the configurations of a zone's operator with one place chosen, from its children's configurations and the allowed
-locations.
-"""
-
-
-class Step(NamedTuple):
-    """Knowledge of all coordinators of a query.
-
-    It holds the strategy's rule, the locations, the allowed locations of each operator, and the coordinators.
-    """
-
-    rule: Rule
-    locations: Locations
-    allowed: Mapping[str, Bools]
-    coordinator: Callable[[str], str]
-
-
-class Coordinator:
-    """A node's part in placing one query. ``mapped`` are the operators and sources that are placed on it."""
-
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._zones: dict[str, Zone] = {}
-        self._children: dict[str, dict[str, Configurations]] = {}
-        self._placed: dict[str, Configurations] = {}
-        self.mapped: dict[str, Configurations] = {}
-
-    def receive(self, message: Message) -> list[Sent]:
-        match message:
-            case AddSubtree(zone):
-                self._zones[zone.operator] = zone
-                self._children[zone.operator] = {}
-            case OperatorMapped(operator, configurations):
-                self.mapped[operator] = configurations
-                if operator in self._zones and not self._zones[operator].children:
-                    return self._upward(self._zones[operator], configurations)
-            case Map(operator, child, configurations):
-                self._children[operator][child] = configurations
-                zone = self._zones[operator]
-                if len(self._children[operator]) == len(zone.children):
-                    return self._place(zone)
-            case InvalidateMap(operator):
-                del self.mapped[operator]
-            case OperatorRemapped(operator, place):
-                return self._move(self._zones[operator], place)
-        return []
-
-    def _place(self, zone: Zone) -> list[Sent]:
-        """Place the operator once the last of its children is placed. The children move where it wants them."""
-        children = [self._children[zone.operator][child] for child in zone.children]
-        configurations = self._step.rule(zone, children, self._step.locations, self._step.allowed[zone.operator])
-        moves = self._adjust(zone, configurations)
-        if zone.shared:
-            configurations = fixed(
-                configurations.place, float(configurations.delay_ms[configurations.place]), len(configurations.cost)
-            )
-        self._placed[zone.operator] = configurations
-        return [
-            *moves,
-            (self._node(configurations.place), OperatorMapped(zone.operator, configurations)),
-            *self._upward(zone, configurations),
-        ]
-
-    def _move(self, zone: Zone, place: int) -> list[Sent]:
-        """Move the operator to an alternative (backtracked placement); its children follow where that differs."""
-        before = self._placed[zone.operator]
-        after = self._placed[zone.operator] = before._replace(place=place)
-        return [
-            (self._node(before.place), InvalidateMap(zone.operator)),
-            (self._node(place), OperatorMapped(zone.operator, after)),
-            *self._adjust(zone, after),
-        ]
-
-    def _adjust(self, zone: Zone, configurations: Configurations) -> list[Sent]:
-        moves: list[Sent] = []
-        for row, child in enumerate(zone.children):
-            known = self._children[zone.operator][child]
-            wanted = int(configurations.children[row, configurations.place])
-            if wanted != known.place:
-                self._children[zone.operator][child] = known._replace(place=wanted)
-                moves.append((self._step.coordinator(child), OperatorRemapped(child, wanted)))
-        return moves
-
-    def _upward(self, zone: Zone, configurations: Configurations) -> list[Sent]:
-        return [(self._step.coordinator(reader), Map(reader, zone.operator, configurations)) for reader in zone.readers]
-
-    def _node(self, place: int) -> str:
-        return self._step.locations.nodes[place]
-
-
-class Outcome(NamedTuple):
-    """The result of the coordinators: ``hosts`` by operator, and the messages of each kind between nodes."""
-
-    hosts: dict[str, str]
-    messages: Counter[str]
-
-
-def run(problem: PlacementProblem, step: Step) -> Outcome:
-    """Deliver messages until there are none, and return the outcome.
-
-    The proxy first sends every coordinator its zone, then informs the nodes of the sources. Raises
-    :class:`~sbon_node.placement.strategies.sand.configurations.DeadEndError` where a rule does.
-    """
-    zones = zones_of(problem)
-    number = {node: place for place, node in enumerate(step.locations.nodes)}
-    nodes: dict[str, Coordinator] = {}
-    sent: deque[Sent] = deque()
-    for zone in zones:
-        sent.append((problem.pinned.get(zone.operator) or step.coordinator(zone.operator), AddSubtree(zone)))
-    for zone in zones:
-        if not zone.children:
-            place = number[problem.pinned[zone.operator]]
-            sent.append((problem.pinned[zone.operator], OperatorMapped(zone.operator, fixed(place, 0.0, len(number)))))
-    counts: Counter[str] = Counter()
-    while sent:
-        node, message = sent.popleft()
-        counts[type(message).__name__] += 1
-        sent += nodes.setdefault(node, Coordinator(step)).receive(message)
-    hosts = {operator: node for node, coordinator in nodes.items() for operator in coordinator.mapped}
-    return Outcome({operator.id: hosts[operator.id] for operator in problem.operators}, counts)
-
-
-def zones_of(problem: PlacementProblem) -> list[Zone]:
+def zones_of(problem: PlacementProblem, coordinators: Mapping[str, str], allowed: Mapping[str, Bools]) -> list[Zone]:
     """Return the zones: first the sources, which have no children, then the operators in the problem's order.
 
     The rates of a vertex that reads another twice are added.
     """
-    operators = {operator.id for operator in problem.operators}
+    at = {**coordinators, **problem.pinned}
     sources = [vertex for vertex in problem.pinned if any(edge.source == vertex for edge in problem.edges)]
     zones = []
     for vertex in [*sources, *(operator.id for operator in problem.operators)]:
@@ -214,7 +150,14 @@ def zones_of(problem: PlacementProblem) -> list[Zone]:
                 read[edge.source] = read.get(edge.source, 0.0) + edge.rate_bytes_s
         out = [edge for edge in problem.edges if edge.source == vertex]
         targets = tuple(dict.fromkeys(edge.target for edge in out))
-        readers = tuple(target for target in targets if target in operators)
-        sent = sum(edge.rate_bytes_s for edge in out)
-        zones.append(Zone(vertex, tuple(read), tuple(read.values()), readers, sent, len(targets) > 1))
+        zones.append(
+            Zone(
+                vertex=vertex,
+                children=tuple(ZoneLink(child, at[child], rate) for child, rate in read.items()),
+                readers=tuple(ZoneLink(target, at[target]) for target in targets if target in coordinators),
+                sent_bytes_s=sum(edge.rate_bytes_s for edge in out),
+                shared=len(targets) > 1,
+                allowed=bits(allowed[vertex]) if read else b"",
+            )
+        )
     return zones

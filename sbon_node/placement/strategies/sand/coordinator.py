@@ -1,0 +1,228 @@
+"""The coordinator of some of a query's zones: a table and a step (SAND, section 4).
+
+Every operator is a zone of its own, the extreme that the paper studies. Its coordinator is the node that owns its id. A message
+comes in, and messages to other nodes go out; :mod:`~sbon_node.placement.strategies.sand.coordinators` carries them.
+
+Departures from the paper: ADDSUBTREE names the readers of an operator and their coordinators; the paper sends the path to the
+root along with MAP, but a query need not be a tree. An operator that several others read stays where it was placed. All
+coordinators know the considered locations, so each knows its operator's cost at all of them, and not only at its own sources'
+places. The alternatives of an operator stay with its coordinator, which OPERATOR REMAPPED goes to; the operator's node is only
+informed that the operator is placed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.model.instance import Floats
+from sbon_node.placement.model.network_view import Sent
+from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError, Locations, fixed
+from sbon_protocol.zones import (
+    AddSubtree,
+    InvalidateMap,
+    MapOperator,
+    OperatorConfigurations,
+    OperatorMapped,
+    OperatorPlace,
+    OperatorRemapped,
+    Zone,
+)
+
+Choose = Callable[[Zone, Sequence[Configurations], Locations, Bools], Configurations]
+"""Function that returns the configurations of a zone's operator with one place chosen.
+
+It takes its children's configurations and the allowed locations.
+"""
+Charge = Callable[[Floats], Floats]
+"""Function from latencies [n, n] to the cost of a byte per second between two locations."""
+
+MAX_COST = 1e15
+"""Greatest cost that a message can carry; a location that costs more counts as impossible."""
+
+
+class Rule(NamedTuple):
+    """A strategy's rule: how it charges a link, and how it chooses a place."""
+
+    choose: Choose
+    charge: Charge
+
+
+class Step(NamedTuple):
+    """The result of a message: messages to send, one after another, and the operators placed."""
+
+    sent: list[Sent]
+    placed: list[OperatorPlace]
+
+
+@dataclass(slots=True)
+class _Mapping:
+    """A zone and what is known of it; ``generation`` counts its operator's places."""
+
+    zone: Zone
+    allowed: Bools
+    children: dict[str, Configurations] = field(default_factory=dict)
+    placed: Configurations | None = None
+    generation: int = 0
+
+
+class Coordinator:
+    """The part of the node ``name`` in one round of a placement.
+
+    Every method raises :class:`SbonError` ``bad-zone`` for a message that does not fit the round, and :class:`DeadEndError` where
+    the rule does.
+    """
+
+    def __init__(self, name: str, subtree: AddSubtree, rule: Rule, locations: Locations) -> None:
+        self._name, self._rule, self._locations = name, rule, locations
+        self._placement, self.round = subtree.placement, subtree.round
+        count = len(locations.nodes)
+        self._mappings = {zone.vertex: _Mapping(zone, allowed_of(zone, count)) for zone in subtree.zones}
+
+    def is_source(self, vertex: str) -> bool:
+        mapping = self._mappings.get(vertex)
+        return mapping is not None and not mapping.zone.children
+
+    def inform(self, vertex: str) -> Step:
+        """Inform the readers of a source of this node."""
+        if self._name not in self._locations.nodes:
+            raise bad(f"{self._name}, the node of {vertex}, is no considered location", vertex)
+        place = list(self._locations.nodes).index(self._name)
+        return Step(self._upward(self._mappings[vertex].zone, fixed(place, 0.0, len(self._locations.nodes))), [])
+
+    def map(self, call: MapOperator, caller: str) -> Step:
+        """Take a child's configurations; place the operator with those of its last child. Children move where it wants them."""
+        mapping = self._mapping(call.vertex)
+        link = next((link for link in mapping.zone.children if link.vertex == call.child), None)
+        if link is None or link.coordinator != caller:
+            raise bad(f"{caller} does not place {call.child} for {call.vertex}", call.vertex)
+        if call.child in mapping.children:
+            raise bad(f"{call.child} is placed already", call.vertex)
+        mapping.children[call.child] = received(call.configurations, len(self._locations.nodes), call.vertex)
+        if len(mapping.children) < len(mapping.zone.children):
+            return Step([], [])
+        return self._place(mapping)
+
+    def remap(self, call: OperatorRemapped, caller: str) -> Step:
+        """Move an operator to an alternative (backtracked placement); its children follow where that differs."""
+        mapping = self._mapping(call.vertex)
+        before, vertex = mapping.placed, call.vertex
+        if caller not in {reader.coordinator for reader in mapping.zone.readers}:
+            raise bad(f"{caller} does not place a reader of {vertex}", vertex)
+        if before is None or call.place >= len(before.cost) or not np.isfinite(before.cost[call.place]):
+            raise bad(f"location {call.place} is no alternative of {vertex}", vertex)
+        after = mapping.placed = before._replace(place=call.place)
+        left = Sent(self._node(before.place), InvalidateMap(self._placement, self.round, vertex, mapping.generation))
+        mapping.generation += 1
+        return Step([left, self._notice(mapping, after.place), *self._adjust(mapping, after)], [self._placed(mapping)])
+
+    def _place(self, mapping: _Mapping) -> Step:
+        zone = mapping.zone
+        children = [mapping.children[link.vertex] for link in zone.children]
+        chosen = self._rule.choose(zone, children, self._locations, mapping.allowed)
+        moves = self._adjust(mapping, chosen)
+        mapping.placed = chosen
+        if zone.shared:
+            mapping.placed = fixed(chosen.place, float(chosen.delay_ms[chosen.place]), len(chosen.cost))
+        notice = self._notice(mapping, chosen.place)
+        return Step([*moves, notice, *self._upward(zone, mapping.placed)], [self._placed(mapping)])
+
+    def _adjust(self, mapping: _Mapping, configurations: Configurations) -> list[Sent]:
+        moves: list[Sent] = []
+        for row, link in enumerate(mapping.zone.children):
+            known = mapping.children[link.vertex]
+            wanted = int(configurations.children[row, configurations.place])
+            if wanted != known.place:
+                mapping.children[link.vertex] = known._replace(place=wanted)
+                moves.append(Sent(link.coordinator, OperatorRemapped(self._placement, self.round, link.vertex, wanted, 0.0)))
+        return moves
+
+    def _upward(self, zone: Zone, configurations: Configurations) -> list[Sent]:
+        told = sendable(configurations, zone.vertex)
+        return [
+            Sent(reader.coordinator, MapOperator(self._placement, self.round, reader.vertex, zone.vertex, told, 0.0))
+            for reader in zone.readers
+        ]
+
+    def _notice(self, mapping: _Mapping, place: int) -> Sent:
+        vertex = mapping.zone.vertex
+        return Sent(self._node(place), OperatorMapped(self._placement, self.round, vertex, mapping.generation, 0.0))
+
+    def _placed(self, mapping: _Mapping) -> OperatorPlace:
+        assert mapping.placed is not None
+        return OperatorPlace(mapping.zone.vertex, mapping.placed.place, mapping.generation)
+
+    def _mapping(self, vertex: str) -> _Mapping:
+        mapping = self._mappings.get(vertex)
+        if mapping is None or not mapping.zone.children:
+            raise bad(f"{self._name} does not place {vertex} in this round", vertex)
+        return mapping
+
+    def _node(self, place: int) -> str:
+        return self._locations.nodes[place]
+
+
+def sendable(configurations: Configurations, vertex: str) -> OperatorConfigurations:
+    """Return the configurations as a message carries them: the possible locations alone, without the children's places."""
+    places = np.flatnonzero(configurations.cost <= MAX_COST)
+    if configurations.place not in places:
+        raise DeadEndError(vertex)
+    return OperatorConfigurations(
+        places=tuple(places.tolist()),
+        costs=tuple(configurations.cost[places].tolist()),
+        delays_ms=tuple(configurations.delay_ms[places].tolist()),
+        place=configurations.place,
+        leaves=tuple(configurations.leaves.tolist()),
+    )
+
+
+def received(told: OperatorConfigurations, count: int, vertex: str) -> Configurations:
+    """Return a child's configurations over ``count`` locations; raise :class:`SbonError` ``bad-zone`` for impossible ones."""
+    places, leaves = np.array(told.places, dtype=int), np.array(told.leaves, dtype=int)
+    if not len(places) == len(told.costs) == len(told.delays_ms):
+        raise bad(f"{len(places)} places with {len(told.costs)} costs and {len(told.delays_ms)} delays", vertex)
+    for numbers in (places, leaves):
+        if not len(numbers) or numbers[-1] >= count or (np.diff(numbers) <= 0).any():
+            raise bad(f"places are not ascending numbers below {count}", vertex)
+    if told.place not in told.places:
+        raise bad(f"{told.place} is not among the possible places", vertex)
+    cost, delay_ms = np.full(count, np.inf), np.zeros(count)
+    cost[places], delay_ms[places] = told.costs, told.delays_ms
+    return Configurations(cost, delay_ms, np.empty((0, count), dtype=int), told.place, leaves)
+
+
+def bits(allowed: Bools) -> bytes:
+    """Return the form of ``allowed`` [n] that a message carries."""
+    return np.packbits(allowed).tobytes()
+
+
+def allowed_of(zone: Zone, count: int) -> Bools:
+    """Return the locations [count] where the zone's operator may be. Raises :class:`SbonError` ``bad-zone``."""
+    packed = np.frombuffer(zone.allowed, dtype=np.uint8)
+    if zone.children and len(packed) != (count + 7) // 8:
+        raise bad(f"{len(packed)} bytes of allowed locations for {count} locations", zone.vertex)
+    allowed: Bools = np.unpackbits(packed, count=count).astype(np.bool_)
+    return allowed
+
+
+def bad(message: str, vertex: str) -> SbonError:
+    return SbonError("bad-zone", message, where=vertex)
+
+
+def failed(node: str, why: str, by: str = "") -> SbonError:
+    """Return the error of a placement that ``node`` ended, as the node ``by`` says."""
+    hint = "see `sbon doctor`, or take a strategy without coordinators, like hybrid"
+    message = f"{node} does not place its part of the query: {why}"
+    return SbonError("zone-failed", message, where=node, hint=hint, details=(by,) if by else ())
+
+
+def newer(placed: dict[str, OperatorPlace], others: tuple[OperatorPlace, ...]) -> None:
+    """Add the places of ``others`` whose generation is greater than the known one."""
+    for place in others:
+        known = placed.get(place.vertex)
+        if known is None or known.generation < place.generation:
+            placed[place.vertex] = place

@@ -1,0 +1,347 @@
+"""SAND's coordinators over encoded messages: what they agree on, when some are away or lie, and what they keep."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.placement.strategies.sand import in_network
+from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError
+from sbon_node.placement.strategies.sand.coordinator import Rule, bits
+from sbon_node.placement.strategies.sand.coordinators import Coordinators
+from sbon_node.placement.strategies.sand.kept import Kept
+from sbon_node.placement.strategies.sand.rules import RULES
+from sbon_node.placement.strategies.sand.zones import Proxy
+from sbon_protocol.messages import Call
+from sbon_protocol.zones import (
+    AddSubtree,
+    InvalidateMap,
+    MapOperator,
+    MeasuredPair,
+    OperatorConfigurations,
+    OperatorMapped,
+    OperatorPlace,
+    OperatorRemapped,
+    PlacedOperators,
+    Zone,
+    ZoneLink,
+)
+from tests.placement.test_sand import SETTINGS, direct_ms, points, tree
+
+
+def everywhere(problem: Any, nodes: list[str]) -> dict[str, Bools]:
+    return {operator.id: np.ones(len(nodes), dtype=np.bool_) for operator in problem.operators}
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+async def test_nodes_know_at_the_end_what_is_placed_on_them(rule: str, plane: Any) -> None:
+    """A MAP for each link between operators, and of all notices that an operator is placed one stands."""
+    rng, remapped = random.Random(8), 0
+    for _ in range(6):
+        view = plane(points(60, rng))
+        problem = tree(view.nodes(), 8, 2, rng)
+        nodes = view.nodes()
+        proxy = Proxy(rule, problem, view, SETTINGS)
+        hosts = await proxy.place(nodes, everywhere(problem, nodes), [])
+        told = {vertex: node for node in nodes for (_, vertex), _ in view.coordinators.at(node).mapped().items()}
+        assert told == hosts
+        counts = view.coordinators.counts
+        assert counts["AddSubtree"] == len({*proxy.coordinators.values(), *(n for v, n in problem.pinned.items() if v[0] == "s")})
+        assert counts["MapOperator"] <= 8 + 6
+        remapped += counts["OperatorRemapped"]
+        nowhere = everywhere(problem, nodes) | {"o6": np.zeros(len(nodes), dtype=np.bool_)}
+        with pytest.raises(DeadEndError, match="o6"):
+            await proxy.place(nodes, nowhere, [])
+    assert remapped
+
+
+async def test_an_operators_cost_is_that_of_its_links_below(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root's cost is that of the placement that comes out, moves of what was placed before and all."""
+    rng, last = random.Random(9), list[Configurations]()
+
+    def choose(*args: Any) -> Configurations:
+        last.append(in_network.choose(*args))
+        return last[-1]
+
+    monkeypatch.setitem(RULES, "in-network", Rule(choose, lambda latency_ms: latency_ms))
+    for fanout, sources in ((2, 8), (2, 16), (3, 9)):
+        view = plane(points(20, rng))
+        problem = tree(view.nodes(), sources, fanout, rng)
+        nodes, bound = view.nodes(), 1.5 * direct_ms(problem, view)
+        bounded = msgspec.structs.replace(problem, bounds=msgspec.structs.replace(problem.bounds, max_delay_ms=bound))
+        hosts = await Proxy("in-network", bounded, view, SETTINGS).place(nodes, everywhere(problem, nodes), [])
+        at = {**problem.pinned, **hosts}
+        reached: dict[str, float] = {}
+        cost = 0.0
+        for link in problem.edges[:-1]:
+            ms = view.latency_ms(at[link.source], at[link.target])
+            cost += link.rate_bytes_s * ms
+            reached[link.target] = max(reached.get(link.target, 0.0), reached.get(link.source, 0.0) + ms)
+        assert last[-1].cost[last[-1].place] == pytest.approx(cost)
+        assert last[-1].delay_ms[last[-1].place] == pytest.approx(reached[problem.operators[-1].id])
+
+
+async def test_the_measurements_of_the_proxy_count_at_coordinators(plane: Any) -> None:
+    view = plane({"a": (0.0, 0.0), "b": (10.0, 0.0), "c": (5.0, 0.0), "consumer": (50.0, 0.0)})
+    network = view.coordinators
+    zone = Zone("o", (ZoneLink("s", "a", 1.0),), (), 1.0, False, bits(np.ones(3, dtype=np.bool_)))
+    call = AddSubtree("p", 1, "edge+", ("a", "b", "c"), 1, None, (MeasuredPair(0, 2, 70.0),), (zone,))
+    await network.at("c").serve(call, "proxy")
+    latency_ms = network.at("c")._placements.get("p", 0.0).value._locations.latency_ms
+    assert latency_ms[0, 2] == latency_ms[2, 0] == 70.0
+
+
+# -- failures -----------------------------------------------------------------------------------------------------------
+
+
+async def placed(view: Any, problem: Any, settings: PlacementSettings = SETTINGS) -> dict[str, str]:
+    return (await STRATEGIES["in-network"](problem, view, settings)).hosts()
+
+
+def query(plane: Any) -> tuple[Any, Any]:
+    """A query whose operators may be anywhere, and a coordinator of it that hosts nothing and is no end."""
+    rng = random.Random(21)
+    while True:
+        view = plane(points(40, rng), capacity=dict.fromkeys(points(40, rng), 1e6))
+        problem = tree(view.nodes(), 8, 2, rng)
+        if view.owner("o2") not in problem.pinned.values():
+            return view, problem
+
+
+async def test_the_next_owner_takes_over_from_one_that_is_away(plane: Any) -> None:
+    view, problem = query(plane)
+    expected = await placed(view, problem)
+    away = view.owner("o2")
+    view.coordinators.away.add(away)
+    assert away not in expected.values()
+    assert await placed(view, problem) == expected
+    reason = (await STRATEGIES["in-network"](problem, view, SETTINGS)).assignments[2].reason
+    assert reason.endswith(f"by its coordinator {view.owner('o2', exclude=[away])}")
+
+
+async def test_a_source_that_is_away_ends_the_placement_with_its_name(plane: Any) -> None:
+    view, problem = query(plane)
+    source = problem.pinned["s3"]
+    view.coordinators.away.add(source)
+    with pytest.raises(SbonError) as refused:
+        await placed(view, problem)
+    assert (refused.value.code, refused.value.where) == ("zone-failed", source)
+    assert view.coordinators.counts["AddSubtree"] < 2 * SETTINGS.zone_tries * 15, "a limited number of rounds"
+
+
+class Liar:
+    """A coordinator that changes what the honest one would answer, or send."""
+
+    def __init__(self, honest: Coordinators, lie: Callable[[Any], Any]) -> None:
+        self._honest, self._lie = honest, lie
+        send = honest._send
+
+        async def sent(node: str, message: Call, within_s: float) -> Any:
+            return await send(node, lie(message), within_s)
+
+        honest._send = sent
+
+    async def serve(self, call: Call, caller: str) -> Any:
+        return self._lie(await self._honest.serve(call, caller))
+
+
+def _elsewhere(message: Any) -> Any:
+    if isinstance(message, PlacedOperators):
+        return PlacedOperators(tuple(OperatorPlace(one.vertex, 999, 2**40) for one in message.placed))
+    return message
+
+
+def _nothing(message: Any) -> Any:
+    return PlacedOperators() if isinstance(message, PlacedOperators) else message
+
+
+def _unsorted(message: Any) -> Any:
+    if isinstance(message, MapOperator):
+        told = message.configurations
+        return msgspec.structs.replace(message, configurations=msgspec.structs.replace(told, leaves=told.leaves[::-1] * 2))
+    return message
+
+
+def _far(message: Any) -> Any:
+    if isinstance(message, MapOperator):
+        told = msgspec.structs.replace(message.configurations, places=(1000,), costs=(0.0,), delays_ms=(0.0,), place=1000)
+        return msgspec.structs.replace(message, configurations=told)
+    return message
+
+
+def _for_another(message: Any) -> Any:
+    return msgspec.structs.replace(message, child="o9") if isinstance(message, MapOperator) else message
+
+
+@pytest.mark.parametrize("lie", [_elsewhere, _nothing, _unsorted, _far, _for_another])
+async def test_a_lie_that_shows_costs_a_round(lie: Callable[[Any], Any], plane: Any) -> None:
+    view, problem = query(plane)
+    expected = await placed(view, problem)
+    network, liar = view.coordinators, view.owner("o2")
+    network._nodes[liar] = Liar(network.at(liar), lie)
+    assert (await placed(view, problem)).keys() == expected.keys()
+
+
+def _free(message: Any) -> Any:
+    """All is free and at once wherever the operator is."""
+    if isinstance(message, MapOperator):
+        told = message.configurations
+        none = (0.0,) * len(told.places)
+        return msgspec.structs.replace(message, configurations=msgspec.structs.replace(told, costs=none, delays_ms=none))
+    return message
+
+
+def _dead_end(message: Any) -> Any:
+    return PlacedOperators(dead_end="o2") if isinstance(message, PlacedOperators) else message
+
+
+@pytest.mark.parametrize("lie", [_free, _dead_end])
+@pytest.mark.parametrize("ratio", [1.0, 1.1])
+async def test_no_lie_breaks_the_bound_on_delay(ratio: float, lie: Callable[[Any], Any], plane: Any) -> None:
+    rng, kept = random.Random(5), 0
+    for _ in range(10):
+        view = plane(points(20, rng), capacity=dict.fromkeys(points(20, rng), 1e6))
+        problem = tree(view.nodes(), 8, 2, rng)
+        bounds = msgspec.structs.replace(problem.bounds, max_delay_ms=ratio * direct_ms(problem, view))
+        bounded = msgspec.structs.replace(problem, bounds=bounds)
+        for liar in {view.owner(operator.id) for operator in problem.operators[:5]}:
+            view.coordinators._nodes[liar] = Liar(view.coordinators.at(liar), lie)
+        kept += (await STRATEGIES["in-network"](bounded, view, SETTINGS)).delay_ms <= bounds.max_delay_ms + 1e-6
+    assert kept == 10
+
+
+# -- what a coordinator accepts and keeps -------------------------------------------------------------------------------
+
+
+ZONE = Zone("o", (ZoneLink("s", "a", 1.0), ZoneLink("t", "b", 2.0)), (ZoneLink("r", "d"),), 3.0, False, b"\xe0")
+SUBTREE = AddSubtree("p", 2, "edge+", ("a", "b", "c"), 2, None, (), (ZONE,))
+SOURCE = OperatorConfigurations((0,), (0.0,), (0.0,), 0, (0,))
+
+
+def replaced(call: Any, **fields: Any) -> Any:
+    return msgspec.structs.replace(call, **fields)
+
+
+async def no_answer(node: str, message: Call, within_s: float) -> PlacedOperators | None:
+    return PlacedOperators()
+
+
+@pytest.mark.parametrize(
+    "call, caller, code",
+    [
+        (replaced(SUBTREE, round=1), "proxy", "bad-zone"),
+        (replaced(SUBTREE, round=3), "another", "bad-zone"),
+        (replaced(SUBTREE, placement="q", rule="hybrid"), "proxy", "bad-zone"),
+        (replaced(SUBTREE, placement="q", proxy=3), "proxy", "bad-zone"),
+        (replaced(SUBTREE, placement="q", locations=("a", "a", "b")), "proxy", "bad-zone"),
+        (replaced(SUBTREE, placement="q", locations=tuple(f"n{i}" for i in range(900))), "proxy", "too-large"),
+        (replaced(SUBTREE, placement="q", measured=(MeasuredPair(0, 3, 1.0),)), "proxy", "bad-zone"),
+        (replaced(SUBTREE, placement="q", zones=(ZONE, ZONE)), "proxy", "bad-zone"),
+        (replaced(SUBTREE, placement="q", zones=(replaced(ZONE, allowed=b"\xff" * 9),)), "proxy", "bad-zone"),
+        (replaced(SUBTREE, placement="q", zones=(replaced(ZONE, children=ZONE.children * 2),)), "proxy", "bad-zone"),
+        (MapOperator("p", 1, "o", "s", SOURCE, 1.0), "a", "unknown-zone"),
+        (MapOperator("q", 2, "o", "s", SOURCE, 1.0), "a", "unknown-zone"),
+        (MapOperator("p", 2, "o", "s", SOURCE, 1.0), "b", "bad-zone"),
+        (MapOperator("p", 2, "o", "u", SOURCE, 1.0), "a", "bad-zone"),
+        (MapOperator("p", 2, "r", "o", SOURCE, 1.0), "a", "bad-zone"),
+        (MapOperator("p", 2, "o", "s", replaced(SOURCE, costs=()), 1.0), "a", "bad-zone"),
+        (MapOperator("p", 2, "o", "s", replaced(SOURCE, place=1), 1.0), "a", "bad-zone"),
+        (MapOperator("p", 2, "o", "s", replaced(SOURCE, leaves=(3,)), 1.0), "a", "bad-zone"),
+        (MapOperator("p", 2, "o", "s", replaced(SOURCE, leaves=()), 1.0), "a", "bad-zone"),
+        (OperatorRemapped("p", 2, "o", 0, 1.0), "d", "bad-zone"),
+    ],
+)
+async def test_what_does_not_fit_is_refused(call: Any, caller: str, code: str, plane: Any) -> None:
+    node = Coordinators("c", SETTINGS, plane(points(3, random.Random(1))), lambda: 0.0, no_answer)
+    node._view.points |= {"a": (0.0, 0.0), "b": (9.0, 0.0), "c": (4.0, 0.0)}
+    await node.serve(SUBTREE, "proxy")
+    with pytest.raises(SbonError) as refused:
+        await node.serve(call, caller)
+    assert refused.value.code == code
+    assert await node.serve(MapOperator("p", 2, "o", "s", SOURCE, 1.0), "a") == PlacedOperators(), "the placement goes on"
+    with pytest.raises(SbonError, match="s is placed already"):
+        await node.serve(MapOperator("p", 2, "o", "s", SOURCE, 1.0), "a")
+    second = replaced(SOURCE, places=(1,), place=1, leaves=(1,))
+    answer = await node.serve(MapOperator("p", 2, "o", "t", second, 1.0), "b")
+    assert answer is not None
+    (at,) = answer.placed
+    assert (at.vertex, at.generation) == ("o", 0)
+    with pytest.raises(SbonError, match="e does not place a reader of o"):
+        await node.serve(OperatorRemapped("p", 2, "o", 0, 1.0), "e")
+    moved = await node.serve(OperatorRemapped("p", 2, "o", 0, 1.0), "d")
+    assert moved == PlacedOperators((OperatorPlace("o", 0, 1),))
+
+
+async def test_a_silent_neighbour_is_named_and_the_time_is_shared(plane: Any) -> None:
+    now, waited = [0.0], list[float]()
+
+    async def send(node: str, message: Call, within_s: float) -> PlacedOperators | None:
+        assert not hasattr(message, "left_s") or message.left_s < within_s
+        waited.append(within_s)
+        now[0] += within_s
+        raise SbonError("peer-unreachable", "no answer", where="10.0.0.1:1")
+
+    view = plane({"a": (0.0, 0.0), "b": (9.0, 0.0), "c": (4.0, 0.0)})
+    node = Coordinators("b", SETTINGS, view, lambda: now[0], send)
+    await node.serve(SUBTREE, "proxy")
+    await node.serve(MapOperator("p", 2, "o", "s", SOURCE, 9.0), "a")
+    with pytest.raises(SbonError) as failed:
+        await node.serve(MapOperator("p", 2, "o", "t", replaced(SOURCE, places=(1,), place=1, leaves=(1,)), 9.0), "b")
+    assert (failed.value.code, failed.value.where) == ("zone-failed", "d")
+    assert waited == [9.0]
+
+
+async def test_messages_under_way_are_limited(plane: Any) -> None:
+    view = plane({"a": (0.0, 0.0), "b": (9.0, 0.0), "c": (4.0, 0.0)})
+    settings = msgspec.structs.replace(SETTINGS, zone_messages=1)
+    refusals = list[str]()
+
+    async def send(node: str, message: Call, within_s: float) -> PlacedOperators | None:
+        with pytest.raises(SbonError) as refused:
+            await node_b.serve(OperatorMapped("p", 2, "o", 0, 1.0), "d")
+        refusals.append(refused.value.code)
+        return PlacedOperators()
+
+    node_b = Coordinators("b", settings, view, lambda: 0.0, send)
+    await node_b.serve(SUBTREE, "proxy")
+    for child, caller, at in (("s", "a", 0), ("t", "b", 1)):
+        told = replaced(SOURCE, places=(at,), place=at, leaves=(at,))
+        await node_b.serve(MapOperator("p", 2, "o", child, told, 1.0), caller)
+    assert set(refusals) == {"zones-busy"}
+    await node_b.serve(OperatorMapped("p", 2, "o", 0, 1.0), "d")
+
+
+async def test_only_the_known_generation_is_invalidated(plane: Any) -> None:
+    now = [0.0]
+    node = Coordinators("c", SETTINGS, plane(points(3, random.Random(1))), lambda: now[0], no_answer)
+    await node.serve(OperatorMapped("p", 2, "o", 3, 1.0), "d")
+    await node.serve(InvalidateMap("p", 2, "o", 2), "d")
+    assert set(node.mapped()) == {("p", "o")}
+    await node.serve(InvalidateMap("p", 2, "o", 3), "d")
+    assert not node.mapped()
+    await node.serve(OperatorMapped("p", 2, "o", 3, 1.0), "d")
+    now[0] = SETTINGS.zones_kept_s
+    assert not node.mapped(), "it is forgotten"
+
+
+def test_a_flood_displaces_nobody_elses() -> None:
+    kept: Kept[int, str] = Kept(6, 4, 10.0)
+    kept.put(0, "", "honest", 0.0)
+    kept.put(1, "", "honest", 1.0)
+    for key in range(10, 30):
+        kept.put(key, "", "loud", 2.0)
+    assert [key for key, _ in kept.items(2.0)] == [0, 1, 26, 27, 28, 29]
+    kept.put(2, "", "late", 3.0)
+    assert [key for key, _ in kept.items(3.0)] == [0, 1, 27, 28, 29, 2]
+    assert [key for key, _ in kept.items(10.0)] == [1, 27, 28, 29, 2]
+    kept.put(1, "again", "honest", 10.5)
+    assert [key for key, _ in kept.items(12.5)] == [2, 1]
+    assert len(kept) == 2
