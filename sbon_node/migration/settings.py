@@ -53,6 +53,54 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "given up; seconds; raise it where a target is hardly faster than the source",
         ),
     ] = 300.0
+    near_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="time for which a target that is behind by few batches waits until it has the operator's last batch "
+            "alone to run, which makes the pause shortest; seconds; the operator stops after that at any batch",
+        ),
+    ] = 5.0
+    silence_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="time without a call of an operator's host after which this node forgets the operator's follower here, "
+            "unless it may be the next host; seconds",
+        ),
+    ] = 60.0
+    copy_tries: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="tries to copy an operator's newest batch, whose files Spark may delete meanwhile; a move that needs "
+            "more is given up",
+        ),
+    ] = 5
+    copy_poll_s: Annotated[
+        float,
+        Meta(gt=0, le=60, description="pause between two questions of an operator's host about the copy; seconds"),
+    ] = 0.2
+    follow_poll_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=60,
+            description="pause between two reports of an operator's host about its newest batches; seconds; a follower that "
+            "learns of them later makes the pause longer",
+        ),
+    ] = 0.05
+    remembered: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="moves of operators away from here whose end this node remembers, for callers that ask again",
+        ),
+    ] = 256
     drain_s: Annotated[
         float,
         Meta(

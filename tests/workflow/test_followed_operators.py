@@ -11,6 +11,7 @@ import pytest
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
@@ -39,6 +40,7 @@ class Followed:
             copies=context.data_dir / "copies",
             executor=context.executor,
             settings=SETTINGS,
+            migration=MigrationSettings(),
         )
 
     async def follow(self) -> Target:
@@ -73,6 +75,7 @@ class Followed:
             clock=context.clock,
             executor=context.executor,
             settings=SETTINGS,
+            migration=MigrationSettings(),
         )
         await ask(self._cluster, "c", target.follow(prepared.folder, prepared.manifest))
         await ask(self._cluster, "b", self.origin.followed())

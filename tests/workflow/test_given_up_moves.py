@@ -11,7 +11,7 @@ from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.moving import AbandonOperator
-from tests.workflow.clusters import in_cluster
+from tests.workflow.clusters import ask, in_cluster
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step
@@ -85,6 +85,24 @@ def test_an_unreachable_target_is_told_a_bounded_number_of_times(tmp_path: Path)
         assert len(told) == TRIES
 
     in_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES)})
+
+
+def test_a_bounded_number_of_ended_moves_is_remembered(tmp_path: Path) -> None:
+    forgetful = msgspec.structs.replace(CONFIG, migration=msgspec.structs.replace(CONFIG.migration, remembered=2))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+        operator = operators(cluster)[-1]
+
+        async def drain() -> None:
+            cluster.at("c").daemon.context.drained.mark(1)
+
+        await ask(cluster, "c", drain())
+        for number in range(5):
+            assert (await move(cluster, operator, "b", "c", attempt=f"try{number}")).code == "node-drained"
+        assert list(cluster.at("b").daemon._moves.departures._known) == ["try2", "try3", "try4"]
+
+    in_cluster(tmp_path, "abcd", test, configs={"b": forgetful})
 
 
 def test_the_end_of_a_move_is_tried_no_more_once_the_next_one_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS)
         operator, departures = operators(cluster)[-1], cluster.at("b").daemon._moves.departures
-        departures._driver._moves = MigrationSettings(follow_s=FOLLOW_S)
+        departures._driver._migration = MigrationSettings(follow_s=FOLLOW_S)
         began_s, moves = cluster.clock.now(), departures._known
         await move(cluster, operator, "b", "c")
         while not all(one.is_over for one in moves.values()):

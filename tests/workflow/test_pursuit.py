@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sbon_node.engine.alignment import Cut, cut_of
-from sbon_node.hosting.moving.pursuit import LEVEL_PATIENCE_S, Batch, Position, Pursuit
+from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
 from sbon_node.model.frames import InputOffset
+
+NEAR_S = 5.0
 
 
 def cut(frame: int, watermark_ms: int = 0, next_ms: int = 0) -> Cut:
@@ -14,7 +16,7 @@ def cut(frame: int, watermark_ms: int = 0, next_ms: int = 0) -> Cut:
 
 
 def pursuit(*positions: Position, has_state: bool = True) -> Pursuit:
-    made = Pursuit(has_state=has_state)
+    made = Pursuit(has_state=has_state, near_s=NEAR_S)
     for position in positions:
         made.note(position)
     return made
@@ -53,8 +55,8 @@ def test_a_follower_that_stays_near_is_level_at_last() -> None:
     chased = pursuit(*RUNNING)
     near = (cut(10, 1, 2), ((10,), (20,)))
     assert not chased.is_level(*near, 1.0)
-    assert not chased.is_level(*near, 1.0 + LEVEL_PATIENCE_S)
-    assert chased.is_level(*near, 1.1 + LEVEL_PATIENCE_S)
+    assert not chased.is_level(*near, 1.0 + NEAR_S)
+    assert chased.is_level(*near, 1.1 + NEAR_S)
     assert not pursuit(*RUNNING).is_level(cut(2), ((1,), (2,)), 1e6)
 
 

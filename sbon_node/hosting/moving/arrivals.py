@@ -61,9 +61,6 @@ from sbon_protocol.moving import (
 
 log = structlog.get_logger()
 
-PATIENCE_S = 60.0
-"""Time without a call of its host after which a follower looks whether the move is over."""
-
 
 class Arrivals:
     """The followers of this node, by operator."""
@@ -81,7 +78,8 @@ class Arrivals:
     ) -> None:
         self._context, self._operators, self._engine = context, operators, engine
         self._registers, self._records = registers, records
-        self._starter = FollowerStarter(context, operators.ports, engine, receiver, settings)
+        self._starter = FollowerStarter(context, operators.ports, engine, receiver, settings, migration)
+        self._silence_s = migration.silence_s
         self._host_check = HostCheck(context, registers, migration)
         self._tasks = Tasks()
         now_s = context.clock.now()
@@ -182,7 +180,7 @@ class Arrivals:
     async def _replace(self, known: Arrival, caller: Caller) -> None:
         """Forget the follower of an earlier move, unless that may still be under way."""
         is_his = known.stored.origin == caller.node
-        if not (await self._is_off(known) if known.stored.is_ready else is_his or self._silent_s(known) > PATIENCE_S):
+        if not (await self._is_off(known) if known.stored.is_ready else is_his or self._silent_s(known) > self._silence_s):
             message = f"it moves here from {known.stored.origin} already"
             raise SbonError("move-under-way", message, where=known.spec.id, hint="try again later")
         await self._forget(known)
@@ -209,7 +207,7 @@ class Arrivals:
     async def _is_off(self, arrival: Arrival) -> bool:
         stored = arrival.stored
         if not stored.is_ready:
-            return (arrival.target is None and arrival.failure is None) or self._silent_s(arrival) > PATIENCE_S
+            return (arrival.target is None and arrival.failure is None) or self._silent_s(arrival) > self._silence_s
         call = LocateComponent(query=arrival.spec.query, component=arrival.spec.id)
         try:
             host = await self._records.ask(arrival.spec.query, stored.hosted.acceptors, call, ComponentHost)

@@ -32,8 +32,6 @@ log = structlog.get_logger()
 
 CANCELLED = "move-cancelled"
 """Code of a move that a user has given up."""
-REMEMBERED = 256
-"""Moves whose end is remembered, for callers that ask again."""
 
 
 class Departures:
@@ -47,12 +45,13 @@ class Departures:
         sender: CopySender,
         owners: Owners,
         settings: EngineSettings,
-        moves: MigrationSettings,
+        migration: MigrationSettings,
     ) -> None:
         self._context, self._operators, self._settings = context, operators, settings
+        self._remembered = migration.remembered
         self._known: dict[str, Departure] = {}
         """By attempt."""
-        self._driver = MoveDriver(context, operators, engine, sender, owners, settings, moves, self._is_newest)
+        self._driver = MoveDriver(context, operators, engine, sender, owners, settings, migration, self._is_newest)
         self._tasks = Tasks()
         context.server.handle(MoveOperator, self._handle)
         context.server.handle(CancelMove, self._handle_cancel)
@@ -102,7 +101,7 @@ class Departures:
         instance = context.membership.expected(call.target).instance
         departure = Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance), call.how)
         self._known[call.attempt] = departure
-        for attempt in [attempt for attempt, one in self._known.items() if one.is_over][:-REMEMBERED]:
+        for attempt in [attempt for attempt, one in self._known.items() if one.is_over][: -self._remembered]:
             del self._known[attempt]
         self._tasks.start(_task(departure), self._driver.drive(departure))
         return departure

@@ -37,9 +37,6 @@ from sbon_protocol.moving import FollowOperator, OperatorFollowed, PrepareOperat
 
 log = structlog.get_logger()
 
-COPY_POLL_S, FOLLOW_POLL_S = 0.2, 0.05
-"""Pauses between two questions about the copy, and between two cuts for a follower."""
-
 
 class MoveDriver:
     """Drives moves of this node's operators. ``is_newest`` says whether no later move of a departure's operator is known."""
@@ -52,12 +49,12 @@ class MoveDriver:
         sender: CopySender,
         owners: Owners,
         settings: EngineSettings,
-        moves: MigrationSettings,
+        migration: MigrationSettings,
         is_newest: Callable[[Departure], bool],
     ) -> None:
         self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
-        self._owners, self._settings, self._moves, self._is_newest = owners, settings, moves, is_newest
-        self._abandonment = Abandonment(context, moves.abandon_tries)
+        self._owners, self._settings, self._migration, self._is_newest = owners, settings, migration, is_newest
+        self._abandonment = Abandonment(context, migration.abandon_tries)
         self._tasks = Tasks()
 
     async def close(self) -> None:
@@ -80,6 +77,7 @@ class MoveDriver:
             copies=copies_of(self._context, departure.lease.attempt),
             executor=self._context.executor,
             settings=self._settings,
+            migration=self._migration,
         )
         try:
             try:
@@ -144,9 +142,9 @@ class MoveDriver:
             )
             if followed.level:
                 return
-            if copied_s is not None and self._context.clock.now() - copied_s > self._moves.follow_s:
-                raise departure.not_level(self._moves.follow_s)
-            await self._context.clock.sleep(FOLLOW_POLL_S if copied else COPY_POLL_S)
+            if copied_s is not None and self._context.clock.now() - copied_s > self._migration.follow_s:
+                raise departure.not_level(self._migration.follow_s)
+            await self._context.clock.sleep(self._migration.follow_poll_s if copied else self._migration.copy_poll_s)
 
     async def _stop(self, departure: Departure, origin: Origin) -> Frozen:
         """Let the operator come to rest before its state is copied, unless the target would refuse it anyway."""

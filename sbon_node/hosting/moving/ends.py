@@ -29,6 +29,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.executors import Executor
 from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.handover import StreamState
@@ -40,8 +41,6 @@ log = structlog.get_logger()
 
 CONNECT_POLL_S = 0.02
 _ALL_BYTES = 2**40
-COPY_ATTEMPTS = 5
-"""Attempts to copy the newest batch before Spark deletes its files; it keeps those of ten batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,9 @@ class Origin:
         copies: Path,
         executor: Executor,
         settings: EngineSettings,
+        migration: MigrationSettings,
     ) -> None:
-        self._executor = executor
+        self._executor, self._copy_tries = executor, migration.copy_tries
         self._operator, self._engine, self._port, self._outbox = operator, engine, port, outbox
         self._folder, self._settle_s = copies / operator, settings.settle_s
 
@@ -93,7 +93,7 @@ class Origin:
             raise
 
     async def _copy(self) -> Prepared:
-        for attempt in range(1, COPY_ATTEMPTS + 1):
+        for attempt in range(1, self._copy_tries + 1):
             tail = self._outbox.handover.tail(self._operator)
             if tail.batch < 0:
                 raise _nothing_to_copy(self._operator)
@@ -102,7 +102,7 @@ class Origin:
                 manifest = await self._engine.copy_checkpoint(self._operator, tail.batch, self._folder)
                 return Prepared(folder=self._folder, manifest=manifest, tail=tail)
             except SbonError as error:
-                if error.code != "checkpoint-superseded" or attempt == COPY_ATTEMPTS:
+                if error.code != "checkpoint-superseded" or attempt == self._copy_tries:
                     raise
                 log.info("checkpoint-copied-again", operator=self._operator, reason=str(error))
         raise AssertionError("the last attempt returns or raises")
@@ -171,11 +171,12 @@ class Target:
         clock: Clock,
         executor: Executor,
         settings: EngineSettings,
+        migration: MigrationSettings,
     ) -> None:
         self._clock, self._executor = clock, executor
         self._spec, self._engine, self._port, self._outbox = spec, engine, port, outbox
         self._checkpoint, self._settle_s = checkpoint, settings.settle_s
-        self._pursuit = Pursuit(has_state=spec.has_state)
+        self._pursuit = Pursuit(has_state=spec.has_state, near_s=migration.near_s)
 
     async def follow(self, folder: Path, manifest: Manifest) -> None:
         """Check and install the copied checkpoint, and start the operator from it, up to the copied batch.

@@ -16,8 +16,6 @@ Batch = tuple[int, ...]
 """The last frame of each input after a batch."""
 LEVEL_BATCHES = 3
 """Batches of its origin by which a follower may be behind when it counts as level at last."""
-LEVEL_PATIENCE_S = 5.0
-"""Time for which a follower that is so near waits for a better moment to stop its origin; seconds."""
 
 
 class Position(NamedTuple):
@@ -28,10 +26,13 @@ class Position(NamedTuple):
 
 
 class Pursuit:
-    """The newest batches of the origin. Without ``has_state`` an operator emits the same rows in any batches."""
+    """The newest batches of the origin. Without ``has_state`` an operator emits the same rows in any batches.
 
-    def __init__(self, *, has_state: bool) -> None:
-        self._has_state = has_state
+    A follower that is near waits ``near_s`` seconds for the best moment to stop its origin.
+    """
+
+    def __init__(self, *, has_state: bool, near_s: float) -> None:
+        self._has_state, self._patience_s = has_state, near_s
         self._origin: Position | None = None
         self._ends: deque[Batch] = deque(maxlen=LEVEL_BATCHES + 1)
         """Where its newest batches end, oldest first."""
@@ -73,7 +74,7 @@ class Pursuit:
             self._near_s = None
         elif self._near_s is None:
             self._near_s = now_s
-        return self._near_s is not None and now_s - self._near_s > LEVEL_PATIENCE_S
+        return self._near_s is not None and now_s - self._near_s > self._patience_s
 
     def frames_behind(self, ours: Cut | None) -> int:
         """Return the frames of all inputs that the origin has planned and the follower has not shown."""

@@ -15,6 +15,7 @@ from sbon_node.hosting.moving.ends import Target
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to
 from sbon_node.migration.receiver import CopyReceiver, CopySource
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.moves import MoveProgress
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
@@ -34,9 +35,16 @@ class FollowerStarter:
     """Starts followers on this node."""
 
     def __init__(
-        self, context: Context, ports: OperatorPorts, engine: MovingEngine, receiver: CopyReceiver, settings: EngineSettings
+        self,
+        context: Context,
+        ports: OperatorPorts,
+        engine: MovingEngine,
+        receiver: CopyReceiver,
+        settings: EngineSettings,
+        migration: MigrationSettings,
     ) -> None:
-        self._context, self._ports, self._engine, self._receiver, self._settings = context, ports, engine, receiver, settings
+        self._context, self._ports, self._engine, self._receiver = context, ports, engine, receiver
+        self._settings, self._migration = settings, migration
 
     async def start(self, arrival: Arrival, base: Copied) -> None:
         """Fetch the checkpoint, and start the follower from it."""
@@ -67,6 +75,7 @@ class FollowerStarter:
                 clock=context.clock,
                 executor=context.executor,
                 settings=self._settings,
+                migration=self._migration,
             )
             await target.follow(copied / "checkpoint", Manifest(batch=base.batch, cut=base.cut, files=files))
             arrival.follows = True

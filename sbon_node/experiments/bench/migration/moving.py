@@ -26,6 +26,7 @@ from sbon_node.experiments.bench.migration.feed import EVERY_S, SCHEMA, Feed, ta
 from sbon_node.experiments.bench.migration.kinds import Answers, Kind
 from sbon_node.experiments.bench.sites import Site
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
+from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import END_WATERMARK_MS, FrameDraft
 from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider, TimeBuckets
 from sbon_node.model.states import operator_states
@@ -170,6 +171,7 @@ class MovingOperator:
             copies=at.host.folder / "copies",
             executor=in_thread,
             settings=at.host.settings,
+            migration=MigrationSettings(),
         )
         prepared = await origin.prepare()
         place = await self._place(host, at.epoch + 1, Following(f"{at.epoch + 1}", prepared.tail))
@@ -182,6 +184,7 @@ class MovingOperator:
             clock=self._clock,
             executor=in_thread,
             settings=host.settings,
+            migration=MigrationSettings(),
         )
         await target.follow(prepared.folder, prepared.manifest)
         await origin.followed()
