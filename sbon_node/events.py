@@ -65,6 +65,24 @@ class OperatorChanged(_Event, frozen=True, kw_only=True, tag="placement"):
     reason: str = ""
 
 
+class MoveDecided(_Event, frozen=True, kw_only=True, tag="decision"):
+    """A host's decision about the place of an operator: it ``moves`` to ``target``, or ``stays``; equal ones in a row come once.
+
+    ``usage`` of its links here, and ``usage_there``, are in bytes in transit; None if no other host was looked for.
+    """
+
+    query: str
+    operator: str
+    verdict: str
+    code: str
+    reason: str
+    target: str = ""
+    usage: float | None = None
+    usage_there: float | None = None
+    cost: float | None = None
+    probes: int = 0
+
+
 class QueryChanged(_Event, frozen=True, kw_only=True, tag="queries"):
     """A change of a query whose record this node holds.
 
@@ -92,7 +110,7 @@ class Lost(_Event, frozen=True, kw_only=True, tag="lost"):
     count: int
 
 
-NodeEvent = Listening | MemberChanged | OperatorChanged | QueryChanged | LogLine | Lost
+NodeEvent = Listening | MemberChanged | OperatorChanged | MoveDecided | QueryChanged | LogLine | Lost
 
 
 class Made(Protocol):

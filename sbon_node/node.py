@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from sbon_node.adaptation.optimizer import LocalOptimizer
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config
@@ -173,7 +174,11 @@ class Node:
         self._relayed = RelayedRows(self.context, self._sinks)
         self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended, self._moves)
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
-        self._descriptions = Descriptions(self.context, self._sources, self._operators, self._moves, self._sinks)
+        self._optimizer = LocalOptimizer(
+            self.context, self._operators, self._moves.departures, acceptors, config.adaptation, config.placement
+        )
+        parts = (self._sources, self._operators, self._moves, self._sinks)
+        self._descriptions = Descriptions(self.context, *parts, self._optimizer.decisions)
 
     def _keep_records(self, records: Records) -> None:
         """Create what keeps the records of queries and their operators."""
@@ -212,7 +217,8 @@ class Node:
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         names = QueryNames(self.registers, records, self._lookup.is_over)
-        self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, config.connectors)
+        set_here = (config.connectors, config.adaptation.default)
+        self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
@@ -234,6 +240,7 @@ class Node:
         self._operators.start()
         self._sinks.start()
         self._sources.start()
+        self._optimizer.start()
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", self._watch_load())
@@ -247,6 +254,7 @@ class Node:
     async def close(self, *, away: bool = True) -> None:
         """Leave cleanly: stop operators after a committed batch and inform the members; keep everything on disk."""
         await self._tasks.close()
+        await self._optimizer.close()
         await self._draining.close()
         await self._rejoin.close()
         if away and not self.leaving.is_set():

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from sbon_node.adaptation.settings import PRESETS as ADAPTATION_PRESETS
+from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.config.api import ApiSettings
 from sbon_node.config.node import EVERYWHERE, FILES, SECRETS
 from sbon_node.config.node import NodeSettings as NodeSettings
@@ -28,7 +30,8 @@ from sbon_node.directory.settings import DirectorySettings
 from sbon_node.engine.settings import LOCAL_MASTER, EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.logging.output import LogSettings
-from sbon_node.membership.settings import PRESETS, MembershipSettings
+from sbon_node.membership.settings import PRESETS as MEMBERSHIP_PRESETS
+from sbon_node.membership.settings import MembershipSettings
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
@@ -66,6 +69,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     connectors: ConnectorSettings = ConnectorSettings()
     placement: PlacementSettings = PlacementSettings()
     ants: AntSettings = AntSettings()
+    adaptation: AdaptationSettings = AdaptationSettings()
+
+
+PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"membership": MEMBERSHIP_PRESETS, "adaptation": ADAPTATION_PRESETS}  # type: ignore[dict-item]
+"""The presets of sections that have some: values of unset knobs, by name."""
 
 
 class Key(NamedTuple):
@@ -144,11 +152,12 @@ def load(
 
 
 def _apply_preset(given: dict[str, Given]) -> None:
-    """Unset knobs of membership get the preset's values."""
-    chosen = given.get("membership.preset")
-    if chosen is not None and chosen.value in PRESETS:
-        for knob, value in PRESETS[chosen.value].items():
-            given.setdefault(f"membership.{knob}", Given(value, f"preset {chosen.value}"))
+    """Unset knobs of a section with a preset get the preset's values."""
+    for section, presets in PRESETS.items():
+        chosen = given.get(f"{section}.preset")
+        if chosen is not None and chosen.value in presets:
+            for knob, value in presets[chosen.value].items():
+                given.setdefault(f"{section}.{knob}", Given(value, f"preset {chosen.value}"))
 
 
 def _checked(key: Key, given: Given, problems: list[str]) -> Any:

@@ -36,6 +36,7 @@ def operator_info(
         skipped=letters.rows if letters is not None else 0,
         dead_letters=letters.path if letters is not None else "",
         measures=ports.described(operator),
+        past_moves=hosted.spec.past_moves,
     )
 
 

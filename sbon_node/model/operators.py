@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.errors import SbonError
+from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, PastMove
 from sbon_node.model.bounded import Counted, PerSecond
 from sbon_node.model.columns import Schema
 
@@ -125,7 +126,8 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorSpec(Computation, frozen=True, kw_only=True):
     """An operator at its host, with the nodes of its inputs.
 
-    ``readers`` are the subscribers for which its stream keeps its frames from the first on, however late they subscribe.
+    ``readers`` are the subscribers for which its stream keeps its frames from the first on, however late they subscribe. Its
+    host may move it as ``adapt`` says; if it is ``bounded``, its query has a bound on delay. ``past_moves`` are its newest.
     """
 
     query: str
@@ -134,6 +136,9 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
     reader: Literal["simple", "partitioned"] = "simple"
     durability: Literal["local"] = "local"
     readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
+    adapt: Adapt = OFF
+    bounded: bool = False
+    past_moves: Annotated[tuple[PastMove, ...], Meta(max_length=MAX_PAST_MOVES)] = ()
 
     def views(self) -> list[list[tuple[int, InputSpec]]]:
         """Return the inputs of ``in0``, ``in1`` and so on with their positions; raise :class:`SbonError` ``bad-inputs``."""

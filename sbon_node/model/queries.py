@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, MoveDecision, PastMove, check_adapt
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_node.model.delivery import FOLLOW, Sample, SinkDelay, SinkReport
 from sbon_node.model.goal import Goal
@@ -19,6 +20,9 @@ from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.model.streams import SourceInfo
 from sbon_node.redaction import shown
+
+MAX_SHOWN_DECISIONS = 16
+"""Most decisions in a description of an operator."""
 
 HELD_BACK = "held back: its subscribers have not received what there is"
 
@@ -69,6 +73,12 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
         ),
     ] = ""
     sink: SinkSpec = SinkSpec()
+    adapt: Adapt | None = None
+    """Whether, and how, the hosts of its operators move them; None for the setting ``adaptation.default`` of the node asked."""
+
+    def check(self) -> None:
+        super().check()
+        check_adapt(self.adapt)
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +134,10 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Its move to another node, while one is under way."""
     measures: OperatorMeasures | None = None
     """Its rates and work, weighted towards the present; None while it does not run."""
+    past_moves: Annotated[tuple[PastMove, ...], Meta(max_length=MAX_PAST_MOVES)] = ()
+    """Its newest moves, whatever was their cause."""
+    decisions: Annotated[tuple[MoveDecision, ...], Meta(max_length=MAX_SHOWN_DECISIONS)] = ()
+    """Its host's newest decisions to move it or not, oldest first."""
 
 
 class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +189,7 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
     strategy: str = ""
+    adapt: Adapt = OFF
     on_error: OnError = "fail"
     plan: Plan | None = None
     placement: Placement | None = None

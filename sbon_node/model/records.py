@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sbon_node.model.adaptation import OFF, Adapt
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.placement import Placement
@@ -47,6 +48,7 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
     submitted_ms: int = 0
     consumer: str
     on_error: OnError = "fail"
+    adapt: Adapt = OFF
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
     cleaned: bool = False
     accepted: bool = False

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
@@ -86,7 +87,9 @@ async def start(context: Context, record: QueryRecord, acceptors: tuple[Acceptor
 
 async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator, acceptors: tuple[Acceptor, ...]) -> None:
     readers = record.plan.readers(operator.id, record.sink_component)
-    spec = operator.spec(record.id, record.hosts, readers=readers)
+    spec = msgspec.structs.replace(
+        operator.spec(record.id, record.hosts, readers=readers), adapt=record.adapt, bounded=record.max_delay_ms is not None
+    )
     call = InstantiateOperator(spec=spec, acceptors=acceptors)
     await context.call(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -13,11 +13,12 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
+from sbon_node.model.adaptation import MoveDecision
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import SourceDeclaration, called
 from sbon_node.model.delivery import Sample, SinkDelay, SinkReport
 from sbon_node.model.plan import Plan, PlannedOperator
-from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo
+from sbon_node.model.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import operator_states, query_states, source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
@@ -37,9 +38,18 @@ T = TypeVar("T", bound=msgspec.Struct)
 class Descriptions:
     """Answers for the parts that this node hosts."""
 
-    def __init__(self, context: Context, sources: SourceHost, operators: OperatorHost, moves: Moves, sinks: SinkHost) -> None:
+    def __init__(
+        self,
+        context: Context,
+        sources: SourceHost,
+        operators: OperatorHost,
+        moves: Moves,
+        sinks: SinkHost,
+        decisions: Callable[[str], tuple[MoveDecision, ...]],
+    ) -> None:
+        """Create them; ``decisions`` returns those about an operator, oldest first."""
         self._context, self._sources, self._operators, self._sinks = context, sources, operators, sinks
-        self._moves = moves
+        self._moves, self._decisions = moves, decisions
         context.server.handle(DescribeComponents, self._described)
 
     async def _described(self, call: DescribeComponents, caller: Caller) -> ComponentStates:
@@ -61,7 +71,8 @@ class Descriptions:
         )
 
     def _moving(self, operator: OperatorInfo) -> OperatorInfo:
-        return msgspec.structs.replace(operator, move=self._moves.departures.under_way(operator.id))
+        move, decisions = self._moves.departures.under_way(operator.id), self._decisions(operator.id)
+        return msgspec.structs.replace(operator, move=move, decisions=decisions[-MAX_SHOWN_DECISIONS:])
 
     def _links(self, streams: Iterable[str]) -> Iterable[LinkInfo]:
         outbox = self._context.outbox
@@ -163,6 +174,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         sink=record.sink.shown(),
         **record.goal_options(),
         on_error=record.on_error,
+        adapt=record.adapt,
         streams=record.streams,
         sources=sources,
         plan=shown_plan(record.plan),

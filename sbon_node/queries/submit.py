@@ -16,6 +16,7 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
+from sbon_node.model.adaptation import Adapt
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.query_ids import new_name, new_uid
@@ -45,9 +46,11 @@ class Submitter:
         operators: OperatorRegisters,
         names: QueryNames,
         settings: ConnectorSettings,
+        adapt: Adapt,
     ) -> None:
+        """Create it; ``adapt`` is the adaptation of queries that name none."""
         self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
-        self._settings = settings
+        self._settings, self._adapt = settings, adapt
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
         """Tasks that undo submissions."""
 
@@ -168,6 +171,7 @@ class Submitter:
             consumer=consumer,
             sink=submission.sink,
             on_error=submission.on_error,
+            adapt=submission.adapt or self._adapt,
             **submission.goal_options(),
             plan=plan,
             hosts={p.source.id: p.source.node for p in plan.sources},

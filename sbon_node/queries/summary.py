@@ -31,6 +31,7 @@ def summary_of(context: Context, record: QueryRecord, nodes: Iterable[str], coun
         consumer=record.consumer,
         sink=SinkSpec(kind=record.sink.kind),
         **record.goal_options(),
+        adapt=record.adapt,
         streams=record.streams,
         rows=record.last.rows if record.last is not None else counted,
     )

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config, NodeSettings
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
@@ -62,8 +63,13 @@ class Spent:
 
 RESTING_ANTS = AntSettings(explore_s=86_400.0, tell_s=86_400.0)
 """Ants that walk only for queries: all runs but those about ants save their turns."""
-CONFIG = Config(control=ControlSettings(cores=4.0, memory_mb=8_000.0), ants=RESTING_ANTS)
-"""Configuration of every node except its name and addresses; it reads nothing from the machine of the run."""
+CONFIG = Config(
+    control=ControlSettings(cores=4.0, memory_mb=8_000.0), ants=RESTING_ANTS, adaptation=AdaptationSettings(default="off")
+)
+"""Configuration of every node except its name and addresses; it reads nothing from the machine of the run.
+
+Nothing moves by itself unless a query asks for it, so that a schedule has no moves but its own.
+"""
 SYNCED = msgspec.structs.replace(CONFIG, streams=StreamSettings(fsync=True))
 """Configuration with which a node may lose power."""
 PORT = 7400

@@ -39,6 +39,8 @@ class LiveNetworkView:
 
     sparing = False
     """Whether it leaves a part of this node's measurement limit to others."""
+    max_age_s: float | None = None
+    """Age of a measurement that counts as fresh; None for ``directory.fresh_s``."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -75,7 +77,7 @@ class LiveNetworkView:
         present = {self._context.name, *self._context.membership.alive()}
         pairs = [pair for pair in pairs if present.issuperset(pair)]
         new = {unordered(pair) for pair in pairs if self._context.directory.known(pair) is None}
-        outcomes = await self._context.directory.measure(pairs, sparing=self.sparing)
+        outcomes = await self._context.directory.measure(pairs, max_age_s=self.max_age_s, sparing=self.sparing)
         self._probes += len(new)
         return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 

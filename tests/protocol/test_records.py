@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from sbon_node.hosting.sinks import SinkOrder
+from sbon_node.model.adaptation import MoveDecision
 from sbon_node.model.delivery import SinkDelay, SinkReport
 from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures
 from sbon_node.model.moves import MoveProgress
@@ -50,6 +51,11 @@ def test_spec_names_each_field_of_a_record(message: str, field: str, record: typ
 def test_spec_names_each_field_of_an_operators_inputs() -> None:
     (told,) = re.findall(r"\{(.*?)\}", meaning("InstantiateOperator", "spec"))
     assert re.findall(r"`(\w+)`", told) == list(InputSpec.__struct_fields__)
+
+
+def test_spec_names_each_field_of_a_decision() -> None:
+    (described,) = re.findall(r"^A record of `decisions` has .*$", SPEC.read_text(), re.MULTILINE)
+    assert re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", described))[1:] == list(MoveDecision.__struct_fields__)
 
 
 def test_spec_names_each_field_of_an_operators_measures() -> None:

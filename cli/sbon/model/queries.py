@@ -41,6 +41,7 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
 
     name: str = ""
     sink: SinkSpec = SinkSpec()
+    adapt: str | None = None
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +134,36 @@ class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
     progress: MoveProgress = MoveProgress()
 
 
+class PastMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A move that an operator has made: the host ``node`` that it left, when, and why."""
+
+    node: str
+    at_ms: int
+    reason: str = ""
+
+
+class MoveDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision of an operator's host: it ``moves`` or ``stays``; equal ones in a row are one, made ``times`` times.
+
+    Usage of its links, here and at ``target``, is in bytes in transit, the ``cost`` of the move in bytes in transit x seconds.
+    """
+
+    operator: str
+    node: str
+    at_ms: int
+    verdict: str
+    code: str
+    reason: str
+    target: str = ""
+    usage: float | None = None
+    usage_there: float | None = None
+    cost: float | None = None
+    virtual_moved_ms: float | None = None
+    probes: int = 0
+    times: int = 1
+    outcome: str = ""
+
+
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str
@@ -147,6 +178,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: str = ""
     move: MoveInfo | None = None
     measures: OperatorMeasures | None = None
+    past_moves: tuple[PastMove, ...] = ()
+    decisions: tuple[MoveDecision, ...] = ()
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +241,7 @@ class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
     strategy: str = ""
+    adapt: str = "off"
     objective: str = ""
     max_delay_ms: float | None = None
     min_throughput_bytes_s: float | None = None

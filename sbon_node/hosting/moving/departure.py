@@ -10,7 +10,10 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.model.adaptation import MAX_PAST_MOVES, PastMove
+from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.moves import MoveProgress
+from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import MoveInfo
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import MoveLease
@@ -40,8 +43,10 @@ class Owners(Protocol):
 class Departure:
     """One move, while it is under way and as long as its end is remembered; ``resumed`` after a restart, when it is committed."""
 
-    def __init__(self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow", *, resumed: bool = False) -> None:
-        self.hosted, self.lease = hosted, lease
+    def __init__(
+        self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow", *, why: str = "", resumed: bool = False
+    ) -> None:
+        self.hosted, self.lease, self.why = hosted, lease, why
         self.stops = how == "stop"
         """Whether the operator stops before its state is copied."""
         first: MoveState = move_states.SWITCHING if resumed else move_states.STOPPING if self.stops else move_states.COPYING
@@ -55,6 +60,11 @@ class Departure:
     @property
     def is_over(self) -> bool:
         return self.state.step in move_states.OVER
+
+    def moved(self, spec: OperatorSpec, origin: str, now_ms: int) -> OperatorSpec:
+        """Return the specification for the target, with this move."""
+        past = (*spec.past_moves, PastMove(node=origin, at_ms=now_ms, reason=self.why[:MAX_REASON]))
+        return msgspec.structs.replace(spec, past_moves=past[-MAX_PAST_MOVES:])
 
     def info(self) -> MoveInfo:
         """Return the move as users see it."""

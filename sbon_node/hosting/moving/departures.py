@@ -64,8 +64,8 @@ class Departures:
     async def _handle(self, call: MoveOperator, caller: Caller) -> OperatorMove:
         return await self.move(call)
 
-    async def move(self, call: MoveOperator) -> OperatorMove:
-        """Begin the move, or return how far it is: after ``wait_s`` seconds, or at once when it is over.
+    async def move(self, call: MoveOperator, why: str = "") -> OperatorMove:
+        """Begin the move, or return how far it is: after ``wait_s`` seconds, or at once when it is over. ``why`` is for users.
 
         Raises :class:`SbonError` for a move that cannot begin now; nothing has changed then.
         """
@@ -73,7 +73,7 @@ class Departures:
         if departure is None:
             if not call.start:
                 raise SbonError("move-unknown", "no such move is known here", where=call.operator, hint="see where it runs now")
-            departure = self._begin(call)
+            departure = self._begin(call, why)
         await self._until_over(departure, min(call.wait_s, self._context.settings.call_timeout_s))
         return departure.state
 
@@ -86,7 +86,7 @@ class Departures:
         except TimeoutError:
             pass
 
-    def _begin(self, call: MoveOperator) -> Departure:
+    def _begin(self, call: MoveOperator, why: str) -> Departure:
         context, operator = self._context, call.operator
         hosted = self._operators.get(operator)
         if hosted is None or hosted.spec.query != call.query:
@@ -99,7 +99,7 @@ class Departures:
             raise SbonError("move-under-way", "another move of it is under way", where=operator, hint="try again later")
         self._operators.check_running(operator)
         instance = context.membership.expected(call.target).instance
-        departure = Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance), call.how)
+        departure = Departure(hosted, MoveLease(attempt=call.attempt, target=call.target, instance=instance), call.how, why=why)
         self._known[call.attempt] = departure
         for attempt in [attempt for attempt, one in self._known.items() if one.is_over][: -self._remembered]:
             del self._known[attempt]

@@ -117,7 +117,7 @@ class MoveDriver:
             departure,
             PrepareOperator(
                 attempt=lease.attempt,
-                spec=self._operators.ports.present(spec),
+                spec=departure.moved(self._operators.ports.present(spec), self._context.name, self._context.clock.wall_ms()),
                 acceptors=departure.hosted.acceptors,
                 tail=prepared.tail,
                 batch=prepared.manifest.batch,

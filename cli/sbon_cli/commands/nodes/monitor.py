@@ -13,7 +13,19 @@ from rich.markup import escape
 from sbon.requests import unreachable
 from sbon_cli.client import Client
 from sbon_cli.terminal.output import json_option, reports_errors, rows_output, say
-from sbon_node.events import Kind, Level, Listening, LogLine, Lost, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
+from sbon_node.events import (
+    Kind,
+    Level,
+    Listening,
+    LogLine,
+    Lost,
+    MemberChanged,
+    MoveDecided,
+    NodeEvent,
+    OperatorChanged,
+    QueryChanged,
+)
+from sbon_node.model.adaptation import MOVES
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -54,7 +66,7 @@ def monitor(api: str, kinds: tuple[Kind, ...], level: Level, json_: bool) -> Non
     """Prints the events of the node asked, until Ctrl-C: lines on a terminal, JSON lines in a pipe.
 
     Members as this node sees them, the placements and states of queries whose records it holds, the states of operators it hosts,
-    and its log. It prints no earlier events. A slow reader gets the number of events it missed.
+    decisions about their places, and its log. It prints no earlier events. A slow reader gets the number of events it missed.
     """
     for event in Client(api).node_events(kinds, level):
         if rows_output(json_) == "json":
@@ -89,6 +101,9 @@ def _words(event: NodeEvent) -> str:
             to = f" to {escape(event.target)}" if event.target != event.host and event.target else ""
             at = f"at {escape(event.host)}{origin}{to}{by}"
             return f"{escape(event.operator)} {_graded(event.change)} {at}{_because(event.reason)}"
+        case MoveDecided():
+            to = f"from {escape(event.node)} to {escape(event.target)}" if event.verdict == MOVES else f"at {escape(event.node)}"
+            return f"{escape(event.operator)} {_graded(event.verdict)} {to}{_because(event.reason)}"
         case LogLine():
             colour = _COLOURS.get(event.level, "")
             fields = " ".join(f"{key}={_shown(value)}" for key, value in event.fields.items())

@@ -116,6 +116,7 @@ def show_query(info: QueryInfo) -> None:
         empty="no operators",
     )
     _show_measures(info)
+    _show_decisions(info)
     for o in info.operators:
         if o.skipped:
             say(
@@ -147,7 +148,10 @@ def show_query(info: QueryInfo) -> None:
 
 
 def why_there(operator: OperatorInfo, placed: Assignment | None) -> str:
-    """Return the reason of its placement, or that it has moved since."""
+    """Return the reason of its placement, or why it has moved since."""
+    if operator.past_moves:
+        last = operator.past_moves[-1]
+        return f"it moved here from {last.node}{last.reason and ': '}{last.reason}"
     if placed is None:
         return ""
     moved = operator.node not in ("", placed.node)
@@ -201,6 +205,27 @@ def _show_measures(info: QueryInfo) -> None:
                     "-" if one.state_bytes is None else bytes_text(one.state_bytes),
                 )
                 for operator, one in measured
+            ],
+        )
+
+
+def _show_decisions(info: QueryInfo) -> None:
+    """Print what the hosts have decided about the places of their operators, oldest first."""
+    decisions = sorted((one for operator in info.operators for one in operator.decisions), key=lambda one: one.at_ms)
+    if decisions:
+        say()
+        print_table(
+            ("decided", "operator", "node", "verdict", "times", "reason"),
+            [
+                (
+                    _time(one.at_ms),
+                    one.operator,
+                    one.node,
+                    one.verdict,
+                    one.times,
+                    "; ".join(filter(None, (one.reason, one.outcome))),
+                )
+                for one in decisions
             ],
         )
 

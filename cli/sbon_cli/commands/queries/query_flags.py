@@ -1,4 +1,4 @@
-"""Flags of a query: strategy, partial aggregation, errors in rows, state, and the time bound of joins."""
+"""Flags of a query: strategy, adaptation, partial aggregation, errors in rows, state, and the time bound of joins."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import get_args
 import click
 
 from sbon_cli.options.durations import milliseconds_of
+from sbon_node.model.adaptation import Adapt
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
@@ -35,6 +36,12 @@ on_error_option = click.option(
     help="On an error in a row: fail (default), skip, null.",
 )
 
+adapt_option = click.option(
+    "--adapt",
+    type=click.Choice(get_args(Adapt)),
+    metavar="HOW",
+    help="Moves of its operators while it runs: off, local (by their hosts).",
+)
 state_provider_option = click.option(
     "--state-provider",
     type=click.Choice(get_args(StateChoice)),

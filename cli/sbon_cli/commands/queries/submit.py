@@ -15,7 +15,13 @@ from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import Silence, silence_reason, skipped, unread
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.progress import watched
-from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option, state_provider_option
+from sbon_cli.commands.queries.query_flags import (
+    adapt_option,
+    decompose_option,
+    join_window_option,
+    on_error_option,
+    state_provider_option,
+)
 from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions
@@ -23,13 +29,14 @@ from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_option, print_json, reports_errors, rows_text
 from sbon_cli.terminal.reading import text_of
 from sbon_cli.terminal.waiting import slow_steps
+from sbon_node.model.adaptation import Adapt
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 
 GROUPS = {
     "Output": ("to", "format_", "options", "consumer"),
-    "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "decompose"),
+    "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "adapt", "decompose"),
     "Semantics": ("join_window_ms", "on_error", "state_provider"),
     "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
 }
@@ -38,6 +45,7 @@ GROUPS = {
 @click.command(cls=GroupedOptions, groups=GROUPS)
 @click.argument("sql", metavar="SQL|@FILE|-")
 @goal_options
+@adapt_option
 @decompose_option
 @join_window_option
 @on_error_option
@@ -74,6 +82,7 @@ def submit(
     api: str,
     sql: str,
     goal: Goal,
+    adapt: Adapt | None,
     decompose: Decompose,
     join_window_ms: int | None,
     on_error: OnError,
@@ -104,6 +113,7 @@ def submit(
         sql=text_of(sql),
         name=name,
         **goal.goal_options(),
+        adapt=adapt,
         decompose=decompose,
         join_window_ms=join_window_ms,
         on_error=on_error,

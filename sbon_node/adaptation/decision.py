@@ -1,0 +1,158 @@
+"""The decision whether a running operator moves: pure, given the time and all that its host knows.
+
+Three steps, the cheap ones first. May the operator move at all now (:func:`waits`)? Has anything changed, so that looking for
+another host may pay (:func:`looks`)? Is the host that was found worth the move (:func:`decide`)? Usage is bytes in transit: rate
+(bytes/s) x one-way latency (s), summed over the operator's links (SBON, section 2.1). A saving of usage that lasts for a time is
+bytes in transit x seconds, which is the unit of what a move costs, too: state of B bytes over a path of L seconds is B x L.
+
+Against oscillation: an operator rests after each move, does not return soon to a host that it has left, and each move within the
+last hour raises the share of its usage that the next one must save.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.model.adaptation import PastMove
+from sbon_node.placement.model.network_view import Point
+
+HOUR_MS = 3_600_000
+EXPECTED_PAUSE_S = 0.5
+"""Time for which an operator's rows wait while it moves."""
+EXPECTED_FOLLOW_S = 10.0
+"""Time for which both hosts read its input."""
+
+MEASURES, RESTS, MOVED_OFTEN = "measures", "rests", "moved-often"
+FIRST, VIRTUAL_MOVED, USAGE_GROWN, LONG_AGO = "first-look", "virtual-moved", "usage-grown", "looked-long-ago"
+UNCHANGED = "unchanged"
+SAVES, SAVES_LITTLE, COSTS_MORE, TOO_SLOW, NO_BETTER = "saves", "saves-little", "costs-more", "too-slow", "no-better"
+
+
+class Why(NamedTuple):
+    """A reason, as a code for programs and as text for people."""
+
+    code: str
+    text: str
+
+
+class Link(NamedTuple):
+    """A link of the operator to ``vertex`` at ``node``, which it ``reads`` from or sends to."""
+
+    vertex: str
+    node: str
+    bytes_s: float
+    reads: bool
+
+
+class Glance(NamedTuple):
+    """The operator as it was when another host was last looked for, successfully or not."""
+
+    virtual: Point
+    usage: float
+    at_s: float
+
+
+class Offer(NamedTuple):
+    """A host that was found: usage there, the longest way through the operator, and the latency to it.
+
+    Ways are the greatest latency of an input plus the greatest of an output; milliseconds.
+    """
+
+    node: str
+    usage: float
+    way_ms: float
+    path_ms: float
+
+
+def usage_of(links: tuple[Link, ...], latencies_ms: dict[str, float]) -> float:
+    """Return the usage of links by the one-way latencies to their nodes, in bytes in transit."""
+    return sum(link.bytes_s * latencies_ms[link.node] for link in links) / 1000.0
+
+
+def way_of(links: tuple[Link, ...], latencies_ms: dict[str, float]) -> float:
+    """Return the longest way through the operator: greatest latency in, plus greatest latency out; milliseconds."""
+    return sum(max((latencies_ms[link.node] for link in links if link.reads == reads), default=0.0) for reads in (True, False))
+
+
+def moves_within(past: tuple[PastMove, ...], now_ms: int, span_ms: float) -> int:
+    """Return the number of moves within the last ``span_ms``; those of the future, by another node's clock, count."""
+    return sum(now_ms - move.at_ms < span_ms for move in past)
+
+
+def left_lately(past: tuple[PastMove, ...], now_ms: int, settings: AdaptationSettings) -> frozenset[str]:
+    """Return the hosts to which the operator does not return yet."""
+    return frozenset(move.node for move in past if now_ms - move.at_ms < settings.return_s * 1000)
+
+
+def waits(measured_s: float, past: tuple[PastMove, ...], now_ms: int, settings: AdaptationSettings) -> Why | None:
+    """Return why the operator may not move now, whatever has changed; None if it may."""
+    if past and (rests_s := settings.rest_s - (now_ms - past[-1].at_ms) / 1000.0) > 0:
+        return Why(RESTS, f"it rests for {min(rests_s, settings.rest_s):.0f} s more after its move from {past[-1].node}")
+    if moves_within(past, now_ms, HOUR_MS) >= settings.most_moves:
+        return Why(MOVED_OFTEN, f"it has moved {settings.most_moves} times within an hour")
+    if measured_s < settings.least_measured_s:
+        return Why(MEASURES, f"its rates are measured for {measured_s:.0f} s of {settings.least_measured_s:.0f} s")
+    return None
+
+
+def looks(virtual: Point, usage: float, now_s: float, last: Glance | None, settings: AdaptationSettings) -> Why:
+    """Return why to look for another host; code ``unchanged`` if not."""
+    if last is None:
+        return Why(FIRST, "nobody has looked for another host yet")
+    moved_ms = math.dist(virtual, last.virtual)
+    if moved_ms > settings.moved_ms:
+        return Why(VIRTUAL_MOVED, f"its virtual coordinate has moved by {moved_ms:.1f} ms")
+    grown = usage - last.usage
+    if grown > settings.grown_share * last.usage and grown > settings.least_saving_bytes:
+        return Why(USAGE_GROWN, f"the usage of its links has grown from {last.usage:,.0f} to {usage:,.0f} bytes in transit")
+    if now_s - last.at_s >= settings.look_again_s:
+        return Why(LONG_AGO, f"nobody has looked for {now_s - last.at_s:.0f} s")
+    return Why(UNCHANGED, f"its virtual coordinate has moved by {moved_ms:.1f} ms only, and its usage is {usage:,.0f} bytes")
+
+
+def cost_of_move(links: tuple[Link, ...], state_bytes: int, offer: Offer) -> float:
+    """Return the cost of a move to the offer, in bytes in transit x seconds.
+
+    Its state travels once. Its input is read twice for a while, over links that cost no more than all of them there. Rows that
+    come during the pause wait for half of it on average.
+    """
+    read_bytes_s = sum(link.bytes_s for link in links if link.reads)
+    copy = state_bytes * offer.path_ms / 1000.0
+    twice = EXPECTED_FOLLOW_S * offer.usage
+    pause = read_bytes_s * EXPECTED_PAUSE_S * EXPECTED_PAUSE_S / 2.0
+    return copy + twice + pause
+
+
+def decide(
+    usage: float,
+    way_ms: float,
+    offer: Offer,
+    cost: float,
+    past: tuple[PastMove, ...],
+    now_ms: int,
+    settings: AdaptationSettings,
+    *,
+    bounded: bool = False,
+) -> Why:
+    """Return why the operator moves to the offer, with code ``saves``, or why not.
+
+    ``usage`` and ``way_ms`` are those at the present host, by measurements as fresh as the offer's. The rows of a query with a
+    bound on delay may not take a longer way.
+    """
+    saving = usage - offer.usage
+    share = saving / usage if usage > 0 else 0.0
+    text = f"{offer.node} saves {share:.1%} of {usage:,.0f} bytes in transit"
+    if saving <= 0:
+        return Why(NO_BETTER, f"no better host: {offer.node} would take {offer.usage:,.0f} instead of {usage:,.0f} bytes")
+    if bounded and offer.way_ms > way_ms:
+        return Why(TOO_SLOW, f"{text}, but rows would take {offer.way_ms:.1f} ms through it instead of {way_ms:.1f} ms")
+    least = settings.least_saving * (1 + moves_within(past, now_ms, HOUR_MS))
+    if share < least or saving < settings.least_saving_bytes:
+        limits = f"{least:.0%} and {settings.least_saving_bytes:g} bytes"
+        return Why(SAVES_LITTLE, f"{text}, less than {limits}")
+    if saving * settings.payback_s < cost:
+        days = f"{cost / saving:,.0f} s"
+        return Why(COSTS_MORE, f"{text}, but the move costs what that saves in {days}")
+    return Why(SAVES, f"{text}, and pays for the move in {cost / saving:,.1f} s")

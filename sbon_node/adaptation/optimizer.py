@@ -1,0 +1,213 @@
+"""The local optimizer of a node (SBON, section 3.3): moves the operators that it hosts to where they save network usage.
+
+Each operator is looked at by itself, by what its host knows of its neighbours in the query: nobody computes for the whole. Moves
+are those of :class:`~sbon_node.hosting.moving.departures.Departures`, so rows stay exact; the operators' registers let one
+operator of a query move at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from functools import partial
+from typing import Any
+
+import structlog
+from msgspec.structs import replace
+
+from sbon_node.adaptation.decision import MEASURES, SAVES, UNCHANGED, Glance, Why, cost_of_move, decide, left_lately, looks, waits
+from sbon_node.adaptation.scene import best_host, scene_of
+from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.adaptation.view import AdaptingView
+from sbon_node.errors import SbonError
+from sbon_node.events import MoveDecided
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.moving.departures import Departures
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.model.adaptation import MOVES, OFF, STAYS, MoveDecision, Verdict
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.query_ids import name_of
+from sbon_node.model.states import move_states
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_protocol.moving import MoveOperator
+
+log = structlog.get_logger()
+
+JITTER = 0.25
+"""Share of the period by which decisions come earlier or later, so that hosts of a query seldom decide at once."""
+LOOPS = 8
+"""Times within a period that the optimizer looks for operators that are due."""
+SOON = 1 / LOOPS
+"""Share of the period after which a move is tried again that was in another's way."""
+IS_BEST, BUSY, UNDER_WAY = "is-best", "node-busy", "move-under-way"
+
+
+class _Kept:
+    """Memory of an operator: when it is due, its last look, targets that have failed, and its decisions."""
+
+    def __init__(self, due_s: float, most: int) -> None:
+        self.due_s = due_s
+        self.glance: Glance | None = None
+        self.failed_until_s: dict[str, float] = {}
+        self.decisions: deque[MoveDecision] = deque(maxlen=most)
+
+
+class LocalOptimizer:
+    """Decides for each operator of this node, one after another, and drives its own moves."""
+
+    def __init__(
+        self,
+        context: Context,
+        operators: OperatorHost,
+        departures: Departures,
+        records: RecordAcceptors,
+        settings: AdaptationSettings,
+        placement: PlacementSettings,
+    ) -> None:
+        self._context, self._operators, self._departures, self._records = context, operators, departures, records
+        self._settings, self._placement = settings, placement
+        self._known: dict[str, _Kept] = {}
+        self._moving: dict[str, None] = {}
+        self._tasks = Tasks()
+
+    def start(self) -> None:
+        self._tasks.start("optimizer", self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def decisions(self, operator: str) -> tuple[MoveDecision, ...]:
+        """Return the newest decisions about an operator, oldest first."""
+        kept = self._known.get(operator)
+        return tuple(kept.decisions) if kept is not None else ()
+
+    async def _run(self) -> None:
+        """Decide for ever about operators that are due."""
+        clock, settings, rng = self._context.clock, self._settings, self._context.rng
+        while True:
+            await clock.sleep(settings.period_s / LOOPS * rng.uniform(0.5, 1.5))
+            hosted = {one.spec.id: one for one in map(self._operators.get, self._operators.hosted()) if one is not None}
+            for operator in [one for one in self._known if one not in hosted]:
+                del self._known[operator]
+            for operator, one in hosted.items():
+                if one.spec.adapt == OFF or self._context.drained or operator in self._moving:
+                    continue
+                due_s = clock.now() + settings.period_s * rng.uniform(1 - JITTER, 1 + JITTER)
+                kept = self._known.setdefault(operator, _Kept(due_s, settings.decisions))
+                if clock.now() >= kept.due_s:
+                    kept.due_s = due_s
+                    await self._consider(one, kept)
+
+    async def _consider(self, hosted: HostedOperator, kept: _Kept) -> None:
+        """Decide about an operator, and begin the move."""
+        operator = hosted.spec.id
+        if self._departures.under_way(operator) is not None:
+            return
+        try:
+            made = await self._decision(hosted, kept)
+        except SbonError as error:
+            made = self._made(hosted, STAYS, Why(error.code, str(error)))
+        if made.verdict == MOVES and len(self._moving) >= self._settings.moves:
+            reason = f"{made.reason}; but this node moves {len(self._moving)} others already"
+            made = replace(made, verdict=STAYS, code=BUSY, reason=reason[:MAX_REASON])
+            kept.glance = None
+        self._enter(hosted, kept, made)
+        if made.verdict == MOVES:
+            self._moving[operator] = None
+            self._tasks.start(f"move {operator}", self._move(hosted, kept, made))
+
+    async def _decision(self, hosted: HostedOperator, kept: _Kept) -> MoveDecision:
+        """Look at the operator, for a better host if that may pay, and decide."""
+        context, settings, spec = self._context, self._settings, hosted.spec
+        self._operators.check_running(spec.id)
+        measures = self._operators.ports.described(spec.id)
+        if measures is None:
+            return self._made(hosted, STAYS, Why(MEASURES, "nothing is measured yet"))
+        if (why := waits(measures.seconds, spec.past_moves, context.clock.wall_ms(), settings)) is not None:
+            return self._made(hosted, STAYS, why)
+        view = AdaptingView(context, settings.period_s)
+        scene = await scene_of(context, self._operators, self._records, spec.id, view)
+        now_s, last = context.clock.now(), kept.glance
+        moved_ms = None if last is None else math.dist(scene.virtual, last.virtual)
+        made = partial(self._made, hosted, usage=scene.usage, virtual_moved_ms=moved_ms)
+        looked = looks(scene.virtual, scene.usage, now_s, last, settings)
+        if looked.code == UNCHANGED:
+            return made(STAYS, looked, probes=view.probes)
+        kept.glance = Glance(scene.virtual, scene.usage, now_s)
+        kept.failed_until_s = {node: until_s for node, until_s in kept.failed_until_s.items() if until_s > now_s}
+        left = left_lately(spec.past_moves, context.clock.wall_ms(), settings)
+        offer = await best_host(
+            spec, scene, left | set(kept.failed_until_s), view, self._placement, here=context.name, pairs=settings.pairs
+        )
+        if offer is None:
+            return made(STAYS, Why(IS_BEST, f"{looked.text}; no node is better for it"), probes=view.probes)
+        cost = cost_of_move(scene.links, measures.state_bytes or 0, offer)
+        why = decide(
+            scene.usage, scene.way_ms, offer, cost, spec.past_moves, context.clock.wall_ms(), settings, bounded=spec.bounded
+        )
+        why = Why(why.code, f"{looked.text}; {why.text}")
+        return made(
+            MOVES if why.code == SAVES else STAYS, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes
+        )
+
+    def _made(self, hosted: HostedOperator, verdict: Verdict, why: Why, **numbers: Any) -> MoveDecision:
+        return MoveDecision(
+            operator=hosted.spec.id,
+            node=self._context.name,
+            at_ms=self._context.clock.wall_ms(),
+            verdict=verdict,
+            code=why.code,
+            reason=why.text[:MAX_REASON],
+            **numbers,
+        )
+
+    def _enter(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
+        """Remember and publish a decision; equal ones in a row are one."""
+        last = kept.decisions[-1] if kept.decisions else None
+        if last is not None and (last.verdict, last.code, last.target) == (STAYS, made.code, made.target):
+            kept.decisions[-1] = replace(made, times=last.times + 1)
+            return
+        kept.decisions.append(made)
+        event = partial(
+            MoveDecided,
+            query=name_of(hosted.spec.query),
+            operator=made.operator,
+            verdict=made.verdict,
+            code=made.code,
+            reason=made.reason,
+            target=made.target,
+            usage=made.usage,
+            usage_there=made.usage_there,
+            cost=made.cost,
+            probes=made.probes,
+        )
+        self._context.bus.publish("placement", event)
+
+    async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
+        """Move the operator, and note how it ends; after a failure the target is left alone for a while."""
+        spec, departures, now_s = hosted.spec, self._departures, self._context.clock.now
+        attempt = f"{self._context.rng.getrandbits(64):016x}"
+        call = MoveOperator(query=spec.query, operator=spec.id, target=made.target, attempt=attempt)
+        try:
+            state = await departures.move(call, made.reason)
+            while state.step not in move_states.OVER:
+                state = await departures.move(replace(call, start=False, wait_s=self._settings.period_s))
+            failure = departures.failure(attempt)
+        except SbonError as error:
+            failure = error
+        finally:
+            del self._moving[spec.id]
+        if failure is None:
+            log.info("operator-adapted", operator=spec.id, target=made.target, reason=made.reason)
+            return
+        log.info("adaptation-failed", operator=spec.id, target=made.target, code=failure.code, reason=str(failure))
+        outcome = f"{move_states.GIVEN_UP}: {failure}"[:MAX_REASON]
+        kept.decisions[-1] = replace(kept.decisions[-1], outcome=outcome)
+        kept.glance = None
+        if failure.where == made.target:
+            kept.failed_until_s[made.target] = now_s() + self._settings.return_s
+        elif failure.code == UNDER_WAY:
+            kept.due_s = now_s() + SOON * self._settings.period_s

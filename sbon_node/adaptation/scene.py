@@ -1,0 +1,101 @@
+"""An operator between its neighbours, as its host sees it now: links, rates, latencies, virtual coordinate, other hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from sbon_node.adaptation.decision import Link, Offer, usage_of, way_of
+from sbon_node.adaptation.view import AdaptingView
+from sbon_node.errors import SbonError
+from sbon_node.hosting.neighbours import neighbours
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.placement.model.network_view import Point
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.solvers.geometric_median import median_positions
+from sbon_node.placement.strategies.hybrid.hybrid import hybrid
+from sbon_node.workflow.context import Context
+
+HERE = "here"
+"""Vertex that makes the present host a candidate. No operator, source or sink has this id."""
+
+
+class Scene(NamedTuple):
+    """The links of an operator, the latencies from its host to their nodes, its virtual coordinate, and usage as it is."""
+
+    links: tuple[Link, ...]
+    latencies_ms: dict[str, float]
+    virtual: Point
+    usage: float
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted(self.latencies_ms)
+
+    @property
+    def way_ms(self) -> float:
+        return way_of(self.links, self.latencies_ms)
+
+
+async def scene_of(
+    context: Context, operators: OperatorHost, records: RecordAcceptors, operator: str, view: AdaptingView
+) -> Scene:
+    """Look at an operator of this node; measures its links.
+
+    Raises :class:`SbonError` ``latency-unknown`` if a neighbour gives no answer or none has a coordinate, and as
+    :func:`~sbon_node.hosting.neighbours.neighbours`.
+    """
+    found = await neighbours(context, operators, records, operator)
+    links = tuple(Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found)
+    nodes = sorted({link.node for link in links})
+    latencies_ms = await view.measured_ms(context.name, nodes)
+    if silent := [node for node in nodes if node not in latencies_ms]:
+        raise SbonError("latency-unknown", f"{', '.join(silent)} gives no answer", where=operator)
+    known = {link.vertex: context.directory.coordinate(link.node) for link in links}
+    points = {vertex: coordinate.vector for vertex, coordinate in known.items() if coordinate is not None}
+    if not points:
+        raise SbonError("latency-unknown", "none of its neighbours has a coordinate", where=operator)
+    virtual = median_positions([operator], _edges(operator, links), points)[operator]
+    return Scene(links, latencies_ms, virtual, usage_of(links, latencies_ms))
+
+
+async def best_host(
+    spec: OperatorSpec,
+    scene: Scene,
+    refused: Collection[str],
+    view: AdaptingView,
+    placement: PlacementSettings,
+    *,
+    here: str,
+    pairs: int,
+) -> Offer | None:
+    """Return the best other host with capacity by the strategy hybrid, with the neighbours where they are.
+
+    None if the operator is at its best host already. At most some ``pairs`` of nodes are measured. Raises :class:`SbonError`
+    ``no-capacity``, and ``latency-unknown`` for a host that gives no answer.
+    """
+    problem = PlacementProblem(
+        pinned={**{link.vertex: link.node for link in scene.links}, HERE: here},
+        operators=(Operator(id=spec.id, needs=spec.needs, refused=frozenset(refused) - {here}),),
+        edges=_edges(spec.id, scene.links),
+    )
+    candidates = max(2, pairs // len(scene.latencies_ms))
+    placed = await hybrid(problem, view, msgspec.structs.replace(placement, candidates=candidates))
+    node = placed.hosts()[spec.id]
+    if node == here:
+        return None
+    there_ms, path_ms = await view.measured_ms(node, scene.nodes), await view.measured_ms(here, [node])
+    if not path_ms or len(there_ms) < len(scene.nodes):
+        raise SbonError("latency-unknown", f"{node} gives no answer", where=spec.id)
+    return Offer(node, usage_of(scene.links, there_ms), way_of(scene.links, there_ms), path_ms[node])
+
+
+def _edges(operator: str, links: tuple[Link, ...]) -> tuple[Edge, ...]:
+    return tuple(
+        Edge(link.vertex, operator, link.bytes_s) if link.reads else Edge(operator, link.vertex, link.bytes_s) for link in links
+    )

@@ -1,0 +1,41 @@
+"""The network as an optimizer sees it: measurements no older than a period, which leave a part of the limit to placements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sbon_node.directory.pairs import unordered
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.network_view import Answer
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.network_view import LiveNetworkView
+
+
+class AdaptingView(LiveNetworkView):
+    """View for one look: the operator's present host counts as having capacity for it.
+
+    It remembers its own measurements. They are newer than the filtered round-trip times of this node's probes, which need many
+    samples to follow a change.
+    """
+
+    sparing = True
+
+    def __init__(self, context: Context, max_age_s: float) -> None:
+        super().__init__(context)
+        self._here, self.max_age_s = context.name, max_age_s
+        self._measured_ms: dict[tuple[str, str], float] = {}
+
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        apart = [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+        measured_ms = await super().measure(apart) if apart else {}
+        self._measured_ms |= {unordered(pair): ms for pair, ms in measured_ms.items()}
+        return measured_ms
+
+    async def measured_ms(self, node: str, others: Sequence[str]) -> dict[str, float]:
+        """Measure and return one-way latencies between ``node`` and others; those that gave no answer are missing."""
+        await self.measure([(other, node) if self._here != node else (node, other) for other in others if other != node])
+        known = {other: 0.0 if other == node else self._measured_ms.get(unordered((node, other))) for other in others}
+        return {other: ms for other, ms in known.items() if ms is not None}
+
+    async def ask(self, node: str, needs: Needs) -> Answer:
+        return Answer(accepted=True) if node == self._here else await super().ask(node, needs)

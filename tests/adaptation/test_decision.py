@@ -1,0 +1,152 @@
+"""The decision to move an operator, against closed forms: when it may move, when to look, and what has to be saved."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbon_node.adaptation.decision import (
+    EXPECTED_FOLLOW_S,
+    EXPECTED_PAUSE_S,
+    HOUR_MS,
+    Glance,
+    Link,
+    Offer,
+    cost_of_move,
+    decide,
+    left_lately,
+    looks,
+    usage_of,
+    waits,
+    way_of,
+)
+from sbon_node.adaptation.settings import PRESETS, AdaptationSettings, preset
+from sbon_node.model.adaptation import PastMove
+
+CALM = AdaptationSettings()
+NOW_MS = 10 * HOUR_MS
+LINKS = (Link("q.s1", "paris", 3000.0, True), Link("q.s2", "london", 1000.0, True), Link("q.sink", "oslo", 500.0, False))
+HERE_MS = {"paris": 20.0, "london": 40.0, "oslo": 8.0}
+
+
+def left(node: str, ago_s: float) -> PastMove:
+    return PastMove(node=node, at_ms=round(NOW_MS - ago_s * 1000))
+
+
+def offer(usage: float, way_ms: float = 10.0, path_ms: float = 25.0) -> Offer:
+    return Offer("rome", usage, way_ms, path_ms)
+
+
+def test_usage_is_rate_by_latency_and_the_way_is_the_longest() -> None:
+    assert usage_of(LINKS, HERE_MS) == pytest.approx(3000 * 0.020 + 1000 * 0.040 + 500 * 0.008)
+    assert way_of(LINKS, HERE_MS) == 40.0 + 8.0
+
+
+@pytest.mark.parametrize(
+    "measured_s, past, code",
+    [
+        (29.9, (), "measures"),
+        (30.0, (), None),
+        (99.0, (left("a", 299),), "rests"),
+        (99.0, (left("a", 301),), None),
+        (99.0, (left("a", -5),), "rests"),  # the clock of the former host is ahead
+        (99.0, tuple(left(node, ago_s) for node, ago_s in (("a", 3500), ("b", 2000), ("c", 1500), ("d", 400))), "moved-often"),
+        (99.0, tuple(left(node, ago_s) for node, ago_s in (("a", 3700), ("b", 2000), ("c", 1500), ("d", 400))), None),
+    ],
+)
+def test_an_operator_waits(measured_s: float, past: tuple[PastMove, ...], code: str | None) -> None:
+    why = waits(measured_s, past, NOW_MS, CALM)
+    assert (why.code if why is not None else None) == code
+
+
+@pytest.mark.parametrize(
+    "virtual, usage, now_s, code",
+    [
+        ((0.0, 4.9), 1000.0, 10.0, "unchanged"),
+        ((3.0, 4.1), 1000.0, 10.0, "virtual-moved"),
+        ((0.0, 0.0), 1099.0, 10.0, "unchanged"),
+        ((0.0, 0.0), 1101.0, 10.0, "usage-grown"),
+        ((0.0, 0.0), 500.0, 10.0, "unchanged"),
+        ((0.0, 0.0), 1000.0, 900.0, "looked-long-ago"),
+    ],
+)
+def test_another_host_is_looked_for_if_something_has_changed(
+    virtual: tuple[float, ...], usage: float, now_s: float, code: str
+) -> None:
+    assert looks(virtual, usage, now_s, Glance((0.0, 0.0), 1000.0, 0.0), CALM).code == code
+
+
+def test_the_first_look_needs_no_change_and_little_usage_never_grows() -> None:
+    assert looks((0.0,), 0.0, 0.0, None, CALM).code == "first-look"
+    assert looks((0.0,), 60.0, 1.0, Glance((0.0,), 11.0, 0.0), CALM).code == "unchanged"
+    assert looks((0.0,), 62.0, 1.0, Glance((0.0,), 11.0, 0.0), CALM).code == "usage-grown"
+
+
+def test_the_cost_of_a_move_has_three_parts() -> None:
+    copy, twice = 1_000_000 * 0.025, EXPECTED_FOLLOW_S * 60.0
+    pause = 4000.0 * EXPECTED_PAUSE_S**2 / 2
+    assert cost_of_move(LINKS, 1_000_000, offer(60.0)) == pytest.approx(copy + twice + pause)
+
+
+@pytest.mark.parametrize(
+    "usage, there, cost, past_s, bounded, way_ms, code",
+    [
+        (1000.0, 800.0, 1000.0, (), False, 10.0, "saves"),
+        (1000.0, 901.0, 1000.0, (), False, 10.0, "saves-little"),
+        (1000.0, 1000.0, 0.0, (), False, 10.0, "no-better"),
+        (1000.0, 1200.0, 0.0, (), False, 10.0, "no-better"),
+        (400.0, 351.0, 0.0, (), False, 10.0, "saves-little"),  # a large share, but less than 50 bytes
+        (1000.0, 800.0, 119_000.0, (), False, 10.0, "saves"),
+        (1000.0, 800.0, 121_000.0, (), False, 10.0, "costs-more"),  # 200 bytes saved for 600 s
+        (1000.0, 800.0, 0.0, (400, 1000), False, 10.0, "saves-little"),  # 30 % after two moves within the hour
+        (1000.0, 690.0, 0.0, (400, 1000), False, 10.0, "saves"),
+        (1000.0, 800.0, 0.0, (3700, 4000), False, 10.0, "saves"),
+        (1000.0, 800.0, 0.0, (), True, 12.1, "too-slow"),
+        (1000.0, 800.0, 0.0, (), True, 12.0, "saves"),
+        (1000.0, 800.0, 0.0, (), False, 12.1, "saves"),
+    ],
+)
+def test_a_move_has_to_pay(
+    usage: float, there: float, cost: float, past_s: tuple[float, ...], bounded: bool, way_ms: float, code: str
+) -> None:
+    past = tuple(left("a", ago_s) for ago_s in past_s)
+    why = decide(usage, 12.0, offer(there, way_ms), cost, past, NOW_MS, CALM, bounded=bounded)
+    assert why.code == code
+    assert "rome" in why.text
+
+
+def test_hosts_that_were_left_lately_are_left_alone() -> None:
+    past = (left("a", 1801), left("b", 1799), left("c", 5))
+    assert left_lately(past, NOW_MS, CALM) == {"b", "c"}
+
+
+USAGES = st.floats(min_value=0, max_value=1e12)
+
+
+@given(USAGES, USAGES, USAGES, st.integers(0, 16))
+def test_no_move_loses(usage: float, there: float, cost: float, moves: int) -> None:
+    """A move saves at least its share and its cost, and never so little that going back could save it again."""
+    past = tuple(left("a", 100.0 * number) for number in range(moves, 0, -1))
+    why = decide(usage, 0.0, offer(there), cost, past, NOW_MS, CALM)
+    if why.code == "saves":
+        assert usage - there >= max(CALM.least_saving * (1 + moves) * usage * (1 - 1e-9), CALM.least_saving_bytes)
+        assert (usage - there) * CALM.payback_s >= cost
+        assert decide(there, 0.0, offer(usage), 0.0, past, NOW_MS, CALM).code == "no-better"
+
+
+@given(st.lists(st.floats(0, 7200), max_size=16), st.floats(0, 1e6))
+def test_an_operator_moves_at_most_so_often(ago_s: list[float], measured_s: float) -> None:
+    past = tuple(left("a", ago) for ago in sorted(ago_s, reverse=True))
+    if waits(measured_s, past, NOW_MS, CALM) is None:
+        assert sum(move.at_ms > NOW_MS - HOUR_MS for move in past) < CALM.most_moves
+
+
+def test_presets_keep_a_host_for_ten_periods() -> None:
+    for name in PRESETS:
+        settings = preset(name)
+        assert settings.return_s >= 10 * settings.period_s
+        assert settings.most_moves <= 5
+        assert math.isfinite(settings.payback_s)

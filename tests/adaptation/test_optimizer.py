@@ -1,0 +1,80 @@
+"""Hosts move the operators of running queries to where they save network usage; rows stay exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.adaptation.settings import AdaptationSettings, preset
+from sbon_node.config.config import Config
+from sbon_node.errors import SbonError
+from sbon_node.events import MoveDecided
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
+from tests.workflow.test_notifications import listening, told
+
+SMALL = preset("eager", period_s=5.0, least_measured_s=5.0, least_saving_bytes=0.5, rest_s=10.0, return_s=50.0)
+"""For streams of some hundred bytes a second."""
+
+
+def adapting(names: str, settings: AdaptationSettings = SMALL) -> dict[str, Config]:
+    return dict.fromkeys(names, msgspec.structs.replace(CONFIG, adaptation=settings))
+
+
+async def started(cluster: SimulatedCluster, path: Path, sql: str, *, rows: int, adapt: str | None, strategy: str) -> None:
+    await declare(cluster, "a", source_at("b", rows=rows, rate=40.0))
+    await submitted(cluster, "a", path, sql=sql, strategy=strategy, adapt=adapt)
+    while not (await state_of(cluster, "a")).rows:
+        await cluster.clock.sleep(0.2)
+
+
+async def only(cluster: SimulatedCluster) -> OperatorInfo:
+    (operator,) = (await state_of(cluster, "a")).operators
+    return operator
+
+
+def test_an_operator_moves_to_its_source_once(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await started(cluster, tmp_path / "out.csv", FILTER, rows=1600, adapt="local", strategy="consumer")
+        listener = listening(cluster, "a", "placement")
+        assert (await only(cluster)).node == "a"
+        await cluster.clock.sleep(30)
+        operator = await only(cluster)
+        assert (operator.node, await owner_of(cluster, "a", operator.id)) == ("b", ("b", 2))
+        (past,) = operator.past_moves
+        assert past.node == "a"
+        assert "saves" in past.reason
+        (decided,) = (event for event in told(listener) if isinstance(event, MoveDecided) and event.verdict == "moves")
+        assert (decided.node, decided.target, decided.code) == ("a", "b", "saves")
+        assert decided.usage is not None
+        assert decided.usage_there is not None
+        assert 0.25 < decided.usage_there / decided.usage < 0.75  # half of the rows pass
+        kinds = {(one.verdict, one.code) for one in operator.decisions}
+        assert ("stays", "rests") in kinds
+        assert kinds <= {("stays", "rests"), ("stays", "is-best"), ("stays", "unchanged")}
+        await finished(cluster)
+        check_filtered(tmp_path / "out.csv", 1600)
+
+    in_cluster(tmp_path, "abc", test, configs=adapting("abc"))
+
+
+def test_nothing_moves_unless_it_is_asked_for(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await started(cluster, tmp_path / "out.csv", FILTER, rows=600, adapt=None, strategy="consumer")
+        info = await state_of(cluster, "a")
+        await cluster.clock.sleep(10)
+        assert info.adapt == "off"
+        operator = await only(cluster)
+        assert (operator.node, operator.decisions, operator.past_moves) == ("a", (), ())
+        for adapt in ("ants", "full"):
+            with pytest.raises(SbonError) as refused:
+                await submitted(cluster, "a", None, name=adapt, adapt=adapt)
+            assert (refused.value.code, refused.value.where) == ("adaptation-missing", "adapt")
+        await finished(cluster)
+        check_filtered(tmp_path / "out.csv", 600)
+
+    in_cluster(tmp_path, "ab", test, configs=adapting("ab", msgspec.structs.replace(SMALL, default="off")))
