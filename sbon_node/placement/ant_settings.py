@@ -61,3 +61,28 @@ class AntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "seconds"
         ),
     ] = 60.0
+    routing_ants: Annotated[
+        int, Meta(ge=1, le=10_000, description="routing ants that a leader sends for each chain of operators of a query")
+    ] = 40
+    scouting_ants: Annotated[
+        int,
+        Meta(ge=1, le=10_000, description="scouting ants that it sends afterwards; more place better and cost more"),
+    ] = 24
+    release_s: Annotated[float, Meta(gt=0, le=60, description="pause between two ants that a leader sends; seconds")] = 0.01
+    enough: Annotated[
+        float, Meta(gt=0, le=1, description="share of ants whose return a leader awaits, within the waits that follow")
+    ] = 0.8
+    route_wait_s: Annotated[
+        float, Meta(gt=0, le=60, description="longest wait for routing ants after the last was sent; seconds")
+    ] = 1.0
+    scout_wait_s: Annotated[
+        float, Meta(gt=0, le=60, description="longest wait for scouting ants after the last was sent; seconds")
+    ] = 2.0
+    enforce_wait_s: Annotated[
+        float, Meta(gt=0, le=60, description="wait for the answer to an enforcement ant before it is sent again; seconds")
+    ] = 1.5
+    enforce_tries: Annotated[int, Meta(ge=1, le=100, description="enforcement ants sent for one placement, if none answers")] = 5
+    finalists: Annotated[
+        int,
+        Meta(ge=1, le=100, description="best placements that scouts report whose links are measured before one is chosen"),
+    ] = 4

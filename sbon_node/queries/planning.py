@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.engine.interface import Engine
@@ -20,6 +21,7 @@ from sbon_node.model.queries import QuerySpec
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.planner.planner import Analyse, PlanRequest
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
@@ -84,11 +86,21 @@ class Planning:
         return with_capacity_to_send(plan, spec.min_throughput_bytes_s)
 
     async def place(
-        self, plan: Plan, goal: Goal, consumer: str, refused: Mapping[str, frozenset[str]] | None = None
+        self,
+        plan: Plan,
+        goal: Goal,
+        consumer: str,
+        refused: Mapping[str, frozenset[str]] | None = None,
+        *,
+        walking: Mapping[str, Strategy] = MappingProxyType({}),
     ) -> Placement:
-        """Place the plan within the goal's bounds; exclude the nodes ``refused`` for each operator."""
+        """Place the plan within the goal's bounds; exclude the nodes ``refused`` for each operator.
+
+        Strategies in ``walking`` are taken instead of those of their names; they may reserve what they choose.
+        """
         problem = problem_of(plan, consumer, refused, goal)
-        return await place(problem, LiveNetworkView(self._context), self._placement, goal.strategy)
+        strategy = walking.get(goal.strategy, goal.strategy)
+        return await place(problem, LiveNetworkView(self._context), self._placement, strategy)
 
     def _check_alive(self, node: str, what: str) -> None:
         members = self._context.membership

@@ -22,7 +22,9 @@ from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.query_ids import new_name, new_uid
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
+from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries import deploy
+from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.names import NameRecord, QueryNames
 from sbon_node.queries.operator_registers import OperatorRegisters
@@ -47,8 +49,10 @@ class Submitter:
         names: QueryNames,
         settings: ConnectorSettings,
         adapt: Adapt,
+        ants: AntLeader,
     ) -> None:
         """Create it; ``adapt`` is the adaptation of queries that name none."""
+        self._walking: dict[str, Strategy] = {"ants": ants.place}
         self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
         self._settings, self._adapt = settings, adapt
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
@@ -183,7 +187,7 @@ class Submitter:
         reasons: list[str] = []
         for _ in range(self._context.settings.placement_rounds):
             with times.step("place"):
-                placement = await self._planning.place(record.plan, record, record.consumer, refused)
+                placement = await self._planning.place(record.plan, record, record.consumer, refused, walking=self._walking)
             hosts = {**record.hosts, **placement.hosts()}
             if refused:
                 await stored[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import random
@@ -11,18 +12,30 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_node.config.config import Config
+from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService
+from sbon_node.model.operators import Needs
+from sbon_node.model.placement import Placement
 from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.ants.chain import next_chain
+from sbon_node.placement.strategies.ants.scouting import Site
+from sbon_node.queries.ant_leader import AntLeader, Scouted
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.space.coordinate import Coordinate
-from tests.workflow.clusters import in_warm_cluster
+from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_protocol.ants import RouteAnt
+from tests.workflow.clusters import ask, in_warm_cluster
 
 RNG = random.Random(3)
 NODES = {f"n{number:02d}": (RNG.uniform(0, 60), RNG.uniform(0, 60)) for number in range(12)}
 """Nodes in a plane; milliseconds."""
 EAGER = AntSettings(explore_s=1.0, tell_s=2.0)
+CONFIGURED = msgspec.structs.replace(CONFIG, ants=EAGER)
 
 
 def apart_ms(one: str, other: str) -> float:
@@ -33,14 +46,20 @@ def service_of(cluster: SimulatedCluster, node: str) -> AntService:
     return cluster.at(node).daemon._operators.ants
 
 
-def in_plane(tmp_path: Path, test: Callable[[SimulatedCluster], Awaitable[None]], *, loss: float = 0.0) -> None:
+def in_plane(
+    tmp_path: Path,
+    test: Callable[[SimulatedCluster], Awaitable[None]],
+    *,
+    loss: float = 0.0,
+    config: Config = CONFIGURED,
+) -> None:
     """Runs ``test`` on these nodes at rest, which know their distances."""
     coordinates = {node: Coordinate(vector=(2 * x, 2 * y, 0.0), height=0.0, error=0.1) for node, (x, y) in NODES.items()}
     in_warm_cluster(
         tmp_path,
         coordinates,
         test,
-        config=msgspec.structs.replace(CONFIG, ants=EAGER),
+        config=config,
         latency=lambda one, other: apart_ms(one, other) / 1000,
         quality=NetworkQuality(loss=loss),
     )
@@ -95,3 +114,120 @@ def test_cells_converge_to_the_shortest_ways_round_a_busy_node(tmp_path: Path, l
         assert all(1 <= len(cell.neighbours) <= 6 for cell in cells)
 
     in_plane(tmp_path, test, loss=loss)
+
+
+def problem_between(source: str, consumer: str, tasks: int = 3, cores: float = 0.1) -> PlacementProblem:
+    names = ["p", *(f"q-1.b{number}" for number in range(tasks)), "consumer"]
+    edges = tuple(Edge(one, other, 5000.0, 20.0) for one, other in itertools.pairwise(names))
+    needs = Needs(cores=cores, memory_mb=10.0)
+    operators = tuple(Operator(id=name, needs=needs, rows_s=20.0, row_core_ms=5.0) for name in names[1:-1])
+    return PlacementProblem(pinned={"p": source, "consumer": consumer}, operators=operators, edges=edges)
+
+
+async def placed(cluster: SimulatedCluster, leader: str, problem: PlacementProblem) -> Placement:
+    context = cluster.at(leader).daemon.context
+    ants = AntLeader(context, service_of(cluster, leader))
+    placement: Placement = await ask(cluster, leader, ants.place(problem, LiveNetworkView(context), PlacementSettings()))
+    return placement
+
+
+def promised(cluster: SimulatedCluster) -> dict[str, tuple[str, ...]]:
+    """Reserved operators by node, where there are any."""
+    each = {node: cluster.at(node).daemon._operators.promised() for node in NODES}
+    return {node: operators for node, operators in each.items() if operators}
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_a_leader_far_away_has_a_chain_reserved_where_latency_is_least(tmp_path: Path, loss: float) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(10.0)
+        problem = problem_between("n02", "n04")
+        placement = await placed(cluster, "n07", problem)
+        hosts = placement.hosts()
+        assert promised(cluster) == {node: tuple(o for o in hosts if hosts[o] == node) for node in sorted(set(hosts.values()))}
+        stops = ["n02", *dict.fromkeys(hosts.values()), "n04"]
+        assert sum(apart_ms(*hop) for hop in itertools.pairwise(stops)) < 1.05 * apart_ms("n02", "n04")
+        (booked,) = {flow.rate_s for node in set(hosts.values()) for flow in service_of(cluster, node).booked()}
+        assert booked == 20.0
+        assert placement.assignments[0].reason.startswith("least latency by queueing")
+
+    in_plane(tmp_path, test, loss=loss)
+
+
+def test_tasks_avoid_a_node_that_others_have_booked(tmp_path: Path) -> None:
+    """Both ends have no capacity: the first query takes the best node between them, the second another."""
+    small = msgspec.structs.replace(CONFIGURED, control=msgspec.structs.replace(CONFIG.control, cores=0.35))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(10.0)
+        first = await placed(cluster, "n02", problem_between("n02", "n04"))
+        await cluster.sleep(3.0)
+        again = problem_between("n02", "n04")
+        renamed = msgspec.json.decode(msgspec.json.encode(again).replace(b"q-1", b"q-2"), type=PlacementProblem)
+        second = await placed(cluster, "n02", renamed)
+        together = [*first.hosts().values(), *second.hosts().values()]
+        assert max(together.count(node) for node in together) <= 3
+        assert len(set(together)) >= 2
+
+    in_plane(tmp_path, test, config=small)
+
+
+def test_nothing_stays_reserved_if_no_node_has_capacity(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(10.0)
+        with pytest.raises(SbonError) as refused:
+            await placed(cluster, "n02", problem_between("n02", "n04", cores=5.0))
+        assert refused.value.code == "no-capacity"
+        assert promised(cluster) == {}
+
+    in_plane(tmp_path, test)
+
+
+def test_a_site_that_refuses_undoes_the_sites_before(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(10.0)
+        context = cluster.at("n02").daemon.context
+        ants = AntLeader(context, service_of(cluster, "n02"))
+        chain = next_chain(problem_between("n02", "n04"), {})
+        assert chain is not None
+        two = tuple(Site(node=n, first=i, last=e, own_ms=99.0, others_ms=0.0) for n, i, e in (("n01", 0, 1), ("n03", 1, 3)))
+        good = Scouted(chain, two, 0.0, 0.0)
+        round_ = await ask(cluster, "n02", ants.enforce(good))
+        assert round_ is not None
+        assert promised(cluster) == {"n01": ("q-1.b0",), "n03": ("q-1.b1", "q-1.b2")}
+        await cluster.sleep(400.0)
+        assert promised(cluster) == {}, "reservations end by themselves"
+        cheap = (two[0], msgspec.structs.replace(two[1], own_ms=0.001))
+        assert await ask(cluster, "n02", ants.enforce(Scouted(chain, cheap, 0.0, 0.0))) is None
+        await cluster.sleep(1.0)
+        assert promised(cluster) == {}
+
+    in_plane(tmp_path, test)
+
+
+def test_a_flood_of_ants_is_dropped_and_the_others_still_pass(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(10.0)
+        victim, service = "n05", service_of(cluster, "n05")
+        stranger, liar = cluster.at("n06").daemon.membership, cluster.at("n09").daemon.membership
+
+        async def flood(seconds: float) -> None:
+            for number in range(int(seconds * 2000)):
+                ant = RouteAnt(7, number, "n09", victim, "n04", (), 0.0, 0)
+                liar.ants.send(victim, ant)
+                stranger.ants.send(victim, ant)
+                if number % 20 == 0:
+                    await asyncio.sleep(0.01)
+
+        before = service.walk.trails
+        await ask(cluster, "n09", flood(1.0))
+        await cluster.sleep(0.5)
+        counted = cluster.at(victim).daemon.context.counters.snapshot()
+        assert counted["ant-of-a-stranger"] == 2000, "ants of n09 that n06 sends"
+        assert counted["ant-dropped"] > 2000 - EAGER.burst_of_one - EAGER.ants_s
+        assert len(before) <= EAGER.max_trails
+        assert (await placed(cluster, victim, problem_between("n05", "n04"))).hosts()
+        others = [node for node in NODES if node not in (victim, "n09")]
+        assert all(cluster.at(node).daemon.membership.is_alive(victim) for node in others)
+
+    in_plane(tmp_path, test)

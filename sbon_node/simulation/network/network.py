@@ -57,6 +57,7 @@ class SimulatedNetwork(Paths):
         traffic.datagram_bytes_sent += len(payload)
         kind = kind_of(payload)
         traffic.kinds[kind] = traffic.kinds.get(kind, 0) + len(payload)
+        traffic.counts[kind] = traffic.counts.get(kind, 0) + 1
         target = self.node_at(to.host)
         if target is None or self.is_cut(source.node, target) or self._rng.random() < quality.loss:
             return

@@ -26,10 +26,11 @@ class NetworkQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Traffic:
-    """Bytes and packets that a node has sent and received; ``kinds`` are its sent datagram bytes by message."""
+    """Bytes and packets that a node has sent and received; ``kinds`` and ``counts`` are its sent datagrams by message."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self.datagrams_sent = self.datagrams_received = self.datagram_bytes_sent = self.datagram_bytes_received = 0
         self.stream_bytes_sent = self.stream_bytes_received = 0
 

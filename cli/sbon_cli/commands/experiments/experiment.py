@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sbon_cli.commands.experiments import ants, growth, live, placement
+from sbon_cli.commands.experiments.ants_live import ants_live
 from sbon_cli.commands.experiments.bench import show_result
 from sbon_cli.commands.experiments.estimates import estimates
 from sbon_cli.commands.experiments.options import out_option, repeated, rtt_files_option, seed_option
@@ -130,6 +131,7 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
 
 
 experiment.add_command(overlay)
+experiment.add_command(ants_live)
 experiment.add_command(estimates)
 
 

@@ -1,0 +1,257 @@
+"""The leader of a query's ants: it sends them, gathers what comes back in time, and has the best placement reserved.
+
+Source: ANTS, sections 3.2, 3.7 and 3.8. Lost and late ants are ignored; their round is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.ants.service import AntService, Report
+from sbon_node.hosting.ants.wire import are_whole, on_wire, site_of, sites_on_wire
+from sbon_node.model.placement import Assignment, Candidate, Placement
+from sbon_node.placement.model.network_view import NetworkView
+from sbon_node.placement.model.problem import PlacementProblem
+from sbon_node.placement.model.queueing import MAX_LOAD
+from sbon_node.placement.selection.capacity import KnownCapacity
+from sbon_node.placement.selection.mapping import finish
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.ants.chain import Chain, next_chain
+from sbon_node.placement.strategies.ants.colony import BEYOND, FLATTER, LEAST_ALPHA
+from sbon_node.placement.strategies.ants.scouting import Site, latency_ms
+from sbon_node.workflow.context import Context
+from sbon_protocol.ants import MAX_TASKS, EnforceAnt, EnforceReturn, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, WithdrawAnt
+
+log = structlog.get_logger()
+
+
+class Scouted(NamedTuple):
+    """A scout's report as its leader reads it. ``cost_ms`` is ``latency_ms`` plus the extra waiting of others."""
+
+    chain: Chain
+    sites: tuple[Site, ...]
+    cost_ms: float
+    latency_ms: float
+
+    def hosts(self) -> dict[str, str]:
+        """Return the node of each operator."""
+        tasks = self.chain.tasks
+        return {tasks[number].operator: site.node for site in self.sites for number in range(site.first, site.last)}
+
+
+class Enforced(NamedTuple):
+    """A reserved placement of a chain: its round, and the reports it was chosen among, the best first."""
+
+    round: int
+    reports: list[Scouted]
+
+
+class AntLeader:
+    """Places queries by ants between nodes. Its :meth:`place` is a strategy that also reserves what it has chosen."""
+
+    def __init__(self, context: Context, ants: AntService) -> None:
+        self._context, self._ants, self._settings = context, ants, ants.settings
+
+    async def place(self, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+        """Place chain after chain, and reserve each. Raises :class:`SbonError` ``no-capacity``; then nothing stays reserved."""
+        before, hosts, chains = view.probes, dict[str, str](), list[Enforced]()
+        try:
+            while (chain := next_chain(problem, hosts)) is not None:
+                chain = msgspec.structs.replace(chain, tasks=chain.tasks[:MAX_TASKS])
+                enforced = await self._enforced(chain, view, settings.ant_tries)
+                if enforced is None:
+                    operator = next(one for one in problem.operators if one.id == chain.tasks[0].operator)
+                    raise await KnownCapacity(problem, view).refusal(operator, {})
+                chains.append(enforced)
+                hosts |= enforced.reports[0].hosts()
+            assigned = {one.operator: one for enforced in chains for one in _assignments(enforced.reports)}
+            return finish("ants", problem, [assigned[operator.id] for operator in problem.operators], view, before)
+        except BaseException:
+            for enforced in chains:
+                self._withdraw(enforced.round, enforced.reports[0].sites)
+            raise
+
+    async def _enforced(self, chain: Chain, view: NetworkView, tries: int) -> Enforced | None:
+        """Scout and reserve; each further try sends scouts that stray farther. Return None if all fail."""
+        for number in range(tries):
+            await self.route(chain)
+            reports = await self._measured(await self.scout(chain, strays=number), view)
+            for position, report in enumerate(reports[: self._settings.finalists]):
+                round_ = await self.enforce(report)
+                if round_ is not None:
+                    return Enforced(round_, [report, *reports[:position], *reports[position + 1 :]])
+        return None
+
+    # -- rounds --------------------------------------------------------------------------------------------------------
+
+    async def route(self, chain: Chain) -> int:
+        """Send routing ants; return how many came back in time."""
+        if chain.source == chain.destination:
+            return 0
+        own, settings = self._context.name, self._settings
+
+        def ant(round_: int, number: int) -> RouteAnt:
+            return RouteAnt(round_, number, own, chain.source, chain.destination, (), 0.0, 0)
+
+        back = await self._gather(chain.source, ant, settings.routing_ants, settings.route_wait_s)
+        return sum(isinstance(report, RouteReturn) for report in back)
+
+    async def scout(self, chain: Chain, *, strays: int = 0) -> list[Scouted]:
+        """Send scouts, each with its own greed and alpha; return the distinct complete placements, best first."""
+        own, settings, rng, wired = self._context.name, self._settings, self._ants.rng, on_wire(chain)
+
+        def ant(round_: int, number: int) -> ScoutAnt:
+            return ScoutAnt(
+                round=round_,
+                number=number,
+                sender=own,
+                chain=wired,
+                greed=rng.randint(1, max(1, len(chain.tasks))),
+                most_load=rng.uniform(LEAST_ALPHA, MAX_LOAD),
+                threshold_ms=None,
+                flat=min(1.0, strays * FLATTER),
+                beyond=strays * BEYOND,
+                path=(),
+                sites=(),
+            )
+
+        back = await self._gather(chain.source, ant, settings.scouting_ants, settings.scout_wait_s)
+        placements = {
+            tuple((site.node, site.last) for site in report.sites): tuple(site_of(site) for site in report.sites)
+            for report in back
+            if isinstance(report, ScoutReturn) and are_whole(report.sites, len(chain.tasks), all_placed=True)
+        }
+        reports = [
+            self._judged(chain, sites, self._ants.path_ms) for sites in placements.values() if self._may_host(chain, sites)
+        ]
+        return sorted(reports, key=lambda report: (report.cost_ms, report.sites[0].node, len(report.sites)))
+
+    async def enforce(self, report: Scouted) -> int | None:
+        """Have a placement reserved; return its round, or None if a node refuses or no answer comes."""
+        settings, sites = self._settings, report.sites
+        answered: asyncio.Future[EnforceReturn] = asyncio.get_running_loop().create_future()
+
+        def on_report(answer: Report) -> None:
+            if isinstance(answer, EnforceReturn) and not answered.done():
+                answered.set_result(answer)
+
+        round_ = self._ants.open_round([site.node for site in sites], on_report)
+        try:
+            ant = self._enforcement(round_, report)
+            for _ in range(settings.enforce_tries):
+                self._ants.send(sites[0].node, ant)
+                await asyncio.wait([answered], timeout=settings.enforce_wait_s)
+                if answered.done():
+                    break
+        finally:
+            self._ants.end_round(round_)
+            if not (answered.done() and answered.result().accepted):
+                self._withdraw(round_, sites)
+        if not answered.done():
+            self._context.counters.count("ant-enforcement-unanswered")
+            return None
+        answer = answered.result()
+        log.debug("enforced", chain=report.chain.id, accepted=answer.accepted, reason=answer.reason)
+        return round_ if answer.accepted else None
+
+    async def _gather(
+        self, source: str, ant: Callable[[int, int], RouteAnt | ScoutAnt], count: int, wait_s: float
+    ) -> list[Report]:
+        """Send ants one after another; return those that are back when enough are, or when the time is over."""
+        settings, back, numbers = self._settings, list[Report](), set[int]()
+        enough, needed = asyncio.Event(), max(1, round(count * settings.enough))
+
+        def on_report(report: Report) -> None:
+            if isinstance(report, RouteReturn | ScoutReturn) and report.number < count and report.number not in numbers:
+                numbers.add(report.number)
+                back.append(report)
+                if len(back) >= needed:
+                    enough.set()
+
+        round_ = self._ants.open_round([source], on_report)
+        try:
+            for number in range(count):
+                self._ants.send(source, ant(round_, number))
+                await self._context.clock.sleep(settings.release_s)
+            with suppress(TimeoutError):
+                async with self._context.clock.timeout(wait_s):
+                    await enough.wait()
+        finally:
+            self._ants.end_round(round_)
+        return back
+
+    # -- judging -------------------------------------------------------------------------------------------------------
+
+    async def _measured(self, reports: Sequence[Scouted], view: NetworkView) -> list[Scouted]:
+        """Measure the links of the best reports, and return these by what was measured, before the others."""
+        best, rest = reports[: self._settings.finalists], reports[self._settings.finalists :]
+        pairs = sorted({pair for report in best for pair in itertools.pairwise(_stops(report)) if pair[0] != pair[1]})
+        try:
+            await view.measure(pairs)
+        except SbonError as error:  # At the limit on measurements, known latencies decide.
+            self._context.counters.count("ant-reports-unmeasured")
+            log.debug("ants-unmeasured", reason=str(error))
+        judged = [self._judged(report.chain, report.sites, view.latency_ms) for report in best]
+        return [*sorted(judged, key=lambda report: report.cost_ms), *rest]
+
+    def _judged(self, chain: Chain, sites: tuple[Site, ...], path_ms: Callable[[str, str], float]) -> Scouted:
+        whole_ms = latency_ms(chain, sites, path_ms)
+        return Scouted(chain, sites, whole_ms + sum(site.others_ms for site in sites), whole_ms)
+
+    def _may_host(self, chain: Chain, sites: Sequence[Site]) -> bool:
+        present = all(not self._context.away(site.node) for site in sites)
+        tasks = ((site.node, chain.tasks[number]) for site in sites for number in range(site.first, site.last))
+        return present and not any(node in task.refused for node, task in tasks)
+
+    def _enforcement(self, round_: int, report: Scouted) -> EnforceAnt:
+        own, chain = self._context.name, report.chain
+        return EnforceAnt(
+            round=round_,
+            sender=own,
+            leader=own,
+            chain=on_wire(chain),
+            sites=sites_on_wire(report.sites, {}),
+            at=0,
+            query=chain.tasks[0].operator.rpartition(".")[0],
+            operators=tuple(task.operator.rpartition(".")[2] for task in chain.tasks),
+            hold_s=self._context.settings.reservation_s,
+        )
+
+    def _withdraw(self, round_: int, sites: Sequence[Site]) -> None:
+        """Ask each node by itself, since the ant that goes back may be lost; what no ant undoes ends by itself."""
+        for site in sites:
+            self._ants.send(site.node, WithdrawAnt(round_, self._context.name, ()))
+
+
+def _stops(report: Scouted) -> list[str]:
+    return [report.chain.source, *(site.node for site in report.sites), report.chain.destination]
+
+
+def _assignments(reports: Sequence[Scouted]) -> list[Assignment]:
+    """Return the assignments of the first report; candidates are the nodes of all, with the least cost reported there."""
+    best, least = reports[0], dict[str, dict[str, float]]()
+    for report in reports:
+        for operator, node in report.hosts().items():
+            costs = least.setdefault(operator, {})
+            costs[node] = min(costs.get(node, report.cost_ms), report.cost_ms)
+    why = f"least latency by queueing ({best.latency_ms:.1f} ms for {best.chain.id}) of {len(reports)} placements that ants found"
+    return [
+        Assignment(
+            operator=operator,
+            node=node,
+            reason=why,
+            candidates=tuple(
+                Candidate(node=other, distance_ms=0.0, accepted=True, predicted=cost)
+                for other, cost in sorted(least[operator].items(), key=lambda pair: (pair[1], pair[0]))
+            ),
+        )
+        for operator, node in best.hosts().items()
+    ]
