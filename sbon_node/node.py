@@ -63,7 +63,6 @@ from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
 from sbon_node.planner.planner import Planner, ProcessPlanner
-from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
@@ -218,7 +217,7 @@ class Node:
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         names = QueryNames(self.registers, records, self._lookup.is_over)
-        set_here = (config.connectors, config.adaptation.default, AntLeader(self.context, self._operators.ants))
+        set_here = (config.connectors, config.adaptation.default, self._operators.ants)
         self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)

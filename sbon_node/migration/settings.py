@@ -82,7 +82,7 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     ] = 5
     copy_poll_s: Annotated[
         float,
-        Meta(gt=0, le=60, description="pause between two questions of an operator's host about the copy; seconds"),
+        Meta(gt=0, le=60, description="pause between two requests of an operator's host about the copy; seconds"),
     ] = 0.2
     follow_poll_s: Annotated[
         float,
