@@ -190,6 +190,20 @@ async def test_a_lie_that_shows_costs_a_round(lie: Callable[[Any], Any], plane: 
     assert (await placed(view, problem)).keys() == expected.keys()
 
 
+async def test_no_operator_goes_where_it_may_not(plane: Any) -> None:
+    view, problem = query(plane)
+    nodes, liar = view.nodes(), view.owner("o2")
+
+    def first(message: Any) -> Any:
+        if not isinstance(message, PlacedOperators):
+            return message
+        return PlacedOperators(tuple(OperatorPlace(one.vertex, 0, 2**40) for one in message.placed))
+
+    view.coordinators._nodes[liar] = Liar(view.coordinators.at(liar), first)
+    allowed = {operator: places & (np.arange(len(nodes)) > 0) for operator, places in everywhere(problem, nodes).items()}
+    assert nodes[0] not in (await Proxy("in-network", problem, view, SETTINGS).place(nodes, allowed, [])).values()
+
+
 def _free(message: Any) -> Any:
     """All is free and at once wherever the operator is."""
     if isinstance(message, MapOperator):

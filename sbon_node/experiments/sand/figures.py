@@ -67,7 +67,8 @@ class Cell(NamedTuple):
 class Outcome(NamedTuple):
     """Result of a query; ``trial`` is None if it was rejected. ``whole`` is the usage of all operators at the proxy.
 
-    ``at`` counts operators at the proxy, at sources, and at other nodes.
+    ``at`` counts operators at the proxy, at sources, and at other nodes. ``messages`` and ``size_bytes`` are those between the
+    coordinators, answers included in the size.
     """
 
     trial: Trial | None
@@ -75,6 +76,8 @@ class Outcome(NamedTuple):
     kept: bool
     at: tuple[int, int, int]
     lie: Lie
+    messages: int
+    size_bytes: int
 
 
 class Parameters(NamedTuple):
@@ -141,23 +144,24 @@ def _of_query(
     least = math.nan
 
     def outcome(
-        bounded: PlacementProblem, bound: float | None, strategy: str, placed_hosts: _Placed | None, probes: int = 0
+        bounded: PlacementProblem, bound: float | None, strategy: str, placed_hosts: _Placed | None, view: NetworkModelView
     ) -> tuple[Cell, Outcome]:
         where = (series.figure, network.name, series.latencies, series.sources, series.shape.name)
         cell = Cell(*where, series.selectivity, series.lie.asd, bound, strategy)
         labels = {**cell._asdict(), "seed": point.seed, "query": number, "max_delay_ms": bounded.bounds.max_delay_ms}
         labels["baseline_usage"] = baseline.usage
         if placed_hosts is None:
-            point.lines.refused(bounded, network_model, "delay-bound", probes, **labels)
-            return cell, Outcome(None, baseline.usage, False, (0, 0, 0), lie)
+            point.lines.refused(bounded, network_model, "delay-bound", view.probes, **labels)
+            return cell, Outcome(None, baseline.usage, False, (0, 0, 0), lie, *_messages(view))
         trial = judged(bounded, network, placed_hosts.hosts, at_proxy, placed_hosts.probes, placed_hosts.cpu_ms)
         trial = trial._replace(best=trial.usage if strategy == "optimal" else least)
         point.lines.write(bounded, network_model, placed_hosts.hosts, trial, **labels)
         is_within = bound is None or trial.delay_ms <= bound * baseline.direct_ms + ROUNDING_MS
-        return cell, Outcome(trial, baseline.usage, is_within, _where(bounded, placed_hosts.hosts), lie)
+        return cell, Outcome(trial, baseline.usage, is_within, _where(bounded, placed_hosts.hosts), lie, *_messages(view))
 
     if series.optimal:
-        best = outcome(problem, None, "optimal", _Placed(best_hosts(problem, network_model), 0, 0.0))
+        hosts = _Placed(best_hosts(problem, network_model), 0, 0.0)
+        best = outcome(problem, None, "optimal", hosts, NetworkModelView(network_model, number))
         assert best[1].trial is not None
         least = best[1].trial.usage
         yield best
@@ -171,7 +175,7 @@ def _of_query(
                 if error.code != "delay-bound":
                     raise
                 result = None
-            yield outcome(bounded, bound, strategy, result, view.probes)
+            yield outcome(bounded, bound, strategy, result, view)
 
 
 class _Placed(NamedTuple):
@@ -180,6 +184,10 @@ class _Placed(NamedTuple):
     hosts: dict[str, str]
     probes: int
     cpu_ms: float
+
+
+def _messages(view: NetworkModelView) -> tuple[int, int]:
+    return view.coordinators.counts.total(), view.coordinators.size_bytes
 
 
 def _where(problem: PlacementProblem, hosts: dict[str, str]) -> tuple[int, int, int]:
@@ -236,6 +244,8 @@ EXPERIMENT = PlacementExperiment(
             "bound_kept": total(lambda outcome: outcome.kept),
             "refused": total(lambda outcome: outcome.trial is None),
             "probes_mean": mean(lambda outcome: outcome.trial and outcome.trial.probes, 1),
+            "messages_mean": mean(lambda outcome: outcome.messages, 1),
+            "messages_kb": mean(lambda outcome: outcome.size_bytes / 1000, 1),
             "cpu_ms": mean(lambda outcome: outcome.trial and outcome.trial.cpu_ms, 1),
             "queries": count(),
         }

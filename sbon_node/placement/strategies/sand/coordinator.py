@@ -41,6 +41,8 @@ It takes its children's configurations and the allowed locations.
 Charge = Callable[[Floats], Floats]
 """Function from latencies [n, n] to the cost of a byte per second between two locations."""
 
+SHARE = 0.9
+"""Share of its own time that a node gives to each message it sends, so that it gives up before its caller does."""
 MAX_COST = 1e15
 """Greatest cost that a message can carry; a location that costs more counts as impossible."""
 

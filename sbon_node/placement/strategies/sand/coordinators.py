@@ -22,7 +22,7 @@ from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sand.configurations import DeadEndError, Locations
-from sbon_node.placement.strategies.sand.coordinator import Coordinator, Rule, Step, bad, failed, newer
+from sbon_node.placement.strategies.sand.coordinator import SHARE, Coordinator, Rule, Step, bad, failed, newer
 from sbon_node.placement.strategies.sand.kept import Kept
 from sbon_node.placement.strategies.sand.rules import RULES
 from sbon_protocol.messages import Call
@@ -38,8 +38,6 @@ from sbon_protocol.zones import (
 Send = Callable[[str, Call, float], Awaitable[PlacedOperators | None]]
 """Function that sends a message to a node, waits for so many seconds at most, and returns the answer."""
 
-SHARE = 0.9
-"""Share of its own time that a coordinator gives to each message it sends."""
 ROUNDING_MS = 1e-9
 HOSTED_OF_PLACEMENT = 64
 """Operators of a placement that may be mapped to one node, on average over the placements kept."""

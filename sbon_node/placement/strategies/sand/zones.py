@@ -14,7 +14,7 @@ from sbon_node.placement.model.network_view import Answered, NetworkView, Sent
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sand.configurations import Bools, DeadEndError
-from sbon_node.placement.strategies.sand.coordinator import bits, failed, newer
+from sbon_node.placement.strategies.sand.coordinator import SHARE, bits, failed, newer
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_protocol.zones import (
     MAX_TOLD_PAIRS,
@@ -91,7 +91,7 @@ class Proxy:
                 for node, own in by_node.items()
             ]
         )
-        left_s = self._settings.zone_s
+        left_s = self._settings.zone_s * SHARE
         answers = await self._answers(
             [
                 Sent(self._node(zone.vertex), OperatorMapped(self._placement, self._round, zone.vertex, 0, left_s))
