@@ -140,6 +140,7 @@ class Node:
         records = Records(self._acceptors, self.registers, config.control.max_queries, self._distance_ms)
         self._operator_registers = OperatorRegisters(self.context, self._acceptors, self.registers, records)
         self._host_components()
+        publisher.admit = self._moves.host_check.may_follow
         self._keep_records(records)
         self._leaving = Leaving(
             self.context,

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,15 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
-from sbon_protocol.messages import Frame
+from sbon_protocol.messages import Frame, Hello
 from tests.streams.outboxes import SETTINGS
 
 HERE = Address("127.0.0.1", 7400)
+HELLO = Hello(version=1, oldest_version=1, cluster="c", node="reader", role="stream")
+
+
+async def anybody(follower: str, hello: Hello) -> None:
+    """Admit every follower: no register names them here."""
 
 
 class Channel:
@@ -82,8 +88,8 @@ class Host:
 
     def boot(self) -> None:
         self.outbox = Outbox(self.path, self.settings, self.failpoint)
-        self.publisher = Publisher(self.outbox, self.clock, self.settings, self.failpoint)
-        self.serve = self.publisher.serve
+        self.publisher = Publisher(self.outbox, self.clock, self.settings, self.failpoint, anybody)
+        self.serve = partial(self.publisher.serve, hello=HELLO)
 
     def restart(self) -> None:
         """As after a kill: all connections are cut, and all that is known comes from the file."""

@@ -12,6 +12,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.migration.settings import MigrationSettings
+from sbon_node.model.records import MoveLease
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
@@ -46,6 +47,9 @@ class Followed:
     async def follow(self) -> Target:
         prepared = await ask(self._cluster, "b", self.origin.prepare())
         context = self._new.context
+        lease = MoveLease(attempt="2", target="c", instance=self._old.membership.expected("c").instance)
+        registers, spec = self._old._operator_registers, self.spec
+        await ask(self._cluster, "b", registers.begin_move(spec.query, spec.id, spec.epoch, lease))
         inputs = [
             PortInput(
                 stream=one.stream,

@@ -13,6 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.messages import Refused, Subscribe
 from sbon_protocol.moving import AbandonOperator, FollowOperator, PrepareOperator, SettleOperator
 from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_hostile_moves import begun, until_step
@@ -95,6 +96,39 @@ def test_another_node_with_the_attempt_of_a_move_can_neither_replace_nor_end_it(
         check_windows(tmp_path / "out.csv")
 
     in_cluster(tmp_path, NAMES, test)
+
+
+async def subscribed(cluster: SimulatedCluster, node: str, stream: str, subscriber: str) -> str:
+    """Subscribe at b as any program at that node could; return the host's answer. The connection stays open."""
+    context = cluster.at(node).daemon.context
+    address, expected = context.membership.address_of("b"), context.membership.expected("b")
+    channel = await ask(cluster, node, context.peers.open_stream(address, expected))
+    await ask(cluster, node, channel.send(Subscribe(stream=stream, subscriber=subscriber, next=0, epoch=0, credit_bytes=2**23)))
+    answer = await ask(cluster, node, channel.receive())
+    return answer.code if isinstance(answer, Refused) else "subscribed"
+
+
+def test_strangers_take_no_places_of_followers(tmp_path: Path) -> None:
+    """One place for followers: it is left to the target of the move, in its attempt."""
+    config = msgspec.structs.replace(CONFIG, streams=msgspec.structs.replace(CONFIG.streams, max_followers=1))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator, outbox = operators(cluster)[-1], cluster.at("b").daemon.outbox
+        (stream,) = (one for one in outbox.streams() if f"{operator}#0" in outbox.link_counts(one).links)
+        strange = [f"{operator}#0~forged", "nobody-abcdef.o1#0~forged", f"{operator}~forged"]
+        assert [await subscribed(cluster, "d", stream, name) for name in strange] == ["not-owner"] * 3
+        assert await subscribed(cluster, "b", stream, f"{operator}#0~forged") == "not-owner"
+        moving = begun(cluster, operator)
+        await until_step(cluster, "copying")
+        assert await subscribed(cluster, "d", stream, f"{operator}#0~b-c") == "not-owner"
+        assert await subscribed(cluster, "c", stream, f"{operator}#0~b-d") == "not-owner"
+        assert (await moving).step == "moved"
+        assert cluster.at("b").daemon.context.counters.snapshot()["move-refused"] == 6
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, NAMES, test, configs=dict[str, Config](b=config))
 
 
 def test_a_node_reads_few_registers_at_once_for_nodes_that_would_move_operators_to_it(tmp_path: Path) -> None:

@@ -75,12 +75,13 @@ class Arrivals:
         records: RecordAcceptors,
         settings: EngineSettings,
         migration: MigrationSettings,
+        host_check: HostCheck,
     ) -> None:
         self._context, self._operators, self._engine = context, operators, engine
         self._registers, self._records = registers, records
         self._starter = FollowerStarter(context, operators.ports, engine, receiver, settings, migration)
         self._silence_s = migration.silence_s
-        self._host_check = HostCheck(context, registers, migration)
+        self._host_check = host_check
         self._tasks = Tasks()
         now_s = context.clock.now()
         self._known = {one: Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}

@@ -1,4 +1,4 @@
-"""Requests about an operator that moves are its host's alone: its register says which node that is."""
+"""Requests about an operator that moves are served by its register: its host may move it, and the move's target follow it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.records import MoveLease, OperatorRegister
+from sbon_node.model.subscribers import attempt_of, component_of
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
+from sbon_protocol.messages import Hello
 
 
 class Registers(Protocol):
@@ -19,7 +21,7 @@ class Registers(Protocol):
 
 
 class HostCheck:
-    """Reads registers for callers that say they host an operator, a bounded number at once.
+    """Reads registers for callers that say they host or follow an operator, a bounded number at once.
 
     The caller may not name the register's acceptors: they could be its accomplices.
     """
@@ -37,12 +39,19 @@ class HostCheck:
         if register.move != MoveLease(attempt=attempt, target=me.node, instance=me.instance):
             raise self._refused(f"its register has no move {attempt} to {me.node}", spec.id, caller)
 
+    async def may_follow(self, follower: str, hello: Hello) -> None:
+        """Raise ``not-owner`` unless the operator of this subscriber moves to the node in the subscriber's attempt."""
+        operator, attempt = component_of(follower), attempt_of(follower)
+        register = await self._read(operator.rpartition(".")[0], operator, hello)
+        if register.move != MoveLease(attempt=attempt, target=hello.node, instance=hello.instance):
+            raise self._refused(f"its register has no move {attempt} to {hello.node}", operator, hello)
+
     async def is_host(self, operator: str, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the operator."""
         if not _hosts(await self._read(operator.rpartition(".")[0], operator, caller), caller):
             raise self._refused(f"{caller.node} does not host it", operator, caller)
 
-    async def _read(self, query: str, operator: str, caller: Caller) -> OperatorRegister:
+    async def _read(self, query: str, operator: str, caller: Caller | Hello) -> OperatorRegister:
         if self._under_way >= self._limit:
             hint = "try again later, or raise migration.checks"
             raise SbonError("too-many-moves", f"{self._under_way} registers are being read", where=operator, hint=hint)
@@ -56,7 +65,7 @@ class HostCheck:
         finally:
             self._under_way -= 1
 
-    def _refused(self, reason: str, operator: str, caller: Caller) -> SbonError:
+    def _refused(self, reason: str, operator: str, caller: Caller | Hello) -> SbonError:
         self._context.counters.refuse("move-refused", peer=caller.node, operator=operator, reason=reason)
         return SbonError("not-owner", reason, where=operator, hint="ask the node that hosts it to move it")
 

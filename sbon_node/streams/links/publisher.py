@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -24,6 +25,14 @@ from sbon_protocol.messages import Data, Ended, Hello, Progress, Refused, Subscr
 
 log = structlog.get_logger()
 
+AdmitFollower = Callable[[str, Hello], Awaitable[None]]
+"""Raises :class:`SbonError` for a node that may not follow an operator under the name of this subscriber."""
+
+
+async def nobody(follower: str, hello: Hello) -> None:
+    """Admit no follower."""
+    raise SbonError("not-owner", f"{hello.node} may not follow here", where=follower)
+
 
 class _Serving:
     """One subscription being served on one connection."""
@@ -44,9 +53,20 @@ class _Serving:
 
 
 class Publisher:
-    """Serves every subscription to the streams of one outbox."""
+    """Serves every subscription to the streams of one outbox.
 
-    def __init__(self, outbox: Outbox, clock: Clock, settings: StreamSettings, failpoint: Failpoints = unobserved) -> None:
+    ``admit`` is asked for followers alone: a stream has few places for them, and they may hold up its other readers.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        clock: Clock,
+        settings: StreamSettings,
+        failpoint: Failpoints = unobserved,
+        admit: AdmitFollower = nobody,
+    ) -> None:
+        self.admit = admit
         self._outbox = outbox
         self._clock = clock
         self._settings = settings
@@ -63,17 +83,17 @@ class Publisher:
         """Credit in use: bytes sent that subscribers still hold."""
         return sum(serving.credit.outstanding for serving in self._serving.values())
 
-    async def serve(self, channel: FrameChannel, hello: Hello | None = None) -> None:
+    async def serve(self, channel: FrameChannel, hello: Hello) -> None:
         """Serve one connection from its Subscribe until it ends, then close it.
 
         A new connection of the same subscriber replaces the old one. Raises :class:`ProtocolError`, after closing, for a peer
         that breaks the protocol.
         """
-        peer = hello.node if hello is not None else ""
+        peer = hello.node
         serving: _Serving | None = None
         try:
             async with self._clock.timeout(self._settings.handshake_s):
-                serving = await self._accept(channel)
+                serving = await self._accept(channel, hello)
             if serving is not None:
                 await race(self._ended(serving), self._send(serving), self._receive(serving))
         except ProtocolError as error:
@@ -92,12 +112,15 @@ class Publisher:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _accept(self, channel: FrameChannel) -> _Serving | None:
+    async def _accept(self, channel: FrameChannel, hello: Hello) -> _Serving | None:
         message = await channel.receive()
         if not isinstance(message, Subscribe):
             raise ProtocolError("unexpected", f"a stream's connection opened with {type(message).__name__}")
         stream, subscriber = message.stream, message.subscriber
         try:
+            self._outbox.epoch(stream)  # A register is read for streams of this node alone.
+            if is_follower(subscriber):
+                await self.admit(subscriber, hello)
             epoch = self._outbox.epoch(stream)
             self._check_epoch(stream, message.epoch)
             self._check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
