@@ -62,6 +62,7 @@ from sbon_node.operations.leaving import Leaving
 from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
+from sbon_node.operations.status import status_of
 from sbon_node.planner.planner import Planner, ProcessPlanner
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.follow import Follows
@@ -80,7 +81,6 @@ from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.repair import Repair
-from sbon_node.space.load import per_core
 from sbon_node.sql.stream_names import check_name
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.upkeep import return_disk
@@ -298,26 +298,7 @@ class Node:
     # -- NodeInterface ------------------------------------------------------------------------------------------------
 
     def status(self) -> NodeStatus:
-        own = self.membership.get(self.name)
-        assert own is not None
-        coordinate = self._space.coordinate
-        return NodeStatus(
-            name=self.name,
-            cluster=self._config.node.cluster,
-            address=str(own.address),
-            api=str(own.api),
-            version=version("sbon"),
-            engine=self.engine.status,
-            coordinate=coordinate.vector,
-            height=coordinate.height,
-            error=coordinate.error,
-            load=coordinate.load,
-            load_per_core=per_core(coordinate.load, self._config.space.load_weight_ms),
-            members=self.membership.others_alive + 1,
-            operators=self._operators.hosted(),
-            drained=bool(self.context.drained),
-            counters=self.context.counters.snapshot(),
-        )
+        return status_of(self._config, self.context, self._space, self.engine, self._operators)
 
     def usage(self, after_ms: int = -1) -> list[MachineUsagePoint]:
         return self._usage.points(after_ms)

@@ -1,0 +1,39 @@
+"""The status of a node, as ``sbon status`` and the dashboard show it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from sbon_node.config.config import Config
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.model.nodes import NodeStatus
+from sbon_node.space.load import per_core
+from sbon_node.space.local import LocalCoordinate
+from sbon_node.workflow.context import Context
+
+
+def status_of(
+    config: Config, context: Context, space: LocalCoordinate, engine: MovingEngine, operators: OperatorHost
+) -> NodeStatus:
+    """Return the present status of the node."""
+    own = context.membership.get(context.name)
+    assert own is not None
+    coordinate = space.coordinate
+    return NodeStatus(
+        name=context.name,
+        cluster=config.node.cluster,
+        address=str(own.address),
+        api=str(own.api),
+        version=version("sbon"),
+        engine=engine.status,
+        coordinate=coordinate.vector,
+        height=coordinate.height,
+        error=coordinate.error,
+        load=coordinate.load,
+        load_per_core=per_core(coordinate.load, config.space.load_weight_ms),
+        members=context.membership.others_alive + 1,
+        operators=operators.hosted(),
+        drained=bool(context.drained),
+        counters=context.counters.snapshot(),
+    )
