@@ -30,7 +30,8 @@ EVERY_S = 0.05
 """Pause between two frames."""
 LATER_MS = 500
 """Delay of the rows of the second input, which has every third row of the first."""
-STATE_ROW_BYTES = 8000
+STATE_ROW_BYTES, STATE_ROWS = 8000, 25_000
+"""Bytes of a row of the state, fewer where there would be fewer rows than these: so a small state also leaves row by row."""
 _STATE_FRAME_ROWS = 25
 _A_DAY_MS = 86_400_000
 _NO_NOTE = "-"
@@ -67,7 +68,7 @@ class Feed:
 
     @property
     def state_rows(self) -> int:
-        return self.state_bytes // STATE_ROW_BYTES
+        return max(STATE_ROWS, self.state_bytes // STATE_ROW_BYTES) if self.state_bytes else 0
 
     def time_ms(self, n: int) -> int:
         return FIRST_MS + n * ROW_MS + n // BURST_ROWS * BREAK_MS
@@ -80,9 +81,10 @@ class Feed:
     def state(self) -> Iterator[list[Row]]:
         """Yield the rows that come before all others, of the first input only, by frames."""
         rng, count = random.Random(1), self.state_rows
+        bits = 6 * self.state_bytes // max(1, count)  # Base64 has a character for six bits.
         for first in range(0, count, _STATE_FRAME_ROWS):
             yield [
-                Row(FIRST_MS - _A_DAY_MS + i * _A_DAY_MS // count, i - count, base64.b64encode(rng.randbytes(6000)).decode())
+                Row(FIRST_MS - _A_DAY_MS + i * _A_DAY_MS // count, i - count, base64.b64encode(rng.randbytes(bits // 8)).decode())
                 for i in range(first, min(count, first + _STATE_FRAME_ROWS))
             ]
 
