@@ -2,6 +2,7 @@
 
 import { Unreachable, paths } from "./api.js";
 import { QueryUsageView } from "./query_usage.js";
+import { DecisionsView } from "./decisions.js";
 import { byId, say, set } from "./dom.js";
 import { Events } from "./events.js";
 import { Feed, Line } from "./feed.js";
@@ -37,6 +38,7 @@ new SampleView(model, byId("sample"));
 new PlanView(model, byId("plan"), byId("part"));
 new QueryUsageView(model, byId("query-usage"));
 new WhyView(model, byId("why"));
+new DecisionsView(model, byId("why"));
 new MembersView(model, byId("members"), byId("members-note"));
 new StreamsView(model, byId("streams"), byId("streams-note"));
 const log = new LogView(byId("log"), byId("log-note"));

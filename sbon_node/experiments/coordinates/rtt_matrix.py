@@ -56,6 +56,11 @@ class RttMatrix:
     def nodes(self) -> int:
         return len(self.truth)
 
+    @property
+    def rounds(self) -> Floats:
+        """The rounds, [t, n, n]; a pair that a round lacks has its median."""
+        return np.where(np.isfinite(self._rounds), self._rounds, self.truth)
+
     def sample(self, sources: NDArray[np.int_], targets: NDArray[np.int_], rng: np.random.Generator) -> Floats:
         """Return an RTT for each pair, from any round, with its weather; NaN for a missing pair."""
         count = len(sources)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sbon_cli.commands.experiments import ants, growth, live, placement
+from sbon_cli.commands.experiments import adaptation, ants, growth, live, placement
 from sbon_cli.commands.experiments.ants_live import ants_live
 from sbon_cli.commands.experiments.bench import show_result
 from sbon_cli.commands.experiments.estimates import estimates
@@ -140,6 +140,7 @@ for command in (
     placement.penalty,
     placement.sand,
     live.live,
+    adaptation.adaptation,
     ants.ants,
     placement.opb_table1,
     growth.nes,

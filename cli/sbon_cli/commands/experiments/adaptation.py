@@ -1,0 +1,63 @@
+"""``sbon experiment adaptation``: operators that move by themselves, in virtual time."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sbon_cli.commands.experiments.bench import show_result
+from sbon_cli.options.types import Number, Seeds
+from sbon_cli.terminal.output import err, json_option, reports_errors
+from sbon_node.logging import output
+
+
+@click.command()
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.npz",
+    help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds; its rounds are the weather.",
+)
+@click.option("--nodes", type=click.IntRange(5, 1000), default=20, show_default=True, help="Nodes drawn from it.")
+@click.option("--queries", type=click.IntRange(1, 1000), default=4, show_default=True, help="Queries that run all the time.")
+@click.option("--minutes", type=Number(2, 600), default=10.0, show_default=True, help="How long they run.")
+@click.option("--period", "period_s", type=Number(5, 3600), default=20.0, show_default=True, help="Seconds between decisions.")
+@click.option("--seeds", type=Seeds(), default="1", show_default=True, help="Seeds of nodes, queries and network: 1,2,5 or 1-10.")
+@click.option("--changes/--no-changes", default=True, show_default=True, help="Change latencies and selectivities on the way.")
+@click.option("--traffic", is_flag=True, help="Run each world again without adaptation, to see the optimizers' traffic.")
+@json_option
+@reports_errors
+def adaptation(
+    data: Path,
+    nodes: int,
+    queries: int,
+    minutes: float,
+    period_s: float,
+    seeds: list[int],
+    changes: bool,
+    traffic: bool,
+    json_: bool,
+) -> None:
+    """Local optimizers of whole daemons in virtual time, beside placements that never move and an oracle that moves for free.
+
+    Usage is in bytes in transit, by the latencies and measured rates of each moment. Takes minutes for 20 nodes.
+    """
+    output.silence()
+    module: Any = importlib.import_module("sbon_node.experiments.adaptation.figures")
+    with err().status("starting") as status:
+        result = module.experiment(
+            data,
+            nodes=nodes,
+            queries=queries,
+            minutes=minutes,
+            period_s=period_s,
+            seeds=seeds,
+            changes=changes,
+            traffic=traffic,
+            notify=status.update,
+        )
+    show_result(result, json_)

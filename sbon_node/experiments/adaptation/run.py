@@ -1,0 +1,201 @@
+"""One run: whole daemons in virtual time, their queries, the changes, and looks at where the operators are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from sbon_node.adaptation.settings import preset
+from sbon_node.config.config import Config
+from sbon_node.directory.settings import DirectorySettings
+from sbon_node.errors import SbonError
+from sbon_node.experiments.adaptation.world import SLOWER_MS, DrawnQuery, World
+from sbon_node.experiments.coordinates.embedding import refitted
+from sbon_node.experiments.harness.network import plain
+from sbon_node.model.adaptation import Adapt, MoveDecision
+from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_node.model.states import query_states
+from sbon_node.placement.model.from_plan import problem_of
+from sbon_node.placement.model.instance import Instance
+from sbon_node.placement.model.measured_plan import measured_plan
+from sbon_node.placement.model.objective import network_usage
+from sbon_node.placement.solvers.exact import solve
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.network.paths import NetworkQuality
+from sbon_node.simulation.outcome import Ended, run_cluster
+from sbon_node.space.coordinate import Coordinate
+from sbon_node.space.settings import SpaceSettings
+
+CONTROL = ("request", "response")
+"""Kinds of frames that carry calls and their answers."""
+
+
+class Look(NamedTuple):
+    """A query at a time since it began: usage as placed at first, as it is, and with the best placement; in bytes in transit.
+
+    All three are by the latencies and measured rates of that time.
+    """
+
+    at_s: float
+    query: str
+    never: float
+    adapting: float
+    oracle: float
+
+
+class Sent(NamedTuple):
+    """Bytes that all nodes have sent: datagrams, and calls with their answers."""
+
+    datagrams: int
+    calls: int
+
+
+class Observed(NamedTuple):
+    """What a run has shown: looks, and for each operator its hosts with the time of their first look.
+
+    ``decisions`` counts them by verdict and code. ``sent`` is between the first and the last look.
+    """
+
+    looks: list[Look]
+    hosts: dict[str, list[tuple[float, str]]]
+    decisions: Counter[str]
+    sent: Sent
+    seconds: float
+    cpu_s: float
+
+
+def observe(
+    world: World,
+    *,
+    seed: int,
+    seconds: float,
+    period_s: float,
+    every_s: float,
+    adapt: Adapt = "local",
+    notify: Callable[[str], None] = lambda text: None,
+) -> Observed:
+    """Run the world for ``seconds`` after the queries have been submitted; look every ``every_s``.
+
+    Raises :class:`SbonError` ``simulation-failed``.
+    """
+    weather, observed = world.weather, list[Observed]()
+    positions = refitted(plain("drawn", weather.rounds[0]), SpaceSettings().dimensions, seed)
+    coordinates = {
+        name: Coordinate(vector=tuple(row[:-1].tolist()), height=max(0.0, float(row[-1])), error=0.1)
+        for name, row in zip(weather.names, positions, strict=True)
+    }
+
+    def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
+        def one_way_s(source: str, target: str) -> float:
+            return weather.between_ms(source, target, loop.time()) / 1000.0
+
+        quality = NetworkQuality(spike=0.0)
+        return SimulatedCluster(loop, seed, weather.names, root, config=_config(period_s), latency=one_way_s, quality=quality)
+
+    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
+        await cluster.warm_start(coordinates)
+        observed.append(await _Run(cluster, world, adapt, notify).watch(seconds, every_s))
+        return Ended(0, "watched")
+
+    outcome = run_cluster(build, play, seed=seed, max_time_s=seconds + 900, replay="sbon experiment adaptation")
+    if outcome.failure:
+        raise SbonError("simulation-failed", outcome.failure)
+    return observed[0]._replace(cpu_s=outcome.afterwards.cpu_s)
+
+
+def _config(period_s: float) -> Config:
+    """Return the preset eager with another period: rates and measured pairs are as old as a few periods."""
+    adaptation = preset(
+        "eager", period_s=period_s, least_measured_s=period_s, rest_s=2 * period_s, return_s=10 * period_s, least_saving_bytes=5.0
+    )
+    streams = msgspec.structs.replace(CONFIG.streams, measures_half_life_s=period_s)
+    directory = DirectorySettings(fresh_s=2 * period_s)
+    connectors = msgspec.structs.replace(CONFIG.connectors, linger_s=1.0)
+    return msgspec.structs.replace(CONFIG, adaptation=adaptation, streams=streams, directory=directory, connectors=connectors)
+
+
+class _Run:
+    def __init__(self, cluster: SimulatedCluster, world: World, adapt: Adapt, notify: Callable[[str], None]) -> None:
+        self._cluster, self._world, self._adapt, self._notify = cluster, world, adapt, notify
+        self._first: dict[str, dict[str, str]] = {}
+        """Hosts by query as they were placed."""
+        self._looks: list[Look] = []
+        self._hosts: dict[str, list[tuple[float, str]]] = {}
+        self._decisions: dict[tuple[str, str, int], MoveDecision] = {}
+
+    async def watch(self, seconds: float, every_s: float) -> Observed:
+        cluster, changes = self._cluster, [change for change in self._world.changes if change.kind == "latency"]
+        await asyncio.gather(*(self._begin(query) for query in self._world.queries))
+        began_s, sent = cluster.loop.time(), self._sent()
+        while (now_s := cluster.loop.time() - began_s) < seconds:
+            while changes and now_s >= changes[0].at_s:
+                self._slow_down()
+                changes.pop(0)
+            for query in self._world.queries:
+                await self._look(query, now_s)
+            self._notify(f"{now_s:.0f} s of {seconds:.0f}")
+            await cluster.sleep(every_s)
+        total = self._sent()
+        counted = Counter(f"{one.verdict} {one.code}" for one in self._decisions.values())
+        return Observed(
+            self._looks, self._hosts, counted, Sent(total.datagrams - sent.datagrams, total.calls - sent.calls), now_s, 0.0
+        )
+
+    async def _begin(self, query: DrawnQuery) -> None:
+        cluster, at = self._cluster, query.consumer
+        daemon = cluster.nodes[at].daemon
+
+        async def submit() -> None:
+            for stream in query.streams:
+                await daemon.create_stream(stream)
+            for source in query.sources:
+                await daemon.attach_source(source)
+            submission = Submission(
+                sql=query.sql, name=query.name, decompose="never", adapt=self._adapt, sink=SinkSpec(kind="blackhole")
+            )
+            async for event in daemon.submit(submission):
+                if isinstance(event, Accepted):
+                    self._first[query.name] = event.query.hosts()
+
+        await cluster.answer(at, submit())
+
+    def _slow_down(self) -> None:
+        """Let the node slow down that hosts most operators, of those that have not yet."""
+        now = Counter(seen[-1][1] for seen in self._hosts.values())
+        slower = self._world.weather.slower
+        chosen = next(node for node, _ in sorted(now.items(), key=lambda item: (-item[1], item[0])) if node not in slower)
+        slower[chosen] = SLOWER_MS
+
+    async def _look(self, query: DrawnQuery, now_s: float) -> None:
+        info: QueryInfo = await self._cluster.answer(query.consumer, self._cluster.nodes[query.consumer].daemon.query(query.name))
+        if info.state != query_states.RUNNING or info.plan is None:
+            raise SbonError("simulation-failed", f"{query.name} is {info.state}: {info.reason}")
+        for operator in info.operators:
+            seen = self._hosts.setdefault(operator.id, [])
+            if not seen or seen[-1][1] != operator.node:
+                seen.append((now_s, operator.node))
+            self._decisions |= {(one.operator, one.code, one.at_ms): one for one in operator.decisions}
+        weather, virtual_s = self._world.weather, self._cluster.loop.time()
+        problem = problem_of(measured_plan(info.plan, info.operators), info.consumer, None, info)
+        names = weather.names
+        everyone = np.arange(len(names))
+        instance = Instance(problem, names, weather.at(virtual_s), [everyone] * len(problem.operators))
+        best = instance.named(solve(instance).hosts.tolist())
+        never, adapting, oracle = (
+            network_usage(problem, hosts, lambda a, b: weather.between_ms(a, b, virtual_s))
+            for hosts in (self._first[query.name], info.hosts(), best)
+        )
+        self._looks.append(Look(now_s, query.name, never, adapting, oracle))
+
+    def _sent(self) -> Sent:
+        flows = [node.daemon.context.counters.traffic.snapshot() for node in self._cluster.nodes.values()]
+        frames = sum(flow.bytes for one in flows for (_, way, kind), flow in one.items() if way == "sent" and kind in CONTROL)
+        datagrams = sum(self._cluster.network.traffic(name).datagram_bytes_sent for name in self._world.weather.names)
+        return Sent(datagrams, frames)

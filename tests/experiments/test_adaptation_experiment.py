@@ -1,0 +1,75 @@
+"""Figures of adaptation from what a run has shown, and a small run of whole daemons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.experiments.adaptation.figures import experiment, figures, plan_changes, returns, unpaid
+from sbon_node.experiments.adaptation.run import Look, Observed, Sent
+from sbon_node.experiments.adaptation.world import Change, Weather, draw
+
+
+def observed(looks: list[Look], hosts: dict[str, list[tuple[float, str]]]) -> Observed:
+    return Observed(looks, hosts, Counter(), Sent(0, 0), 400.0, 1.0)
+
+
+def test_the_saving_counts_from_three_periods_after_each_change() -> None:
+    adapting = {0.0: 900.0, 59.0: 900.0, 60.0: 400.0, 99.0: 400.0, 100.0: 950.0, 159.0: 950.0, 160.0: 300.0}
+    looks = [Look(at_s, "q0", 1000.0, usage, 200.0) for at_s, usage in adapting.items()]
+    row = figures(observed(looks, {"q0-x.b0": [(0.0, "a"), (50.0, "b")]}), [Change(100.0, "latency")], 20.0)
+    assert row["saving_share"] == pytest.approx((3000 - 1100) / (3000 - 600))
+    assert (row["moves"], row["most_moves"], row["moves_operator_hour"]) == (1, 1, 9.0)
+
+
+def test_returns_within_a_time_are_counted() -> None:
+    seen = [(0.0, "a"), (100.0, "b"), (250.0, "a"), (500.0, "b"), (600.0, "c")]
+    assert returns({"q.b0": seen}, 200.0) == 1  # a again, 150 s after it was left; b only after 250 s
+    assert returns({"q.b0": seen}, 300.0) == 2
+    assert returns({"q.b0": seen}, 100.0) == 0
+
+
+def test_a_move_that_raises_usage_has_not_paid() -> None:
+    looks = [Look(10.0, "q0", 1000.0, 800.0, 1.0), Look(20.0, "q0", 2000.0, 1500.0, 1.0), Look(30.0, "q0", 2000.0, 1600.0, 1.0)]
+    assert unpaid(observed(looks, {"q0-x.b0": [(10.0, "a"), (20.0, "b")]})) == 0  # 80 % of never moving, then 75 %
+    assert unpaid(observed(looks, {"q0-x.b0": [(10.0, "a"), (30.0, "b")]})) == 1
+
+
+def test_changes_come_after_the_first_quarter() -> None:
+    changes = plan_changes(600.0, 3)
+    assert [change.kind for change in changes] == ["latency", "selectivity"] * 2
+    assert changes[0].at_s == 150.0
+    assert all(change.at_s < 600.0 for change in changes)
+
+
+def test_the_weather_changes_with_rounds_and_slow_nodes() -> None:
+    rounds = np.array([[[0.0, 10.0], [10.0, 0.0]], [[0.0, 12.0], [12.0, 0.0]]])
+    weather = Weather(("a", "b"), rounds, 100.0)
+    assert [weather.between_ms("a", "b", now_s) for now_s in (0.0, 99.0, 100.0, 201.0)] == [10.0, 10.0, 12.0, 10.0]
+    weather.slower["b"] = 80.0
+    assert weather.between_ms("a", "b", 100.0) == 92.0
+    assert weather.between_ms("b", "b", 100.0) == 0.0
+
+
+def matrix(folder: Path, nodes: int) -> Path:
+    points = np.random.default_rng(3).uniform(0, 100, (nodes, 2))
+    np.savez(folder / "made.npz", rtt_ms=np.linalg.norm(points[:, None] - points[None], axis=-1) + 5)
+    return folder / "made.npz"
+
+
+def test_a_matrix_may_have_too_few_nodes(tmp_path: Path) -> None:
+    with pytest.raises(SbonError, match="9 are needed"):
+        draw(matrix(tmp_path, 8), nodes=9, queries=1, seed=1, changes=(), round_s=1.0)
+
+
+def test_a_small_run_has_all_figures(tmp_path: Path) -> None:
+    result = experiment(matrix(tmp_path, 6), nodes=5, queries=1, minutes=0.5, period_s=5.0, changes=False)
+    (row,) = result["rows"]
+    assert row["operators"] == 4
+    assert row["never_bytes"] >= row["oracle_bytes"] > 0
+    assert row["adapting_bytes"] >= row["oracle_bytes"] * (1 - 1e-9)
+    assert row["returns"] == 0
