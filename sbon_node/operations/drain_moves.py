@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import CANCELLED
@@ -16,7 +17,7 @@ from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.moves import DrainStep, MoveProgress
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import move_states
-from sbon_node.model.states.operator_states import QUARANTINED
+from sbon_node.model.states.operator_states import SET_ASIDE
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -27,6 +28,27 @@ PASSING = frozenset({"move-under-way", "no-majority", "not-movable"})
 """Codes of this node's own failures that pass by themselves: another move, too few acceptors, an operator that starts."""
 MAX_REASON = 500
 """Most characters of a reason."""
+
+
+class _Tries:
+    """Tries to move one operator: nodes that have ``refused`` it, each with its reason, and ``silent`` ones."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self.refused: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.failures, self.backoff = 0, backoff
+
+    def refuse(self, target: str, failure: SbonError) -> None:
+        self.refused[target] = failure.message
+        if failure.code == "peer-unreachable":
+            self.silent.add(target)
+
+    def ask_silent_again(self) -> None:
+        self.refused = {node: why for node, why in self.refused.items() if node not in self.silent}
+
+    def lines(self, *more: str) -> str:
+        """Return the reasons of all nodes, and more of them."""
+        return "; ".join([*(f"{node}: {why}" for node, why in self.refused.items()), *more])
 
 
 class DrainMoves:
@@ -47,39 +69,52 @@ class DrainMoves:
 
         Nodes that gave no answer are tried again where no other is left.
         """
-        operator, refused, silent = hosted.spec.id, dict[str, str](), set[str]()
-        failures, backoff = 0, backoff_of(self._context.settings)
-        while len(refused) < self._settings.drain_targets:
-            if self._operators.get(operator) is None:
-                return  # Its query is over.
-            if reason := self._quarantined(hosted):
-                enter(step_of(hosted, "stays", reason=reason))
+        tries = _Tries(backoff_of(self._context.settings))
+        while self._operators.get(hosted.spec.id) is not None:
+            if (stays := await self._try(hosted, tries, enter)) is None:
                 return
-            try:
-                target = await self._targets.choose(hosted.spec.query, operator, refused)
-            except SbonError as error:
-                silent |= set(error.details) if error.code == "peer-unreachable" else set()
-                if error.code == "no-capacity" and not any(map(self._may_answer, silent)):
-                    enter(step_of(hosted, "stays", reason="; ".join([*_lines(refused), error.message])))
-                    return
-                enter(step_of(hosted, "waiting", reason=str(error)))
-                await self._context.clock.sleep(self._context.settings.retry_s)
-                refused = {node: why for node, why in refused.items() if node not in silent}
-                continue
-            failure = await self._move_to(hosted, target, enter)
-            if failure is None:
+            if stays:
+                enter(step_of(hosted, "stays", reason=stays))
                 return
-            if failure.where == target:
-                refused[target] = failure.message
-                silent |= {target} if failure.code == "peer-unreachable" else set()
-                continue
-            failures += failure.code not in PASSING
-            if failure.code == CANCELLED or failures >= self._settings.drain_tries:
-                enter(step_of(hosted, "stays", reason=failure.message))
-                return
-            passes = failure.code in PASSING
-            await self._context.clock.sleep(self._context.settings.retry_s if passes else backoff.next_s())
-        enter(step_of(hosted, "stays", reason="; ".join(_lines(refused))))
+        self._enter_end(hosted, enter)
+
+    async def _try(self, hosted: HostedOperator, tries: _Tries, enter: Callable[[DrainStep], None]) -> str | None:
+        """Try the best node that has not refused; return why the operator stays, empty to try again, None once it has moved."""
+        if reason := self._set_aside(hosted):
+            return reason
+        if len(tries.refused) >= self._settings.drain_targets:
+            return tries.lines()
+        try:
+            target = await self._targets.choose(hosted.spec.query, hosted.spec.id, tries.refused)
+        except SbonError as error:
+            if error.code == "peer-unreachable":
+                tries.silent.update(error.details)
+            if error.code == "no-capacity" and not any(map(self._may_answer, tries.silent)):
+                return tries.lines(error.message)
+            if reason := self._blocked(error):
+                return reason
+            enter(step_of(hosted, "waiting", reason=str(error)))
+            await self._context.clock.sleep(self._context.settings.retry_s)
+            tries.ask_silent_again()
+            return ""
+        failure = await self._move_to(hosted, target, enter)
+        if failure is None:
+            return None
+        if failure.where == target:
+            tries.refuse(target, failure)
+            return ""
+        return self._blocked(failure) or await self._after_own(failure, tries)
+
+    async def _after_own(self, failure: SbonError, tries: _Tries) -> str:
+        """Wait after a failure that is not the target's; return why the operator stays, empty to try again."""
+        if failure.code in PASSING:
+            await self._context.clock.sleep(self._context.settings.retry_s)
+            return ""
+        tries.failures += 1
+        if failure.code == CANCELLED or tries.failures >= self._settings.drain_tries:
+            return failure.message
+        await self._context.clock.sleep(tries.backoff.next_s())
+        return ""
 
     async def withdraw(self, hosted: HostedOperator, last: DrainStep | None, reason: str) -> DrainStep:
         """Give the operator's move up because of ``reason``; return its end, with the reason of its ``last`` step."""
@@ -93,10 +128,23 @@ class DrainMoves:
             reason = f"{reason}; at last: {was}" if was else reason
         return step_of(hosted, "stays", target=last.target if last is not None else "", reason=reason)
 
-    def _quarantined(self, hosted: HostedOperator) -> str:
+    def _enter_end(self, hosted: HostedOperator, enter: Callable[[DrainStep], None]) -> None:
+        """Enter that the operator has moved, where somebody else has moved it away; else its query is over."""
+        newest = self._departures.newest(hosted.spec.id)
+        if newest is not None and newest.state.step == move_states.MOVED:
+            enter(_moving(hosted, newest.lease.target, newest.state))
+
+    def _set_aside(self, hosted: HostedOperator) -> str:
         """Return why the operator is not started any more; empty if it is."""
         infos = (one for one in self._operators.describe(hosted.spec.query) if one.id == hosted.spec.id)
-        return next((f"it is {one.state}: {one.reason}" for one in infos if one.state == QUARANTINED), "")
+        return next((f"it is {one.state}: {one.reason}" for one in infos if one.state in SET_ASIDE), "")
+
+    def _blocked(self, failure: SbonError) -> str:
+        """Return why no move can begin until nodes that were found dead return; empty for a failure that may pass."""
+        dead = [node for node in failure.details if not self._may_answer(node)]
+        if failure.code != "no-majority" or 2 * len(dead) < len(failure.details) or not dead:
+            return ""
+        return f"{failure.message}; not there: {', '.join(dead)}"
 
     def _may_answer(self, node: str) -> bool:
         """Whether a node that gave no answer has not been found dead: it may have been restarted."""
@@ -109,7 +157,7 @@ class DrainMoves:
         attempt = f"{self._context.rng.getrandbits(64):016x}"
         call = MoveOperator(query=spec.query, operator=spec.id, target=target, attempt=attempt)
         try:
-            state = await departures.move(call)
+            state = await departures.move(call, f"{self._context.name} was drained")
             call = msgspec.structs.replace(call, start=False, wait_s=self._settings.report_s)
             while state.step not in move_states.OVER:
                 enter(_moving(hosted, target, state))
@@ -120,17 +168,15 @@ class DrainMoves:
         if failure is None:
             enter(_moving(hosted, target, state))
         else:
-            enter(step_of(hosted, "waiting", target=target, reason=failure.message))
+            other = departures.under_way(spec.id)
+            reason = failure.message if other is None else f"it moves to {other.target} already: {other.step}"
+            enter(step_of(hosted, "waiting", target=target if other is None else "", reason=reason))
         return failure
 
 
 def step_of(hosted: HostedOperator, step: str, *, target: str = "", reason: str = "") -> DrainStep:
     query = name_of(hosted.spec.query)
     return DrainStep(query=query, operator=hosted.spec.id, step=step, target=target, reason=reason[:MAX_REASON])
-
-
-def _lines(refused: dict[str, str]) -> list[str]:
-    return [f"{node}: {why}" for node, why in refused.items()]
 
 
 def _moving(hosted: HostedOperator, target: str, state: OperatorMove) -> DrainStep:

@@ -274,7 +274,7 @@ class Registers:
                 self._number = max(self._number, outcome.promised.counter >> LIFE_BITS)
             if clock.now() >= deadline:
                 nodes = ", ".join(one.node for one in configuration.members)
-                raise _no_majority(key, f"too few of {nodes} answer or agree")
+                raise _no_majority(key, f"too few of {nodes} answer or agree", configuration)
             await clock.sleep(backoff.next_s())
 
     def _next_ballot(self) -> Ballot:
@@ -367,6 +367,8 @@ def _keep(kept: dict[str, T], key: str, value: T) -> None:
         del kept[next(iter(kept))]
 
 
-def _no_majority(key: str, message: str) -> SbonError:
+def _no_majority(key: str, message: str, configuration: Configuration | None = None) -> SbonError:
+    """Return the error; its details are the acceptors of which a majority is needed, where these are known."""
     hint = "start the nodes again, or restore the network to them"
-    return SbonError("no-majority", f"{key}: {message}", where=key, hint=hint)
+    acceptors = () if configuration is None else tuple(one.node for one in configuration.acceptors)
+    return SbonError("no-majority", f"{key}: {message}", where=key, hint=hint, details=acceptors)

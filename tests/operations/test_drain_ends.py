@@ -12,9 +12,11 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.records import MoveLease
+from sbon_node.replication.query_keys import operator_key
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.operations.test_draining import check_all_rows, drain, left, refusal, running, two_queries_at
-from tests.workflow.clusters import ask, declare, in_cluster, submitted
+from tests.workflow.clusters import ask, declare, in_cluster, state_of, submitted
 
 ROWS = 1200
 PINNED = "has the source source/numbers@1/at-b"
@@ -132,6 +134,48 @@ def test_failures_of_this_node_do_not_count_against_targets(tmp_path: Path, monk
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
     in_cluster(tmp_path, "abc", test)
+
+
+def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path, "producer")
+        (operator,) = cluster.at("b").daemon._operators.hosted()
+        configuration = cluster.at("b").daemon.registers.configuration(operator_key(operator))
+        assert configuration is not None
+        lost = sorted(one.node for one in configuration.acceptors if one.node != "b")[-2:]
+        for node in lost:
+            cluster.crash(cluster.at(node))
+        membership = cluster.at("b").daemon.membership
+        while not all((member := membership.get(node)) is not None and member.state == "dead" for node in lost):
+            await cluster.clock.sleep(0.5)
+        reason = await stays_soon(cluster)
+        assert reason.endswith(f"answer or agree; not there: {', '.join(lost)}")
+        for node in lost:
+            cluster.boot(cluster.at(node))
+        await cluster.clock.sleep(10)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+
+    in_cluster(tmp_path, "abcdef", test)
+
+
+def test_a_drain_reports_the_move_of_a_user_and_hosts_tell_who_moved_an_operator(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operators = await two_queries_at(cluster, tmp_path, "c")
+        context = cluster.at("a").daemon.context
+        uid = operators[0].rpartition(".")[0]
+        call = MoveOperator(query=uid, operator=operators[0], target="d", attempt="a-user", how="stop")
+        await ask(cluster, "a", context.ask("c", call, OperatorMove))
+        end, steps = await drain(cluster, "c")
+        assert (end.has_left, set(end.moved)) == (True, set(operators))
+        assert any(step.reason.startswith("it moves to d already: ") for step in steps)
+        (moved,) = (step for step in steps if step.step == "moved" and step.operator == operators[0])
+        assert moved.target == "d"
+        shown = {name: (await state_of(cluster, "a", name)).operators[-1] for name in "wf"}
+        assert [one.reason for one in shown["w"].past_moves] == ["a user moved it"] * 2
+        assert [one.reason for one in shown["f"].past_moves] == ["a user moved it", "c was drained"]
+        await check_all_rows(cluster, tmp_path)
+
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_node_that_is_stopped_right_after_its_drain_has_left(tmp_path: Path) -> None:

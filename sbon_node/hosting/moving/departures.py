@@ -62,7 +62,7 @@ class Departures:
         await self._driver.close()
 
     async def _handle(self, call: MoveOperator, caller: Caller) -> OperatorMove:
-        return await self.move(call)
+        return await self.move(call, "a user moved it")
 
     async def move(self, call: MoveOperator, why: str = "") -> OperatorMove:
         """Begin the move, or return how far it is: after ``wait_s`` seconds, or at once when it is over. ``why`` is for users.
@@ -118,14 +118,17 @@ class Departures:
         departure = self._known.get(attempt)
         return None if departure is None else departure.failure
 
+    def newest(self, operator: str) -> Departure | None:
+        """Return the newest move of an operator, under way or remembered."""
+        return next((one for one in reversed(self._known.values()) if one.hosted.spec.id == operator), None)
+
     def _under_way(self, operator: str) -> Departure | None:
         moves = (one for one in self._known.values() if one.hosted.spec.id == operator and not one.is_over)
         return next(moves, None)
 
     def _is_newest(self, departure: Departure) -> bool:
         """Return whether no later move of the operator is known."""
-        moves = [one for one in self._known.values() if one.hosted.spec.id == departure.hosted.spec.id]
-        return moves[-1:] in ([departure], [])
+        return self.newest(departure.hosted.spec.id) in (departure, None)
 
     # -- moves that nobody wants any more -----------------------------------------------------------------------------
 
