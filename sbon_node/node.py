@@ -176,7 +176,13 @@ class Node:
         self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended, self._moves)
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
         self._optimizer = LocalOptimizer(
-            self.context, self._operators, self._moves.departures, acceptors, config.adaptation, config.placement
+            self.context,
+            self._operators,
+            self._moves.departures,
+            acceptors,
+            config.adaptation,
+            config.placement,
+            self._machine.load,
         )
         parts = (self._sources, self._operators, self._moves, self._sinks)
         self._descriptions = Descriptions(self.context, *parts, self._optimizer.decisions)

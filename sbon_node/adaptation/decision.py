@@ -12,6 +12,8 @@ last hour raises the share of its usage that the next one must save.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sbon_node.adaptation.settings import AdaptationSettings
@@ -21,13 +23,19 @@ from sbon_node.placement.model.network_view import Point
 HOUR_MS = 3_600_000
 EXPECTED_PAUSE_S = 0.5
 """Time for which an operator's rows wait while it moves."""
+RELIEF_S = 120.0
+"""Time after a move because of load before the next one: the load average of a minute must see it."""
 EXPECTED_FOLLOW_S = 10.0
 """Time for which both hosts read its input."""
 
 MEASURES, RESTS, MOVED_OFTEN = "measures", "rests", "moved-often"
 FIRST, VIRTUAL_MOVED, USAGE_GROWN, LONG_AGO = "first-look", "virtual-moved", "usage-grown", "looked-long-ago"
+JOINED, OVERLOADED = "joined", "overloaded"
 UNCHANGED = "unchanged"
 SAVES, SAVES_LITTLE, COSTS_MORE, TOO_SLOW, NO_BETTER = "saves", "saves-little", "costs-more", "too-slow", "no-better"
+RELIEVES, TOO_FAR = "relieves", "too-far"
+MOVING: frozenset[str] = frozenset({SAVES, RELIEVES})
+"""Codes of decisions to move."""
 
 
 class Why(NamedTuple):
@@ -52,6 +60,8 @@ class Glance(NamedTuple):
     virtual: Point
     usage: float
     at_s: float
+    nodes: frozenset[str] = frozenset()
+    """The nodes that were known then."""
 
 
 class Offer(NamedTuple):
@@ -66,6 +76,22 @@ class Offer(NamedTuple):
     path_ms: float
 
 
+def group_of(operator: str, links: Mapping[str, tuple[Link, ...]]) -> tuple[str, ...]:
+    """Return the operators that are linked with ``operator``, directly or through each other, of those in ``links``; sorted."""
+    group, added = {operator}, [operator]
+    while added:
+        vertices = {link.vertex for one in added for link in links[one]}
+        added = sorted(vertices.intersection(links) - group)
+        group.update(added)
+    return tuple(sorted(group))
+
+
+def outer_links(group: Iterable[str], links: Mapping[str, tuple[Link, ...]]) -> tuple[Link, ...]:
+    """Return the links of a group of operators to others, as if the group were one operator."""
+    inside = tuple(group)
+    return tuple(link for one in inside for link in links[one] if link.vertex not in inside)
+
+
 def usage_of(links: tuple[Link, ...], latencies_ms: dict[str, float]) -> float:
     """Return the usage of links by the one-way latencies to their nodes, in bytes in transit."""
     return sum(link.bytes_s * latencies_ms[link.node] for link in links) / 1000.0
@@ -76,19 +102,27 @@ def way_of(links: tuple[Link, ...], latencies_ms: dict[str, float]) -> float:
     return sum(max((latencies_ms[link.node] for link in links if link.reads == reads), default=0.0) for reads in (True, False))
 
 
+def ago_ms(move: PastMove, now_ms: int) -> float:
+    """Return the time since a move; by a clock that is ahead it may be negative, but a move more than an hour ahead is long ago.
+
+    A node with a wrong clock, or a wrong word, would keep the operator where it is for ever otherwise.
+    """
+    return now_ms - move.at_ms if move.at_ms - now_ms <= HOUR_MS else math.inf
+
+
 def moves_within(past: tuple[PastMove, ...], now_ms: int, span_ms: float) -> int:
-    """Return the number of moves within the last ``span_ms``; those of the future, by another node's clock, count."""
-    return sum(now_ms - move.at_ms < span_ms for move in past)
+    """Return the number of moves within the last ``span_ms``."""
+    return sum(ago_ms(move, now_ms) < span_ms for move in past)
 
 
 def left_lately(past: tuple[PastMove, ...], now_ms: int, settings: AdaptationSettings) -> frozenset[str]:
     """Return the hosts to which the operator does not return yet."""
-    return frozenset(move.node for move in past if now_ms - move.at_ms < settings.return_s * 1000)
+    return frozenset(move.node for move in past if ago_ms(move, now_ms) < settings.return_s * 1000)
 
 
 def waits(measured_s: float, past: tuple[PastMove, ...], now_ms: int, settings: AdaptationSettings) -> Why | None:
     """Return why the operator may not move now, whatever has changed; None if it may."""
-    if past and (rests_s := settings.rest_s - (now_ms - past[-1].at_ms) / 1000.0) > 0:
+    if past and (rests_s := settings.rest_s - ago_ms(past[-1], now_ms) / 1000.0) > 0:
         return Why(RESTS, f"it rests for {min(rests_s, settings.rest_s):.0f} s more after its move from {past[-1].node}")
     if moves_within(past, now_ms, HOUR_MS) >= settings.most_moves:
         return Why(MOVED_OFTEN, f"it has moved {settings.most_moves} times within an hour")
@@ -97,8 +131,19 @@ def waits(measured_s: float, past: tuple[PastMove, ...], now_ms: int, settings: 
     return None
 
 
-def looks(virtual: Point, usage: float, now_s: float, last: Glance | None, settings: AdaptationSettings) -> Why:
-    """Return why to look for another host; code ``unchanged`` if not."""
+def looks(
+    virtual: Point,
+    usage: float,
+    now_s: float,
+    last: Glance | None,
+    settings: AdaptationSettings,
+    *,
+    joined: Mapping[str, float] = MappingProxyType({}),
+) -> Why:
+    """Return why to look for another host; code ``unchanged`` if not.
+
+    ``joined`` are the usages, by estimates, at nodes that were not known at the last look.
+    """
     if last is None:
         return Why(FIRST, "nobody has looked for another host yet")
     moved_ms = math.dist(virtual, last.virtual)
@@ -107,6 +152,9 @@ def looks(virtual: Point, usage: float, now_s: float, last: Glance | None, setti
     grown = usage - last.usage
     if grown > settings.grown_share * last.usage and grown > settings.least_saving_bytes:
         return Why(USAGE_GROWN, f"the usage of its links has grown from {last.usage:,.0f} to {usage:,.0f} bytes in transit")
+    nearest = min(joined, key=lambda node: (joined[node], node), default="")
+    if nearest and joined[nearest] < (1 - settings.least_saving) * usage:
+        return Why(JOINED, f"{nearest} has joined, with {joined[nearest]:,.0f} instead of {usage:,.0f} bytes by the coordinates")
     if now_s - last.at_s >= settings.look_again_s:
         return Why(LONG_AGO, f"nobody has looked for {now_s - last.at_s:.0f} s")
     return Why(UNCHANGED, f"its virtual coordinate has moved by {moved_ms:.1f} ms only, and its usage is {usage:,.0f} bytes")
@@ -135,15 +183,20 @@ def decide(
     settings: AdaptationSettings,
     *,
     bounded: bool = False,
+    overloaded: bool = False,
 ) -> Why:
     """Return why the operator moves to the offer, with code ``saves``, or why not.
 
     ``usage`` and ``way_ms`` are those at the present host, by measurements as fresh as the offer's. The rows of a query with a
-    bound on delay may not take a longer way.
+    bound on delay may not take a longer way. An operator may leave an overloaded host although usage grows, within a limit.
     """
     saving = usage - offer.usage
     share = saving / usage if usage > 0 else 0.0
     text = f"{offer.node} saves {share:.1%} of {usage:,.0f} bytes in transit"
+    if overloaded and not (bounded and offer.way_ms > way_ms):
+        far = -share > settings.overload_cost or (usage <= 0 < offer.usage)
+        text = f"to relieve this node, {offer.node} takes {offer.usage:,.0f} instead of {usage:,.0f} bytes in transit"
+        return Why(TOO_FAR, f"{text}, which is too much") if far else Why(RELIEVES, text)
     if saving <= 0:
         return Why(NO_BETTER, f"no better host: {offer.node} would take {offer.usage:,.0f} instead of {usage:,.0f} bytes")
     if bounded and offer.way_ms > way_ms:

@@ -7,25 +7,23 @@ operator of a query move at a time.
 
 from __future__ import annotations
 
-import math
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import structlog
 from msgspec.structs import replace
 
-from sbon_node.adaptation.decision import MEASURES, SAVES, UNCHANGED, Glance, Why, cost_of_move, decide, left_lately, looks, waits
-from sbon_node.adaptation.scene import best_host, scene_of
+from sbon_node.adaptation.deciding import Deciding, Memory
+from sbon_node.adaptation.decision import RELIEVES, Why
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.adaptation.view import AdaptingView
 from sbon_node.errors import SbonError
 from sbon_node.events import MoveDecided
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.adaptation import MOVES, OFF, STAYS, MoveDecision, Verdict
+from sbon_node.model.adaptation import MOVES, OFF, STAYS, MoveDecision
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import move_states
@@ -42,16 +40,14 @@ LOOPS = 8
 """Times within a period that the optimizer looks for operators that are due."""
 SOON = 1 / LOOPS
 """Share of the period after which a move is tried again that was in another's way."""
-IS_BEST, BUSY, UNDER_WAY = "is-best", "node-busy", "move-under-way"
+BUSY, UNDER_WAY = "node-busy", "move-under-way"
 
 
 class _Kept:
-    """Memory of an operator: when it is due, its last look, targets that have failed, and its decisions."""
+    """Memory of an operator: when it is due, what its decisions remember, and these."""
 
     def __init__(self, due_s: float, most: int) -> None:
-        self.due_s = due_s
-        self.glance: Glance | None = None
-        self.failed_until_s: dict[str, float] = {}
+        self.due_s, self.memory = due_s, Memory()
         self.decisions: deque[MoveDecision] = deque(maxlen=most)
 
 
@@ -66,9 +62,10 @@ class LocalOptimizer:
         records: RecordAcceptors,
         settings: AdaptationSettings,
         placement: PlacementSettings,
+        load: Callable[[], float],
     ) -> None:
-        self._context, self._operators, self._departures, self._records = context, operators, departures, records
-        self._settings, self._placement = settings, placement
+        self._context, self._operators, self._departures, self._settings = context, operators, departures, settings
+        self._deciding = Deciding(context, operators, records, settings, placement, load)
         self._known: dict[str, _Kept] = {}
         self._moving: dict[str, None] = {}
         self._tasks = Tasks()
@@ -107,62 +104,29 @@ class LocalOptimizer:
         if self._departures.under_way(operator) is not None:
             return
         try:
-            made = await self._decision(hosted, kept)
+            made, members = await self._deciding.decide(hosted, kept.memory)
         except SbonError as error:
-            made = self._made(hosted, STAYS, Why(error.code, str(error)))
+            made, members = self._deciding.made(hosted, STAYS, Why(error.code, str(error))), ()
         if made.verdict == MOVES and len(self._moving) >= self._settings.moves:
             reason = f"{made.reason}; but this node moves {len(self._moving)} others already"
             made = replace(made, verdict=STAYS, code=BUSY, reason=reason[:MAX_REASON])
-            kept.glance = None
+            kept.memory.glance = None
         self._enter(hosted, kept, made)
         if made.verdict == MOVES:
-            self._moving[operator] = None
-            self._tasks.start(f"move {operator}", self._move(hosted, kept, made))
+            self._moving |= dict.fromkeys(one.spec.id for one in members)
+            self._tasks.start(f"move {operator}", self._move_all(members, kept, made))
 
-    async def _decision(self, hosted: HostedOperator, kept: _Kept) -> MoveDecision:
-        """Look at the operator, for a better host if that may pay, and decide."""
-        context, settings, spec = self._context, self._settings, hosted.spec
-        self._operators.check_running(spec.id)
-        measures = self._operators.ports.described(spec.id)
-        if measures is None:
-            return self._made(hosted, STAYS, Why(MEASURES, "nothing is measured yet"))
-        if (why := waits(measures.seconds, spec.past_moves, context.clock.wall_ms(), settings)) is not None:
-            return self._made(hosted, STAYS, why)
-        view = AdaptingView(context, settings.period_s)
-        scene = await scene_of(context, self._operators, self._records, spec.id, view)
-        now_s, last = context.clock.now(), kept.glance
-        moved_ms = None if last is None else math.dist(scene.virtual, last.virtual)
-        made = partial(self._made, hosted, usage=scene.usage, virtual_moved_ms=moved_ms)
-        looked = looks(scene.virtual, scene.usage, now_s, last, settings)
-        if looked.code == UNCHANGED:
-            return made(STAYS, looked, probes=view.probes)
-        kept.glance = Glance(scene.virtual, scene.usage, now_s)
-        kept.failed_until_s = {node: until_s for node, until_s in kept.failed_until_s.items() if until_s > now_s}
-        left = left_lately(spec.past_moves, context.clock.wall_ms(), settings)
-        offer = await best_host(
-            spec, scene, left | set(kept.failed_until_s), view, self._placement, here=context.name, pairs=settings.pairs
-        )
-        if offer is None:
-            return made(STAYS, Why(IS_BEST, f"{looked.text}; no node is better for it"), probes=view.probes)
-        cost = cost_of_move(scene.links, measures.state_bytes or 0, offer)
-        why = decide(
-            scene.usage, scene.way_ms, offer, cost, spec.past_moves, context.clock.wall_ms(), settings, bounded=spec.bounded
-        )
-        why = Why(why.code, f"{looked.text}; {why.text}")
-        return made(
-            MOVES if why.code == SAVES else STAYS, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes
-        )
-
-    def _made(self, hosted: HostedOperator, verdict: Verdict, why: Why, **numbers: Any) -> MoveDecision:
-        return MoveDecision(
-            operator=hosted.spec.id,
-            node=self._context.name,
-            at_ms=self._context.clock.wall_ms(),
-            verdict=verdict,
-            code=why.code,
-            reason=why.text[:MAX_REASON],
-            **numbers,
-        )
+    async def _move_all(self, members: tuple[HostedOperator, ...], kept: _Kept, made: MoveDecision) -> None:
+        """Move the operators of a decision, one after another, unless one fails."""
+        try:
+            for hosted in members:
+                if not await self._move(hosted, kept, made):
+                    return
+            if made.code == RELIEVES:
+                self._deciding.relieved_s = self._context.clock.now()
+        finally:
+            for hosted in members:
+                self._moving.pop(hosted.spec.id, None)
 
     def _enter(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
         """Remember and publish a decision; equal ones in a row are one."""
@@ -186,8 +150,8 @@ class LocalOptimizer:
         )
         self._context.bus.publish("placement", event)
 
-    async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
-        """Move the operator, and note how it ends; after a failure the target is left alone for a while."""
+    async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> bool:
+        """Move the operator, and return whether it has moved; after a failure the target is left alone for a while."""
         spec, departures, now_s = hosted.spec, self._departures, self._context.clock.now
         attempt = f"{self._context.rng.getrandbits(64):016x}"
         call = MoveOperator(query=spec.query, operator=spec.id, target=made.target, attempt=attempt)
@@ -198,16 +162,15 @@ class LocalOptimizer:
             failure = departures.failure(attempt)
         except SbonError as error:
             failure = error
-        finally:
-            del self._moving[spec.id]
         if failure is None:
             log.info("operator-adapted", operator=spec.id, target=made.target, reason=made.reason)
-            return
+            return True
         log.info("adaptation-failed", operator=spec.id, target=made.target, code=failure.code, reason=str(failure))
         outcome = f"{move_states.GIVEN_UP}: {failure}"[:MAX_REASON]
         kept.decisions[-1] = replace(kept.decisions[-1], outcome=outcome)
-        kept.glance = None
+        kept.memory.glance = None
         if failure.where == made.target:
-            kept.failed_until_s[made.target] = now_s() + self._settings.return_s
+            kept.memory.failed_until_s[made.target] = now_s() + self._settings.return_s
         elif failure.code == UNDER_WAY:
             kept.due_s = now_s() + SOON * self._settings.period_s
+        return False

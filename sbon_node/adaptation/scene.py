@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.neighbours import neighbours
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Point
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -42,16 +42,17 @@ class Scene(NamedTuple):
         return way_of(self.links, self.latencies_ms)
 
 
-async def scene_of(
-    context: Context, operators: OperatorHost, records: RecordAcceptors, operator: str, view: AdaptingView
-) -> Scene:
-    """Look at an operator of this node; measures its links.
-
-    Raises :class:`SbonError` ``latency-unknown`` if a neighbour gives no answer or none has a coordinate, and as
-    :func:`~sbon_node.hosting.neighbours.neighbours`.
-    """
+async def links_of(context: Context, operators: OperatorHost, records: RecordAcceptors, operator: str) -> tuple[Link, ...]:
+    """Return the links of an operator of this node; errors are those of :func:`~sbon_node.hosting.neighbours.neighbours`."""
     found = await neighbours(context, operators, records, operator)
-    links = tuple(Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found)
+    return tuple(Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found)
+
+
+async def scene_of(context: Context, operator: str, links: tuple[Link, ...], view: AdaptingView) -> Scene:
+    """Measure the links of an operator, and return what its host sees.
+
+    Raises :class:`SbonError` ``latency-unknown`` if a neighbour gives no answer, or none has a coordinate.
+    """
     nodes = sorted({link.node for link in links})
     latencies_ms = await view.measured_ms(context.name, nodes)
     if silent := [node for node in nodes if node not in latencies_ms]:
@@ -64,8 +65,20 @@ async def scene_of(
     return Scene(links, latencies_ms, virtual, usage_of(links, latencies_ms))
 
 
+def usage_at(context: Context, nodes: Iterable[str], links: tuple[Link, ...]) -> dict[str, float]:
+    """Return the usage of the links with the operator at each of these nodes, by estimates; without those that are unknown."""
+    usages = {}
+    for node in nodes:
+        latencies_ms = {link.node: context.directory.estimate_rtt_ms(node, link.node).one_way_ms for link in links}
+        known = {other: ms for other, ms in latencies_ms.items() if ms is not None}
+        if len(known) == len(latencies_ms):
+            usages[node] = usage_of(links, known)
+    return usages
+
+
 async def best_host(
-    spec: OperatorSpec,
+    operator: str,
+    needs: Needs,
     scene: Scene,
     refused: Collection[str],
     view: AdaptingView,
@@ -76,22 +89,23 @@ async def best_host(
 ) -> Offer | None:
     """Return the best other host with capacity by the strategy hybrid, with the neighbours where they are.
 
-    None if the operator is at its best host already. At most some ``pairs`` of nodes are measured. Raises :class:`SbonError`
-    ``no-capacity``, and ``latency-unknown`` for a host that gives no answer.
+    None if the operator is at its best host already; this node is a candidate unless it is among ``refused``. At most some
+    ``pairs`` of nodes are measured. Raises :class:`SbonError` ``no-capacity``, and ``latency-unknown`` for a host that gives no
+    answer.
     """
     problem = PlacementProblem(
         pinned={**{link.vertex: link.node for link in scene.links}, HERE: here},
-        operators=(Operator(id=spec.id, needs=spec.needs, refused=frozenset(refused) - {here}),),
-        edges=_edges(spec.id, scene.links),
+        operators=(Operator(id=operator, needs=needs, refused=frozenset(refused)),),
+        edges=_edges(operator, scene.links),
     )
     candidates = max(2, pairs // len(scene.latencies_ms))
     placed = await hybrid(problem, view, msgspec.structs.replace(placement, candidates=candidates))
-    node = placed.hosts()[spec.id]
+    node = placed.hosts()[operator]
     if node == here:
         return None
     there_ms, path_ms = await view.measured_ms(node, scene.nodes), await view.measured_ms(here, [node])
     if not path_ms or len(there_ms) < len(scene.nodes):
-        raise SbonError("latency-unknown", f"{node} gives no answer", where=spec.id)
+        raise SbonError("latency-unknown", f"{node} gives no answer", where=operator)
     return Offer(node, usage_of(scene.links, there_ms), way_of(scene.links, there_ms), path_ms[node])
 
 

@@ -97,6 +97,23 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             description="least network usage that a move must save; bytes in transit (rate x latency)",
         ),
     ] = 50.0
+    overload: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1000,
+            description="runnable processes per core from which this node moves its busiest operator away, one in two minutes, "
+            "to a node with at most half of that",
+        ),
+    ] = 2.0
+    overload_cost: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="share by which the network usage of an operator's links may grow if it leaves an overloaded node",
+        ),
+    ] = 0.5
     payback_s: Annotated[
         float,
         Meta(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import msgspec
 
 from sbon_node.directory.pairs import unordered
 from sbon_node.model.operators import Needs
@@ -20,8 +23,10 @@ class AdaptingView(LiveNetworkView):
 
     sparing = True
 
-    def __init__(self, context: Context, max_age_s: float) -> None:
+    def __init__(self, context: Context, max_age_s: float, most_load: float = math.inf) -> None:
+        """Create it; nodes with a load per core above ``most_load`` count as without capacity."""
         super().__init__(context)
+        self._most_load = most_load
         self._here, self.max_age_s = context.name, max_age_s
         self._measured_ms: dict[tuple[str, str], float] = {}
 
@@ -38,4 +43,9 @@ class AdaptingView(LiveNetworkView):
         return {other: ms for other, ms in known.items() if ms is not None}
 
     async def ask(self, node: str, needs: Needs) -> Answer:
-        return Answer(accepted=True) if node == self._here else await super().ask(node, needs)
+        if node == self._here:
+            return Answer(accepted=True)
+        answer = await super().ask(node, needs)
+        if answer.accepted and answer.load > self._most_load:
+            return msgspec.structs.replace(answer, accepted=False, reason=f"its load is {answer.load:.1f} per core")
+        return answer

@@ -83,13 +83,17 @@ class NodeDiedError(Exception):
     """The called node has died or gone away, and no answer will come."""
 
 
-class IdleMachine(Machine):
-    """A machine without load, whatever the load of the real machine is."""
+class SimulatedMachine(Machine):
+    """A machine with the load of its simulated node, whatever the load of the real machine is."""
 
     counts_usage = False
 
+    def __init__(self, settings: ControlSettings, node: SimulatedNode) -> None:
+        super().__init__(settings)
+        self._node = node
+
     def load(self) -> float:
-        return 0.0
+        return self._node.load_per_core
 
 
 class SimulatedCluster:
@@ -218,7 +222,7 @@ class SimulatedCluster:
             executor=node.disk.executor,
             computing=node.threads,
             planner=InlinePlanner(self.config_of(node).query),
-            machine=IdleMachine(self.config_of(node).control),
+            machine=SimulatedMachine(self.config_of(node).control, node),
         )
         node.created, node.outbox = daemon, daemon.outbox
         self.observe(self.watch.started, node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.moving.arrival import StoredArrival
 from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.hosting.sinks import HostedSink
@@ -13,7 +14,7 @@ from sbon_node.placement.model.network_view import NOTHING
 from sbon_node.queries.record_documents import decoded
 from sbon_node.replication.query_keys import OPERATOR, QUERY
 from sbon_node.simulation.checks import StuckError
-from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster
+from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.workflow.network_view import LiveNetworkView
 
@@ -107,7 +108,7 @@ async def _taken(cluster: SimulatedCluster) -> list[str]:
     reasons = []
     for name, answer in answers.items():
         config = cluster.config_of(cluster.nodes[name])
-        capacity = IdleMachine(config.control).capacity(config.engine.max_operators)
+        capacity = Machine(config.control).capacity(config.engine.max_operators)
         if not answer.accepted:
             reasons.append(f"{name} answers: {answer.reason}")
         elif answer.free != Needs(

@@ -22,7 +22,7 @@ CHECKPOINTS = "operators"
 class SimulatedNode:
     """``outbox`` and ``engine`` belong to its last life; its users follow queries slowly until ``slow_until``.
 
-    Its wall clock is ``offset_s`` ahead of the true time.
+    Its wall clock is ``offset_s`` ahead of the true time; its machine has ``load_per_core``.
     """
 
     def __init__(self, name: str, address: Address, root: Path, threads: SimulatedThreads) -> None:
@@ -41,6 +41,7 @@ class SimulatedNode:
         self.node: Node | None = None
         self.slow_until = 0.0
         self.offset_s = 0.0
+        self.load_per_core = 0.0
         self.wiped = False
 
     @property

@@ -17,8 +17,10 @@ from sbon_node.adaptation.decision import (
     Offer,
     cost_of_move,
     decide,
+    group_of,
     left_lately,
     looks,
+    outer_links,
     usage_of,
     waits,
     way_of,
@@ -53,6 +55,8 @@ def test_usage_is_rate_by_latency_and_the_way_is_the_longest() -> None:
         (99.0, (left("a", 299),), "rests"),
         (99.0, (left("a", 301),), None),
         (99.0, (left("a", -5),), "rests"),  # the clock of the former host is ahead
+        (99.0, (left("a", -3601),), None),  # its clock is wrong
+        (99.0, (left("a", -9e6),) * 16, None),
         (99.0, tuple(left(node, ago_s) for node, ago_s in (("a", 3500), ("b", 2000), ("c", 1500), ("d", 400))), "moved-often"),
         (99.0, tuple(left(node, ago_s) for node, ago_s in (("a", 3700), ("b", 2000), ("c", 1500), ("d", 400))), None),
     ],
@@ -150,3 +154,37 @@ def test_presets_keep_a_host_for_ten_periods() -> None:
         assert settings.return_s >= 10 * settings.period_s
         assert settings.most_moves <= 5
         assert math.isfinite(settings.payback_s)
+
+
+def test_a_node_that_has_joined_is_looked_at_if_it_saves_enough() -> None:
+    last = Glance((0.0,), 1000.0, 0.0)
+    assert looks((0.0,), 1000.0, 1.0, last, CALM, joined={"far": 2000.0, "near": 899.0}).code == "joined"
+    assert looks((0.0,), 1000.0, 1.0, last, CALM, joined={"far": 2000.0, "near": 901.0}).code == "unchanged"
+
+
+@pytest.mark.parametrize(
+    "there, way_ms, bounded, code",
+    [
+        (1490.0, 10.0, False, "relieves"),
+        (1510.0, 10.0, False, "too-far"),
+        (500.0, 10.0, False, "relieves"),
+        (1200.0, 20.0, True, "no-better"),  # a longer way, although the query has a bound
+        (900.0, 20.0, True, "too-slow"),
+    ],
+)
+def test_an_operator_leaves_an_overloaded_node_within_limits(there: float, way_ms: float, bounded: bool, code: str) -> None:
+    why = decide(1000.0, 12.0, offer(there, way_ms), 1e9, (), NOW_MS, CALM, bounded=bounded, overloaded=True)
+    assert why.code == code
+
+
+def test_a_group_has_the_links_that_leave_it() -> None:
+    links = {
+        "q.a": (Link("q.s", "paris", 10.0, True), Link("q.b", "here", 500.0, False)),
+        "q.b": (Link("q.a", "here", 500.0, True), Link("q.c", "here", 400.0, False)),
+        "q.c": (Link("q.b", "here", 400.0, True), Link("q.sink", "oslo", 5.0, False)),
+        "q.z": (Link("q.s", "paris", 10.0, True), Link("q.sink", "oslo", 5.0, False)),
+    }
+    assert group_of("q.b", links) == ("q.a", "q.b", "q.c")
+    assert group_of("q.z", links) == ("q.z",)
+    assert outer_links(("q.a", "q.b", "q.c"), links) == (links["q.a"][0], links["q.c"][1])
+    assert outer_links(("q.a",), links) == links["q.a"]

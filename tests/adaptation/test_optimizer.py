@@ -78,3 +78,19 @@ def test_nothing_moves_unless_it_is_asked_for(tmp_path: Path) -> None:
         check_filtered(tmp_path / "out.csv", 600)
 
     in_cluster(tmp_path, "ab", test, configs=adapting("ab", msgspec.structs.replace(SMALL, default="off")))
+
+
+def test_an_overloaded_node_moves_its_busiest_operator_away(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        cluster.at("c").load_per_core = 1.5  # more than half of the limit: no target
+        await started(cluster, tmp_path / "out.csv", FILTER, rows=1200, adapt="local", strategy="producer")
+        assert (await only(cluster)).node == "b"
+        cluster.at("b").load_per_core = 2.5
+        await cluster.clock.sleep(20)
+        operator = await only(cluster)
+        assert operator.node in ("a", "d")
+        assert "relieve" in operator.past_moves[-1].reason
+        await finished(cluster)
+        check_filtered(tmp_path / "out.csv", 1200)
+
+    in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", msgspec.structs.replace(SMALL, overload_cost=100.0)))

@@ -10,6 +10,7 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.adaptation.figures import experiment, figures, plan_changes, returns, unpaid
+from sbon_node.experiments.adaptation.paper_figures import by_placement, by_query, over_time
 from sbon_node.experiments.adaptation.run import Look, Observed, Sent
 from sbon_node.experiments.adaptation.world import Change, Weather, draw
 
@@ -53,6 +54,20 @@ def test_the_weather_changes_with_rounds_and_slow_nodes() -> None:
     weather.slower["b"] = 80.0
     assert weather.between_ms("a", "b", 100.0) == 92.0
     assert weather.between_ms("b", "b", 100.0) == 0.0
+
+
+def test_the_papers_figures_are_of_both_variants() -> None:
+    looks = [Look(at_s, "q0", 1000.0, usage, 1.0) for at_s, usage in ((0.0, 1000.0), (60.0, 600.0), (120.0, 700.0))]
+    shown = observed(looks, {"q0-x.b0": [(0.0, "a"), (60.0, "b")]})
+    assert [(row["minutes"], row["usage_bytes"]) for row in over_time(shown) if row["variant"] == "migrating"] == [
+        (0.0, 1000.0),
+        (1.0, 600.0),
+        (2.0, 700.0),
+    ]
+    assert [row["hosts"] for row in over_time(shown)][::2] == ["b0@a", "b0@b", "b0@b"]
+    assert [(row["hosts"], row["normalized"]) for row in by_placement(shown)] == [("a", 1.0), ("b", 0.65)]
+    ((row),) = by_query(shown)
+    assert (row["rank"], row["moves"], row["relative_change"]) == (1, 1, pytest.approx(-700 / 3000))
 
 
 def matrix(folder: Path, nodes: int) -> Path:

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sbon_cli.commands.experiments.bench import show_result
+from sbon_cli.commands.experiments.options import out_option, seed_option
 from sbon_cli.options.types import Number, Seeds
 from sbon_cli.terminal.output import err, json_option, reports_errors
 from sbon_node.logging import output
 
+_OPTIONS = (
+    click.option(
+        "--data",
+        required=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE.npz",
+        help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds; its rounds are the weather.",
+    ),
+    click.option("--nodes", type=click.IntRange(5, 1000), default=20, show_default=True, help="Nodes drawn from it."),
+    click.option("--queries", type=click.IntRange(1, 1000), default=4, show_default=True, help="Queries that run all the time."),
+    click.option("--minutes", type=Number(2, 600), default=10.0, show_default=True, help="How long they run."),
+    click.option("--period", "period_s", type=Number(5, 3600), default=20.0, show_default=True, help="Of decisions; seconds."),
+)
+
+
+def _world_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
 
 @click.command()
-@click.option(
-    "--data",
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE.npz",
-    help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds; its rounds are the weather.",
-)
-@click.option("--nodes", type=click.IntRange(5, 1000), default=20, show_default=True, help="Nodes drawn from it.")
-@click.option("--queries", type=click.IntRange(1, 1000), default=4, show_default=True, help="Queries that run all the time.")
-@click.option("--minutes", type=Number(2, 600), default=10.0, show_default=True, help="How long they run.")
-@click.option("--period", "period_s", type=Number(5, 3600), default=20.0, show_default=True, help="Seconds between decisions.")
+@_world_options
 @click.option("--seeds", type=Seeds(), default="1", show_default=True, help="Seeds of nodes, queries and network: 1,2,5 or 1-10.")
 @click.option("--changes/--no-changes", default=True, show_default=True, help="Change latencies and selectivities on the way.")
 @click.option("--traffic", is_flag=True, help="Run each world again without adaptation, to see the optimizers' traffic.")
@@ -58,6 +70,45 @@ def adaptation(
             seeds=seeds,
             changes=changes,
             traffic=traffic,
+            notify=status.update,
+        )
+    show_result(result, json_)
+
+
+@click.command("sbon-live")
+@click.option("--figure", type=click.Choice(["10", "11", "12"]), required=True, help="The figure of the paper.")
+@_world_options
+@seed_option("nodes, queries and network")
+@out_option
+@json_option
+@reports_errors
+def sbon_live(
+    figure: str,
+    data: Path,
+    nodes: int,
+    queries: int,
+    minutes: float,
+    period_s: float,
+    seed: int,
+    out: Path | None,
+    json_: bool,
+) -> None:
+    """SBON's Figures 10 to 12 in virtual time: usage of queries that migrate, beside the same ones that do not.
+
+    Figures 10 and 11 show a single query after a change of latency, Figure 12 all queries.
+    """
+    output.silence()
+    module: Any = importlib.import_module("sbon_node.experiments.adaptation.paper_figures")
+    with err().status("starting") as status:
+        result = module.figure(
+            int(figure),
+            data,
+            nodes=nodes,
+            queries=queries,
+            minutes=minutes,
+            period_s=period_s,
+            seed=seed,
+            out=out,
             notify=status.update,
         )
     show_result(result, json_)

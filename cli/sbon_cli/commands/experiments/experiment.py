@@ -141,6 +141,7 @@ for command in (
     placement.sand,
     live.live,
     adaptation.adaptation,
+    adaptation.sbon_live,
     ants.ants,
     placement.opb_table1,
     growth.nes,

@@ -1,0 +1,230 @@
+"""One decision about an operator of this node, from its measures and neighbours to the verdict; it moves nothing.
+
+Operators of a query that are linked and share a host may all be at their best places by themselves, and yet better elsewhere
+together: each would lengthen the link between them. So where an operator stays by itself, its host weighs the whole group, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from sbon_node.adaptation import decision as rules
+from sbon_node.adaptation.decision import Glance, Link, Why
+from sbon_node.adaptation.scene import Scene, best_host, links_of, scene_of, usage_at
+from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.adaptation.view import AdaptingView
+from sbon_node.errors import SbonError
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.model.adaptation import MOVES, OFF, STAYS, MoveDecision, PastMove
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.placement.model.problem import total
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.workflow.context import Context
+
+IS_BEST = "is-best"
+ALONE = frozenset({IS_BEST, rules.NO_BETTER, rules.SAVES_LITTLE})
+"""Codes of decisions to stay after which the operator is weighed with its neighbours on this node."""
+MOST_JOINED = 64
+"""Most nodes that have joined since the last look of which the usage is estimated."""
+MOST_TOGETHER = 8
+"""Most operators that move together."""
+
+
+class Memory:
+    """An operator's memory between decisions: its last look, and until when targets are refused where a move has failed."""
+
+    def __init__(self) -> None:
+        self.glance: Glance | None = None
+        self.failed_until_s: dict[str, float] = {}
+
+
+class Made(NamedTuple):
+    """A decision, and the operators that it moves."""
+
+    decision: MoveDecision
+    members: tuple[HostedOperator, ...]
+
+
+class _Subject(NamedTuple):
+    """An operator, or several that would move together, as one."""
+
+    members: tuple[HostedOperator, ...]
+    links: tuple[Link, ...]
+    state_bytes: int
+
+    @property
+    def past_moves(self) -> tuple[PastMove, ...]:
+        return tuple(sorted((move for one in self.members for move in one.spec.past_moves), key=lambda move: move.at_ms))
+
+    @property
+    def bounded(self) -> bool:
+        return any(one.spec.bounded for one in self.members)
+
+
+class Deciding:
+    """Makes decisions; ``load`` returns this machine's load per core."""
+
+    def __init__(
+        self,
+        context: Context,
+        operators: OperatorHost,
+        records: RecordAcceptors,
+        settings: AdaptationSettings,
+        placement: PlacementSettings,
+        load: Callable[[], float],
+    ) -> None:
+        self._context, self._operators, self._records = context, operators, records
+        self._settings, self._placement, self._load = settings, placement, load
+        self.relieved_s = -math.inf
+        """Time at which an operator was last moved because of load."""
+
+    async def decide(self, hosted: HostedOperator, memory: Memory) -> Made:
+        """Return a decision about an operator; raise :class:`SbonError` for what keeps this node from deciding."""
+        if (why := self.waits(hosted)) is not None:
+            return Made(self.made(hosted, STAYS, why), ())
+        links = {hosted.spec.id: await links_of(self._context, self._operators, self._records, hosted.spec.id)}
+        subject = self._subject((hosted,), links)
+        made = await self._weigh(subject, memory)
+        if made.verdict == MOVES or made.code not in ALONE:
+            return Made(made, subject.members)
+        together = await self._together(hosted, links, memory)
+        return Made(made, subject.members) if together is None else together
+
+    def waits(self, hosted: HostedOperator) -> Why | None:
+        """Return why the operator may not move now; raise ``not-movable`` for one that does not run."""
+        spec = hosted.spec
+        self._operators.check_running(spec.id)
+        measures = self._operators.ports.described(spec.id)
+        if measures is None:
+            return Why(rules.MEASURES, "nothing is measured yet")
+        return rules.waits(measures.seconds, spec.past_moves, self._context.clock.wall_ms(), self._settings)
+
+    def made(self, hosted: HostedOperator, verdict: str, why: Why, **numbers: Any) -> MoveDecision:
+        return MoveDecision(
+            operator=hosted.spec.id,
+            node=self._context.name,
+            at_ms=self._context.clock.wall_ms(),
+            verdict=MOVES if verdict == MOVES else STAYS,
+            code=why.code,
+            reason=why.text[:MAX_REASON],
+            **numbers,
+        )
+
+    # -- by itself ----------------------------------------------------------------------------------------------------
+
+    async def _weigh(self, subject: _Subject, memory: Memory, *, group: bool = False) -> MoveDecision:
+        """Look at the subject, for a better host if that may pay, and decide."""
+        settings, first = self._settings, subject.members[0]
+        overloaded = not group and self._relieves(first)
+        view = AdaptingView(self._context, settings.period_s, settings.overload / 2)
+        scene = await scene_of(self._context, first.spec.id, subject.links, view)
+        last = memory.glance
+        moved_ms = None if last is None or group else math.dist(scene.virtual, last.virtual)
+        made = partial(self.made, first, usage=scene.usage, virtual_moved_ms=moved_ms)
+        looked = self._looked(subject, scene, memory, overloaded=overloaded, group=group)
+        if looked.code == rules.UNCHANGED:
+            return made(STAYS, looked, probes=view.probes)
+        offer = await best_host(
+            first.spec.id,
+            total([one.spec.needs for one in subject.members]),
+            scene,
+            self._refused(subject, memory) | ({self._context.name} if overloaded else set()),
+            view,
+            self._placement,
+            here=self._context.name,
+            pairs=settings.pairs,
+        )
+        if offer is None:
+            return made(STAYS, Why(IS_BEST, f"{looked.text}; no node is better"), probes=view.probes)
+        cost = rules.cost_of_move(scene.links, subject.state_bytes, offer)
+        why = rules.decide(
+            scene.usage,
+            scene.way_ms,
+            offer,
+            cost,
+            subject.past_moves,
+            self._context.clock.wall_ms(),
+            settings,
+            bounded=subject.bounded,
+            overloaded=overloaded,
+        )
+        verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{looked.text}; {why.text}")
+        return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
+
+    def _looked(self, subject: _Subject, scene: Scene, memory: Memory, *, overloaded: bool, group: bool) -> Why:
+        """Return why to look for another host now; remember the look."""
+        if group:
+            others = ", ".join(one.spec.id for one in subject.members[1:])
+            return Why("together", f"together with {others}")
+        now_s, last = self._context.clock.now(), memory.glance
+        nodes = frozenset({self._context.name, *self._context.membership.alive()})
+        fresh = sorted(nodes - last.nodes)[:MOST_JOINED] if last is not None else []
+        joined = usage_at(self._context, fresh, scene.links)
+        looked = rules.looks(scene.virtual, scene.usage, now_s, last, self._settings, joined=joined)
+        if overloaded:
+            looked = Why(rules.OVERLOADED, f"this node has {self._load():.1f} runnable processes per core")
+        if looked.code != rules.UNCHANGED:
+            memory.glance = Glance(scene.virtual, scene.usage, now_s, nodes)
+        return looked
+
+    def _refused(self, subject: _Subject, memory: Memory) -> frozenset[str]:
+        """Return the nodes that are no candidates: those where a move has failed lately, and those that a member has left."""
+        now_s, now_ms = self._context.clock.now(), self._context.clock.wall_ms()
+        memory.failed_until_s = {node: until_s for node, until_s in memory.failed_until_s.items() if until_s > now_s}
+        left = rules.left_lately(subject.past_moves, now_ms, self._settings)
+        return (left | set(memory.failed_until_s)) - {self._context.name}
+
+    def _relieves(self, hosted: HostedOperator) -> bool:
+        """Return whether the operator should leave because of load: it keeps this overloaded node busier than others do."""
+        if self._load() < self._settings.overload or self._context.clock.now() - self.relieved_s < rules.RELIEF_S:
+            return False
+        busy = {one.spec.id: self._busy(one.spec.id) for one in self._adaptable()}
+        return hosted.spec.id == max(busy, key=lambda one: (busy[one], one), default="")
+
+    def _busy(self, operator: str) -> float:
+        measures = self._operators.ports.described(operator)
+        return (measures.busy or 0.0) if measures is not None else 0.0
+
+    # -- together -----------------------------------------------------------------------------------------------------
+
+    async def _together(self, hosted: HostedOperator, links: dict[str, tuple[Link, ...]], memory: Memory) -> Made | None:
+        """Return the decision to move the operator with its neighbours on this node; None if there are none, or it stays.
+
+        One of them decides for all: the first by its id.
+        """
+        peers = {one.spec.id: one for one in self._adaptable() if one.spec.query == hosted.spec.query}
+        here = {link.vertex for link in links[hosted.spec.id] if link.vertex in peers}
+        if not here or min(here) < hosted.spec.id:
+            return None
+        for one in sorted(peers):
+            if one != hosted.spec.id:
+                links[one] = await links_of(self._context, self._operators, self._records, one)
+        group = rules.group_of(hosted.spec.id, links)
+        if not 1 < len(group) <= MOST_TOGETHER or group[0] != hosted.spec.id:
+            return None
+        members = tuple(peers[one] for one in group)
+        if any(self._must_wait(one) for one in members):
+            return None
+        subject = self._subject(members, links)
+        made = await self._weigh(subject, memory, group=True)
+        return Made(made, members) if made.verdict == MOVES else None
+
+    def _adaptable(self) -> list[HostedOperator]:
+        known = (self._operators.get(one) for one in self._operators.hosted())
+        return [one for one in known if one is not None and one.spec.adapt != OFF]
+
+    def _must_wait(self, hosted: HostedOperator) -> bool:
+        try:
+            return self.waits(hosted) is not None
+        except SbonError:
+            return True
+
+    def _subject(self, members: tuple[HostedOperator, ...], links: Mapping[str, tuple[Link, ...]]) -> _Subject:
+        described = [self._operators.ports.described(one.spec.id) for one in members]
+        state_bytes = sum((measures.state_bytes or 0) for measures in described if measures is not None)
+        return _Subject(members, rules.outer_links([one.spec.id for one in members], links), state_bytes)
