@@ -63,7 +63,7 @@ _OPTIONS = (
         "max_delay_ms",
         callback=_max_delay,
         metavar="DURATION",
-        help="Refuse a placement where rows take longer to the consumer: 80ms.",
+        help="Refuse a placement where rows take longer: 80ms.",
     ),
     click.option(
         "--min-throughput",

@@ -40,7 +40,7 @@ adapt_option = click.option(
     "--adapt",
     type=click.Choice(get_args(Adapt)),
     metavar="HOW",
-    help="Moves of its operators while it runs: off, local (by their hosts).",
+    help="Moves of operators: off, local.",
 )
 state_provider_option = click.option(
     "--state-provider",
