@@ -72,6 +72,13 @@ class Tasks:
                 self._on_failure(name, error)
 
 
+def check_cancelled() -> None:
+    """Raise :class:`asyncio.CancelledError` in a cancelled task whose clean-up has failed: the failure took its place."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def _after(before: Sequence[asyncio.Task[Any]], work: Coroutine[Any, Any, Any]) -> Any:
     await asyncio.wait(before)
     return await work

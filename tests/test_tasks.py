@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sbon_node.simulation.loop import run
-from sbon_node.tasks import Tasks
+from sbon_node.tasks import Tasks, check_cancelled
 
 
 def in_virtual_time(test: Callable[[Tasks, list[str]], Awaitable[None]]) -> list[str]:
@@ -87,3 +87,24 @@ def test_one_that_never_ran_leaves_no_coroutine_behind() -> None:
         assert said == ["first runs", "first has ended"]
 
     in_virtual_time(test)
+
+
+def test_a_failed_clean_up_does_not_hide_that_a_task_is_cancelled() -> None:
+    async def hidden(said: list[str]) -> None:
+        try:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise OSError("the disk is full")
+        except OSError:
+            check_cancelled()
+        said.append("goes on")
+
+    async def test(tasks: Tasks, said: list[str]) -> None:
+        check_cancelled()
+        tasks.start("x", hidden(said))
+        await asyncio.sleep(1)
+        await tasks.stop("x")
+        assert "x" not in tasks
+
+    assert in_virtual_time(test) == []

@@ -75,7 +75,10 @@ class KeptMeasures:
             await self._context.clock.sleep(self._context.settings.measure_interval_s)
             for operator, port in list(self._ports.items()):
                 self.keep(operator, port)
-                await self._weigh(operator, port)
+                try:
+                    await self._weigh(operator, port)
+                except SbonError as error:  # It has ended since.
+                    log.info("state-not-weighed", operator=operator, reason=str(error))
 
     def keep(self, operator: str, port: NodePort) -> None:
         """Store an operator's sums, if it has run a batch since it last did."""

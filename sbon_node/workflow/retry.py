@@ -8,6 +8,7 @@ from typing import TypeVar
 from sbon_node.backoff import Backoff
 from sbon_node.connectors.interface import AWAY
 from sbon_node.errors import SbonError
+from sbon_node.tasks import check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.settings import ControlSettings
 
@@ -37,6 +38,7 @@ async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], wa
         try:
             return await attempt()
         except SbonError as error:
+            check_cancelled()
             tries += error.code not in PASSING
             if error.code in FINAL or tries >= context.settings.resume_tries:
                 raise

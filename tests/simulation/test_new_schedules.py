@@ -60,6 +60,7 @@ FAILED_ONCE_WITH_MOVES = {
     100078: "a copy stays at a target whose disk was full",
     100104: "a batch whose input is gone ends with its query",
     100113: "a copy stays at a host whose disk is full when its query ends",
+    400276: "a follower is forgotten while its disk is full",
     50211: "an operator is given to an instance of a node that has lost its disk",
 }
 

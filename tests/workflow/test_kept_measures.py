@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.model.measures import MeasureSums, OperatorMeasures
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -51,6 +52,26 @@ def test_measures_survive_a_crash_and_the_downtime_is_left_out(tmp_path: Path) -
         assert after.rows_in_s > 35.0, "the downtime counts"
 
     in_cluster(tmp_path, "ab", test, measure_interval_s=EVERY_S)
+
+
+def test_an_operator_that_ends_meanwhile_leaves_the_measures_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=4_000)
+        ports = host_of(cluster, "b").ports.open
+
+        def gone() -> int:
+            monkeypatch.undo()
+            raise SbonError("stream-unknown", "there is none", where="first")
+
+        monkeypatch.setattr(ports[operators(cluster)[-1]], "visible_batch", gone)
+        await cluster.sleep(25.0)
+        state_bytes = (await measured(cluster)).state_bytes
+        assert state_bytes is not None
+        assert state_bytes > 0
+
+    in_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
 
 
 @pytest.mark.parametrize("how", ["follow", "stop"])

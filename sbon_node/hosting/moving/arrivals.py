@@ -42,7 +42,7 @@ from sbon_node.net.peers import Caller
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.handover import StreamState
 from sbon_node.streams.outbox.ledger import Tail
-from sbon_node.tasks import Tasks
+from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_protocol.calls import DestroyComponents
@@ -197,6 +197,7 @@ class Arrivals:
         except Exception as error:
             log.exception("follower-failed", operator=arrival.spec.id)
             arrival.failure = SbonError("internal", f"{type(error).__name__}: {error}", where=arrival.spec.id)
+        check_cancelled()
         await self._watch(arrival)
 
     async def _watch(self, arrival: Arrival) -> None:
