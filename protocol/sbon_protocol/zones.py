@@ -16,7 +16,7 @@ from msgspec import Meta
 from sbon_protocol.messages import Call, Count, Line, Message, Name, Quantity
 
 MAX_LOCATIONS = 1024
-MAX_ZONES = 1024
+MAX_VERTICES = 1024
 MAX_TOLD_PAIRS = 8192
 
 Place = Annotated[int, Meta(ge=0, le=MAX_LOCATIONS - 1)]
@@ -33,30 +33,31 @@ class MeasuredPair(Message, frozen=True):
 
 
 class ZoneLink(Message, frozen=True):
-    """A stream between a zone and another: the other's operator or source, its coordinator, and its rate, 0 where unneeded."""
+    """A stream of a vertex: the operator or source at its other end, that one's coordinator, and the rate, 0 where unneeded."""
 
     vertex: Line
     coordinator: Name
     rate_bytes_s: Quantity = 0.0
 
 
-class Zone(Message, frozen=True):
-    """An operator, or a source if it has no ``children``.
+class ZoneVertex(Message, frozen=True):
+    """An operator of the zone ``root``, which is the id of the zone's last operator; or a source, if it has no ``children``.
 
     ``readers`` are the operators that read it. It sends ``sent_bytes_s`` in all; ``shared`` says that more than one vertex reads
     it. ``allowed`` has a bit for each location at which the operator may be, the first one highest in the first byte.
     """
 
     vertex: Line
-    children: Annotated[tuple[ZoneLink, ...], Meta(max_length=MAX_ZONES)]
-    readers: Annotated[tuple[ZoneLink, ...], Meta(max_length=MAX_ZONES)]
+    children: Annotated[tuple[ZoneLink, ...], Meta(max_length=MAX_VERTICES)]
+    readers: Annotated[tuple[ZoneLink, ...], Meta(max_length=MAX_VERTICES)]
     sent_bytes_s: Quantity
     shared: bool
     allowed: Annotated[bytes, Meta(max_length=MAX_LOCATIONS // 8)]
+    root: Line
 
 
 class AddSubtree(Call, frozen=True):
-    """Make the receiver the coordinator of ``zones`` (ADDSUBTREE).
+    """Make the receiver the coordinator of all zones with ``vertices`` (ADDSUBTREE).
 
     ``rule`` is the strategy's name, ``proxy`` the consumer's location, ``max_delay_ms`` the bound on delay, and ``measured`` what
     the caller has measured.
@@ -69,7 +70,7 @@ class AddSubtree(Call, frozen=True):
     proxy: Place
     max_delay_ms: Quantity | None
     measured: Annotated[tuple[MeasuredPair, ...], Meta(max_length=MAX_TOLD_PAIRS)]
-    zones: Annotated[tuple[Zone, ...], Meta(min_length=1, max_length=MAX_ZONES)]
+    vertices: Annotated[tuple[ZoneVertex, ...], Meta(min_length=1, max_length=MAX_VERTICES)]
 
 
 class OperatorMapped(Call, frozen=True):
@@ -139,5 +140,5 @@ class OperatorPlace(Message, frozen=True):
 class PlacedOperators(Message, frozen=True):
     """The operators placed because of a message; ``dead_end`` names an operator without a possible location."""
 
-    placed: Annotated[tuple[OperatorPlace, ...], Meta(max_length=MAX_ZONES)] = ()
+    placed: Annotated[tuple[OperatorPlace, ...], Meta(max_length=MAX_VERTICES)] = ()
     dead_end: Line = ""

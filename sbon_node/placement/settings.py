@@ -133,6 +133,15 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "query; seconds; raise it on very slow links",
         ),
     ] = 20.0
+    zone_operators: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="most operators of a zone, which its coordinator places together; larger zones place better and need "
+            "fewer messages, but spread the work less; the paper has 1",
+        ),
+    ] = 1
     zone_tries: Annotated[
         int,
         Meta(

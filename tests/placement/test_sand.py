@@ -21,7 +21,7 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sand.configurations import Locations, convex, fixed
-from sbon_node.placement.strategies.sand.zones import zones_of
+from sbon_node.placement.strategies.sand.zones import vertices_of
 from sbon_node.placement.strategies.sbon.optimal import optimum
 
 SETTINGS = PlacementSettings()
@@ -60,8 +60,8 @@ class Recursion:
     def __init__(self, problem: PlacementProblem) -> None:
         self.pinned, self.proxy = problem.pinned, problem.pinned["consumer"]
         anywhere = {operator.id: np.ones(1, dtype=np.bool_) for operator in problem.operators}
-        zones = zones_of(problem, dict.fromkeys(anywhere, ""), anywhere)
-        self.children = {zone.vertex: {link.vertex: link.rate_bytes_s for link in zone.children} for zone in zones}
+        vertices = vertices_of(problem, dict.fromkeys(anywhere, ""), anywhere, {})
+        self.children = {one.vertex: {link.vertex: link.rate_bytes_s for link in one.children} for one in vertices}
         self.place: dict[str, str] = {}
         for operator in problem.operators:
             self.place[operator.id] = self.choose(operator.id)

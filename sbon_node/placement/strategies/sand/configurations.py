@@ -46,7 +46,7 @@ class Configurations(NamedTuple):
 
     ``cost`` [n] is that of all links below it, infinite where unknown or not allowed. ``delay_ms`` [n] is the longest delay from
     a source to it. ``children`` [children, n] are their places. ``place`` is the chosen location. ``leaves`` are the locations of
-    its sources, sorted.
+    its sources, sorted. ``free`` says that its reader is in the same zone, so it has no place yet: it may be anywhere.
     """
 
     cost: Floats
@@ -54,6 +54,7 @@ class Configurations(NamedTuple):
     children: Ints
     place: int
     leaves: Ints
+    free: bool = False
 
 
 class DeadEndError(Exception):
@@ -77,7 +78,8 @@ def fixed(place: int, delay_ms: float, locations: int) -> Configurations:
 def joined(children: Sequence[Configurations], rates: Sequence[float], locations: Locations, allowed: Bools) -> Configurations:
     """Return the configurations by equation 5.
 
-    With the operator at each location, each child stays or moves there, whichever costs less.
+    With the operator at each location, each child stays or moves there, whichever costs less. A child of the same zone is where
+    both together cost least.
 
     ``rates`` are the children's, bytes per second; ``allowed`` [n] says where the operator may be. The place is not chosen yet.
     """
@@ -85,6 +87,10 @@ def joined(children: Sequence[Configurations], rates: Sequence[float], locations
     cost, delay_ms, itself = np.where(allowed, 0.0, np.inf), np.zeros(count), np.arange(count)
     child_locations = np.empty((len(children), count), dtype=int)
     for row, (child, rate) in enumerate(zip(children, rates, strict=True)):
+        if child.free:
+            at, child_cost, reached_ms = _best(child, rate, locations)
+            cost, delay_ms, child_locations[row] = cost + child_cost, np.maximum(delay_ms, reached_ms), at
+            continue
         stays_ms = child.delay_ms[child.place] + locations.latency_ms[child.place]
         stays = _in_time(child.cost[child.place] + rate * locations.charge[child.place], stays_ms, locations)
         come = child.cost < stays
@@ -146,6 +152,15 @@ def separation_ms(children: Sequence[Configurations], locations: Locations) -> F
     """Return the summed latency between all children's places and each location, [n]."""
     total_ms: Floats = locations.latency_ms[[child.place for child in children]].sum(axis=0)
     return total_ms
+
+
+def _best(child: Configurations, rate: float, locations: Locations) -> tuple[Ints, Floats, Floats]:
+    """Return the best place of a child of the same zone for each location of its reader, with the cost and the delay there."""
+    reached_ms = child.delay_ms[:, None] + locations.latency_ms
+    cost = child.cost[:, None] + rate * locations.charge
+    cost[reached_ms > locations.slack_ms] = np.inf
+    at, itself = cost.argmin(axis=0), np.arange(len(cost))
+    return at, cost[at, itself], reached_ms[at, itself]
 
 
 def _in_time(cost: Floats, delay_ms: Floats, locations: Locations) -> Floats:

@@ -1,7 +1,9 @@
 """The coordinator of some of a query's zones: a table and a step (SAND, section 4).
 
-Every operator is a zone of its own, the extreme that the paper studies. Its coordinator is the node that owns its id. A message
-comes in, and messages to other nodes go out; :mod:`~sbon_node.placement.strategies.sand.coordinators` carries them.
+A zone is a subtree of operators; the paper studies zones of a single operator. Its coordinator is the node that owns the id of
+its last operator, the root. A message comes in, and messages to other nodes go out;
+:mod:`~sbon_node.placement.strategies.sand.coordinators` carries them. A zone is placed with the last of its operators: they are
+where all together cost least, and only then are nodes told, as the paper batches it.
 
 Departures from the paper: ADDSUBTREE names the readers of an operator and their coordinators; the paper sends the path to the
 root along with MAP, but a query need not be a tree. An operator that several others read stays where it was placed. All
@@ -30,10 +32,10 @@ from sbon_protocol.zones import (
     OperatorMapped,
     OperatorPlace,
     OperatorRemapped,
-    Zone,
+    ZoneVertex,
 )
 
-Choose = Callable[[Zone, Sequence[Configurations], Locations, Bools], Configurations]
+Choose = Callable[[ZoneVertex, Sequence[Configurations], Locations, Bools], Configurations]
 """Function that returns the configurations of a zone's operator with one place chosen.
 
 It takes its children's configurations and the allowed locations.
@@ -63,13 +65,21 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class _Mapping:
-    """A zone and what is known of it; ``generation`` counts its operator's places."""
+    """A vertex and what is known of it.
 
-    zone: Zone
+    ``placed`` has its place, ``told`` is the place that the nodes know, and ``generation`` counts these.
+    """
+
+    vertex: ZoneVertex
     allowed: Bools
     children: dict[str, Configurations] = field(default_factory=dict)
     placed: Configurations | None = None
+    told: int | None = None
     generation: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.children) == len(self.vertex.children)
 
 
 class Coordinator:
@@ -83,89 +93,105 @@ class Coordinator:
         self._name, self._rule, self._locations = name, rule, locations
         self._placement, self.round = subtree.placement, subtree.round
         count = len(locations.nodes)
-        self._mappings = {zone.vertex: _Mapping(zone, allowed_of(zone, count)) for zone in subtree.zones}
+        self._mappings = {vertex.vertex: _Mapping(vertex, allowed_of(vertex, count)) for vertex in subtree.vertices}
 
     def is_source(self, vertex: str) -> bool:
         mapping = self._mappings.get(vertex)
-        return mapping is not None and not mapping.zone.children
+        return mapping is not None and not mapping.vertex.children
 
     def inform(self, vertex: str) -> Step:
         """Inform the readers of a source of this node."""
         if self._name not in self._locations.nodes:
             raise bad(f"{self._name}, the node of {vertex}, is no considered location", vertex)
         place = list(self._locations.nodes).index(self._name)
-        return Step(self._upward(self._mappings[vertex].zone, fixed(place, 0.0, len(self._locations.nodes))), [])
+        return Step(self._upward(self._mappings[vertex].vertex, fixed(place, 0.0, len(self._locations.nodes))), [])
 
     def map(self, call: MapOperator, caller: str) -> Step:
-        """Take a child's configurations; place the operator with those of its last child. Children move where it wants them."""
+        """Take a child's configurations; place the operator with those of its last child, and its zone with the last operator.
+
+        Operators below move where that costs less.
+        """
         mapping = self._mapping(call.vertex)
-        link = next((link for link in mapping.zone.children if link.vertex == call.child), None)
-        if link is None or link.coordinator != caller:
+        link = next((link for link in mapping.vertex.children if link.vertex == call.child), None)
+        if link is None or link.coordinator != caller or self._is_inner(link.vertex):
             raise bad(f"{caller} does not place {call.child} for {call.vertex}", call.vertex)
         if call.child in mapping.children:
             raise bad(f"{call.child} is placed already", call.vertex)
         mapping.children[call.child] = received(call.configurations, len(self._locations.nodes), call.vertex)
-        if len(mapping.children) < len(mapping.zone.children):
-            return Step([], [])
-        return self._place(mapping)
+        while mapping.is_complete:
+            vertex = mapping.vertex
+            children = [mapping.children[link.vertex] for link in vertex.children]
+            placed = mapping.placed = self._rule.choose(vertex, children, self._locations, mapping.allowed)
+            if vertex.vertex == vertex.root:
+                settled = self._settle(mapping)
+                if vertex.shared:
+                    placed = fixed(placed.place, float(placed.delay_ms[placed.place]), len(placed.cost))
+                return Step([*settled.sent, *self._upward(vertex, placed)], settled.placed)
+            mapping = self._mappings[vertex.readers[0].vertex]
+            mapping.children[vertex.vertex] = placed._replace(free=True)
+        return Step([], [])
 
     def remap(self, call: OperatorRemapped, caller: str) -> Step:
         """Move an operator to an alternative (backtracked placement); its children follow where that differs."""
-        mapping = self._mapping(call.vertex)
-        before, vertex = mapping.placed, call.vertex
-        if caller not in {reader.coordinator for reader in mapping.zone.readers}:
+        mapping, vertex = self._mapping(call.vertex), call.vertex
+        placed = mapping.placed
+        if caller not in {reader.coordinator for reader in mapping.vertex.readers}:
             raise bad(f"{caller} does not place a reader of {vertex}", vertex)
-        if before is None or call.place >= len(before.cost) or not np.isfinite(before.cost[call.place]):
+        if mapping.told is None or placed is None or mapping.vertex.shared:
+            raise bad(f"{vertex} cannot move", vertex)
+        if call.place >= len(placed.cost) or not np.isfinite(placed.cost[call.place]):
             raise bad(f"location {call.place} is no alternative of {vertex}", vertex)
-        after = mapping.placed = before._replace(place=call.place)
-        left = Sent(self._node(before.place), InvalidateMap(self._placement, self.round, vertex, mapping.generation))
-        mapping.generation += 1
-        return Step([left, self._notice(mapping, after.place), *self._adjust(mapping, after)], [self._placed(mapping)])
+        mapping.placed = placed._replace(place=call.place)
+        return self._settle(mapping)
 
-    def _place(self, mapping: _Mapping) -> Step:
-        zone = mapping.zone
-        children = [mapping.children[link.vertex] for link in zone.children]
-        chosen = self._rule.choose(zone, children, self._locations, mapping.allowed)
-        moves = self._adjust(mapping, chosen)
-        mapping.placed = chosen
-        if zone.shared:
-            mapping.placed = fixed(chosen.place, float(chosen.delay_ms[chosen.place]), len(chosen.cost))
-        notice = self._notice(mapping, chosen.place)
-        return Step([*moves, notice, *self._upward(zone, mapping.placed)], [self._placed(mapping)])
+    def _settle(self, root: _Mapping) -> Step:
+        """Tell the nodes of a zone's operators where these are, as far as that is new, and move the children of the zone."""
+        step = Step([], [])
+        waiting = [root]
+        while waiting:
+            mapping = waiting.pop()
+            vertex, placed = mapping.vertex.vertex, mapping.placed
+            assert placed is not None
+            if mapping.told == placed.place:
+                continue
+            if mapping.told is not None:
+                former = InvalidateMap(self._placement, self.round, vertex, mapping.generation)
+                step.sent.append(Sent(self._locations.nodes[mapping.told], former))
+                mapping.generation += 1
+            mapping.told = placed.place
+            notice = OperatorMapped(self._placement, self.round, vertex, mapping.generation, 0.0)
+            step.sent.append(Sent(self._locations.nodes[placed.place], notice))
+            step.placed.append(OperatorPlace(vertex, placed.place, mapping.generation))
+            for row, link in enumerate(mapping.vertex.children):
+                wanted, known = int(placed.children[row, placed.place]), mapping.children[link.vertex]
+                if self._is_inner(link.vertex):
+                    inner = self._mappings[link.vertex]
+                    assert inner.placed is not None
+                    inner.placed = inner.placed._replace(place=wanted)
+                    waiting.append(inner)
+                elif wanted != known.place:
+                    mapping.children[link.vertex] = known._replace(place=wanted)
+                    moved = OperatorRemapped(self._placement, self.round, link.vertex, wanted, 0.0)
+                    step.sent.append(Sent(link.coordinator, moved))
+        return step
 
-    def _adjust(self, mapping: _Mapping, configurations: Configurations) -> list[Sent]:
-        moves: list[Sent] = []
-        for row, link in enumerate(mapping.zone.children):
-            known = mapping.children[link.vertex]
-            wanted = int(configurations.children[row, configurations.place])
-            if wanted != known.place:
-                mapping.children[link.vertex] = known._replace(place=wanted)
-                moves.append(Sent(link.coordinator, OperatorRemapped(self._placement, self.round, link.vertex, wanted, 0.0)))
-        return moves
-
-    def _upward(self, zone: Zone, configurations: Configurations) -> list[Sent]:
-        told = sendable(configurations, zone.vertex)
+    def _upward(self, vertex: ZoneVertex, configurations: Configurations) -> list[Sent]:
+        told = sendable(configurations, vertex.vertex)
         return [
-            Sent(reader.coordinator, MapOperator(self._placement, self.round, reader.vertex, zone.vertex, told, 0.0))
-            for reader in zone.readers
+            Sent(reader.coordinator, MapOperator(self._placement, self.round, reader.vertex, vertex.vertex, told, 0.0))
+            for reader in vertex.readers
         ]
 
-    def _notice(self, mapping: _Mapping, place: int) -> Sent:
-        vertex = mapping.zone.vertex
-        return Sent(self._node(place), OperatorMapped(self._placement, self.round, vertex, mapping.generation, 0.0))
-
-    def _placed(self, mapping: _Mapping) -> OperatorPlace:
-        assert mapping.placed is not None
-        return OperatorPlace(mapping.zone.vertex, mapping.placed.place, mapping.generation)
+    def _is_inner(self, vertex: str) -> bool:
+        """Return whether the reader of a vertex is in the same zone of this coordinator."""
+        mapping = self._mappings.get(vertex)
+        return mapping is not None and mapping.vertex.root != vertex
 
     def _mapping(self, vertex: str) -> _Mapping:
         mapping = self._mappings.get(vertex)
-        if mapping is None or not mapping.zone.children:
+        if mapping is None or not mapping.vertex.children:
             raise bad(f"{self._name} does not place {vertex} in this round", vertex)
         return mapping
-
-    def _node(self, place: int) -> str:
-        return self._locations.nodes[place]
 
 
 def sendable(configurations: Configurations, vertex: str) -> OperatorConfigurations:
@@ -202,11 +228,11 @@ def bits(allowed: Bools) -> bytes:
     return np.packbits(allowed).tobytes()
 
 
-def allowed_of(zone: Zone, count: int) -> Bools:
-    """Return the locations [count] where the zone's operator may be. Raises :class:`SbonError` ``bad-zone``."""
-    packed = np.frombuffer(zone.allowed, dtype=np.uint8)
-    if zone.children and len(packed) != (count + 7) // 8:
-        raise bad(f"{len(packed)} bytes of allowed locations for {count} locations", zone.vertex)
+def allowed_of(vertex: ZoneVertex, count: int) -> Bools:
+    """Return the locations [count] where the operator may be. Raises :class:`SbonError` ``bad-zone``."""
+    packed = np.frombuffer(vertex.allowed, dtype=np.uint8)
+    if vertex.children and len(packed) != (count + 7) // 8:
+        raise bad(f"{len(packed)} bytes of allowed locations for {count} locations", vertex.vertex)
     allowed: Bools = np.unpackbits(packed, count=count).astype(np.bool_)
     return allowed
 

@@ -110,7 +110,7 @@ class Coordinators:
     def _locations(self, call: AddSubtree, rule: Rule) -> Locations:
         """Return the locations as this node knows them; without latencies if it only has sources."""
         nodes = list(call.locations)
-        if not any(zone.children for zone in call.zones):
+        if not any(vertex.children for vertex in call.vertices):
             return Locations(nodes, np.empty((0, 0)), np.empty((0, 0)), call.proxy, np.empty(0))
         matrix = LatencyMatrix(self._view, nodes, [node for node in nodes if self._view.coordinate(node) is None])
         matrix.learn_pairs([(pair.first, pair.second, pair.latency_ms) for pair in call.measured])
@@ -185,11 +185,15 @@ def checked(call: AddSubtree) -> Rule:
         raise bad("locations are named twice, or the proxy is none of them", call.placement)
     if any(max(pair.first, pair.second) >= count or pair.first == pair.second for pair in call.measured):
         raise bad("a measured pair is none of the locations", call.placement)
-    vertices = [zone.vertex for zone in call.zones]
-    if len(set(vertices)) < len(vertices):
-        raise bad("a zone is named twice", call.placement)
-    for zone in call.zones:
-        children = [link.vertex for link in zone.children]
-        if len({*children, zone.vertex}) <= len(children):
-            raise bad("a child is named twice, or is the operator itself", zone.vertex)
+    by_id = {vertex.vertex: vertex for vertex in call.vertices}
+    if len(by_id) < len(call.vertices):
+        raise bad("a vertex is named twice", call.placement)
+    for vertex in call.vertices:
+        children = [link.vertex for link in vertex.children]
+        if len({*children, vertex.vertex}) <= len(children):
+            raise bad("a child is named twice, or is the operator itself", vertex.vertex)
+        if vertex.root != vertex.vertex:
+            reader = by_id.get(vertex.readers[0].vertex) if len(vertex.readers) == 1 and not vertex.shared else None
+            if reader is None or reader.root != vertex.root or vertex.vertex not in [link.vertex for link in reader.children]:
+                raise bad(f"its only reader is not in its zone {vertex.root}", vertex.vertex)
     return rule

@@ -13,7 +13,7 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sand.by_zones import place_by_zones
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError, Locations, joined
-from sbon_protocol.zones import Zone
+from sbon_protocol.zones import ZoneVertex
 
 NAME = "edge"
 
@@ -33,13 +33,13 @@ def between_nodes(latency_ms: Floats) -> Floats:
     return charge
 
 
-def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
+def choose(vertex: ZoneVertex, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of the three cases of :func:`cases` (equation 6). If all break bounds, choose among all locations."""
-    configurations = joined(children, rates(zone), locations, allowed)
-    return cheapest(zone, configurations, cases(zone, children, configurations, locations), configurations.cost)
+    configurations = joined(children, rates(vertex), locations, allowed)
+    return cheapest(vertex, configurations, cases(vertex, children, configurations, locations), configurations.cost)
 
 
-def cases(zone: Zone, children: Sequence[Configurations], found: Configurations, locations: Locations) -> Bools:
+def cases(vertex: ZoneVertex, children: Sequence[Configurations], found: Configurations, locations: Locations) -> Bools:
     """Return which locations [n] are considered.
 
     These are the place of the children with the greatest total rate (equation 4), the source locations common to all children,
@@ -47,7 +47,7 @@ def cases(zone: Zone, children: Sequence[Configurations], found: Configurations,
     """
     considered = np.zeros(len(found.cost), dtype=np.bool_)
     at: dict[int, float] = {}
-    for child, rate in zip(children, rates(zone), strict=True):
+    for child, rate in zip(children, rates(vertex), strict=True):
         if np.isfinite(found.cost[child.place]):
             at[child.place] = at.get(child.place, 0.0) + rate
     if at:
@@ -57,9 +57,9 @@ def cases(zone: Zone, children: Sequence[Configurations], found: Configurations,
     return considered
 
 
-def rates(zone: Zone) -> list[float]:
+def rates(vertex: ZoneVertex) -> list[float]:
     """Return what each child sends the operator; bytes per second."""
-    return [link.rate_bytes_s for link in zone.children]
+    return [link.rate_bytes_s for link in vertex.children]
 
 
 def common(children: Sequence[Configurations]) -> Ints:
@@ -69,7 +69,7 @@ def common(children: Sequence[Configurations]) -> Ints:
     return leaves
 
 
-def cheapest(zone: Zone, found: Configurations, considered: Bools, cost: Floats) -> Configurations:
+def cheapest(vertex: ZoneVertex, found: Configurations, considered: Bools, cost: Floats) -> Configurations:
     """Choose the considered location where ``cost`` [n] is least.
 
     If none of these is allowed and in time, choose among all locations. Raises :class:`DeadEndError`.
@@ -78,5 +78,5 @@ def cheapest(zone: Zone, found: Configurations, considered: Bools, cost: Floats)
     if not among.any():
         among = np.isfinite(cost)
     if not among.any():
-        raise DeadEndError(zone.vertex)
+        raise DeadEndError(vertex.vertex)
     return found._replace(place=int(np.where(among, cost, np.inf).argmin()))

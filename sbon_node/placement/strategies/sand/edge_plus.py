@@ -11,7 +11,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sand.by_zones import place_by_zones
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, apart, joined
 from sbon_node.placement.strategies.sand.edge import cases, cheapest, rates
-from sbon_protocol.zones import Zone
+from sbon_protocol.zones import ZoneVertex
 
 NAME = "edge+"
 
@@ -21,22 +21,22 @@ async def edge_plus(problem: PlacementProblem, view: NetworkView, settings: Plac
     return await place_by_zones(NAME, problem, view, settings)
 
 
-def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
+def choose(vertex: ZoneVertex, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of EDGE's three cases and a fourth.
 
     The fourth are the configurations at least as close together as the cheapest of the three.
     """
-    configurations, considered = four_cases(zone, children, locations, allowed)
-    return cheapest(zone, configurations, considered, configurations.cost)
+    configurations, considered = four_cases(vertex, children, locations, allowed)
+    return cheapest(vertex, configurations, considered, configurations.cost)
 
 
 def four_cases(
-    zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools
+    vertex: ZoneVertex, children: Sequence[Configurations], locations: Locations, allowed: Bools
 ) -> tuple[Configurations, Bools]:
     """Return the cost of each location, and the locations [n] considered."""
-    found = joined(children, rates(zone), locations, allowed)
-    considered = cases(zone, children, found, locations)
-    by_edge = cheapest(zone, found, considered, found.cost).place
+    found = joined(children, rates(vertex), locations, allowed)
+    considered = cases(vertex, children, found, locations)
+    by_edge = cheapest(vertex, found, considered, found.cost).place
     together_ms = float(locations.latency_ms[found.children[:, by_edge], by_edge].sum())
-    found, close = apart(found, children, rates(zone), locations, together_ms)
+    found, close = apart(found, children, rates(vertex), locations, together_ms)
     return found, considered | close

@@ -14,7 +14,7 @@ from sbon_node.placement.strategies.sand.by_zones import on_routes, place_by_zon
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, convex, separation_ms
 from sbon_node.placement.strategies.sand.edge import cheapest
 from sbon_node.placement.strategies.sand.edge_plus import four_cases
-from sbon_protocol.zones import Zone
+from sbon_protocol.zones import ZoneVertex
 
 NAME = "in-network"
 
@@ -30,10 +30,10 @@ async def in_network(problem: PlacementProblem, view: NetworkView, settings: Pla
     return await place_by_zones(NAME, problem, view, settings, between=on_routes)
 
 
-def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
+def choose(vertex: ZoneVertex, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of EDGE+'s four cases and of the locations between the children."""
-    configurations, considered = four_cases(zone, children, locations, allowed)
-    return cheapest(zone, configurations, considered | between(children, configurations, locations, K), configurations.cost)
+    configurations, considered = four_cases(vertex, children, locations, allowed)
+    return cheapest(vertex, configurations, considered | between(children, configurations, locations, K), configurations.cost)
 
 
 def between(children: Sequence[Configurations], found: Configurations, locations: Locations, k: int) -> Bools:

@@ -22,7 +22,7 @@ from sbon_node.placement.strategies.sand.edge import cheapest
 from sbon_node.placement.strategies.sand.edge_plus import four_cases
 from sbon_node.placement.strategies.sand.in_network import between
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
-from sbon_protocol.zones import Zone
+from sbon_protocol.zones import ZoneVertex
 
 NAME = "in-network+"
 
@@ -52,8 +52,8 @@ def well_placed(problem: PlacementProblem, view: NetworkView) -> set[str]:
     return best | on_routes(problem, view)
 
 
-def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
+def choose(vertex: ZoneVertex, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of IN-NETWORK's locations, with the link to the proxy added."""
-    configurations, considered = four_cases(zone, children, locations, allowed)
-    onward = configurations.cost + zone.sent_bytes_s * locations.charge[:, locations.proxy]
-    return cheapest(zone, configurations, considered | between(children, configurations, locations, K), onward)
+    configurations, considered = four_cases(vertex, children, locations, allowed)
+    onward = configurations.cost + vertex.sent_bytes_s * locations.charge[:, locations.proxy]
+    return cheapest(vertex, configurations, considered | between(children, configurations, locations, K), onward)

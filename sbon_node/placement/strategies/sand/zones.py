@@ -18,15 +18,18 @@ from sbon_node.placement.strategies.sand.coordinator import SHARE, bits, failed,
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_protocol.zones import (
     MAX_TOLD_PAIRS,
-    MAX_ZONES,
+    MAX_VERTICES,
     AddSubtree,
     MeasuredPair,
     OperatorMapped,
     OperatorPlace,
     PlacedOperators,
-    Zone,
     ZoneLink,
+    ZoneVertex,
 )
+
+MAX_LEVELS = 16
+"""Most zones between a source and the consumer."""
 
 
 class Proxy:
@@ -39,6 +42,7 @@ class Proxy:
     def __init__(self, rule: str, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> None:
         self._rule, self._problem, self._view, self._settings = rule, problem, view, settings
         self._placement, self._round, self._tries = f"{view.rng.getrandbits(64):016x}", 0, 0
+        self._roots = roots_of(problem, settings.zone_operators)
         self._failed: dict[str, None] = {}
         self._unasked: dict[str, None] = {}
         """Nodes that coordinate no more."""
@@ -54,9 +58,9 @@ class Proxy:
         :class:`DeadEndError`, and :class:`SbonError` ``zone-failed``, which names the node, once too many have failed.
         """
         operators = len(self._problem.operators)
-        if operators + len(self._problem.pinned) > MAX_ZONES:
+        if operators + len(self._problem.pinned) > MAX_VERTICES:
             hint = "take another strategy, like hybrid"
-            raise SbonError("too-large", f"coordinators place at most {MAX_ZONES} vertices", where="strategy", hint=hint)
+            raise SbonError("too-large", f"coordinators place at most {MAX_VERTICES} vertices", where="strategy", hint=hint)
         number = {node: place for place, node in enumerate(nodes)}
         while operators:
             for node in self._failed.keys() & number.keys() - set(self._problem.pinned.values()):
@@ -76,13 +80,12 @@ class Proxy:
         self, nodes: Sequence[str], allowed: Mapping[str, Bools], measured: Sequence[tuple[int, int, float]]
     ) -> dict[str, str]:
         self._round += 1
-        self.coordinators = {
-            operator.id: self._view.owner(operator.id, exclude=self._unasked) for operator in self._problem.operators
-        }
-        zones = zones_of(self._problem, self.coordinators, allowed)
-        by_node: dict[str, list[Zone]] = {}
-        for zone in zones:
-            by_node.setdefault(self._node(zone.vertex), []).append(zone)
+        owners = {root: self._view.owner(root, exclude=self._unasked) for root in dict.fromkeys(self._roots.values())}
+        self.coordinators = {operator.id: owners[self._roots[operator.id]] for operator in self._problem.operators}
+        vertices = vertices_of(self._problem, self.coordinators, allowed, self._roots)
+        by_node: dict[str, list[ZoneVertex]] = {}
+        for vertex in vertices:
+            by_node.setdefault(self._node(vertex.vertex), []).append(vertex)
         pairs = tuple(MeasuredPair(a, b, ms) for a, b, ms in measured[-MAX_TOLD_PAIRS:])
         proxy, bound = nodes.index(consumer_of(self._problem)), self._problem.bounds.max_delay_ms
         await self._answers(
@@ -94,9 +97,9 @@ class Proxy:
         left_s = self._settings.zone_s * SHARE
         answers = await self._answers(
             [
-                Sent(self._node(zone.vertex), OperatorMapped(self._placement, self._round, zone.vertex, 0, left_s))
-                for zone in zones
-                if not zone.children
+                Sent(self._node(vertex.vertex), OperatorMapped(self._placement, self._round, vertex.vertex, 0, left_s))
+                for vertex in vertices
+                if not vertex.children
             ]
         )
         return self._hosts(answers, nodes, allowed)
@@ -135,29 +138,66 @@ class Proxy:
         return self._problem.pinned.get(vertex) or self.coordinators[vertex]
 
 
-def zones_of(problem: PlacementProblem, coordinators: Mapping[str, str], allowed: Mapping[str, Bools]) -> list[Zone]:
-    """Return the zones: first the sources, which have no children, then the operators in the problem's order.
+def vertices_of(
+    problem: PlacementProblem, coordinators: Mapping[str, str], allowed: Mapping[str, Bools], roots: Mapping[str, str]
+) -> list[ZoneVertex]:
+    """Return the vertices: first the sources, which have no children, then the operators in the problem's order.
 
-    The rates of a vertex that reads another twice are added.
+    The rates of a vertex that reads another twice are added. ``roots`` are the operators' zones.
     """
     at = {**coordinators, **problem.pinned}
     sources = [vertex for vertex in problem.pinned if any(edge.source == vertex for edge in problem.edges)]
-    zones = []
+    vertices = []
     for vertex in [*sources, *(operator.id for operator in problem.operators)]:
         read: dict[str, float] = {}
         for edge in problem.edges:
             if edge.target == vertex:
                 read[edge.source] = read.get(edge.source, 0.0) + edge.rate_bytes_s
         out = [edge for edge in problem.edges if edge.source == vertex]
-        targets = tuple(dict.fromkeys(edge.target for edge in out))
-        zones.append(
-            Zone(
+        targets = _readers(problem, vertex)
+        vertices.append(
+            ZoneVertex(
                 vertex=vertex,
                 children=tuple(ZoneLink(child, at[child], rate) for child, rate in read.items()),
                 readers=tuple(ZoneLink(target, at[target]) for target in targets if target in coordinators),
                 sent_bytes_s=sum(edge.rate_bytes_s for edge in out),
                 shared=len(targets) > 1,
                 allowed=bits(allowed[vertex]) if read else b"",
+                root=roots.get(vertex, vertex),
             )
         )
-    return zones
+    return vertices
+
+
+def roots_of(problem: PlacementProblem, most: int) -> dict[str, str]:
+    """Return the zone of each operator by its last operator; a zone has at most ``most`` operators.
+
+    From the sources upwards, an operator takes the zones of its children into its own, the smallest first. Where paths would
+    still pass more than ``MAX_LEVELS`` zones, zones are larger: a message waits for those of all zones above it.
+    """
+    operators = [operator.id for operator in problem.operators]
+    children: dict[str, list[str]] = {operator: [] for operator in operators}
+    for operator in operators:
+        if len(readers := _readers(problem, operator)) == 1 and readers[0] in children:
+            children[readers[0]].append(operator)
+    while True:
+        roots: dict[str, str] = {}
+        members: dict[str, list[str]] = {}
+        level: dict[str, int] = {}
+        for operator in operators:
+            own = [operator]
+            for child in sorted(children[operator], key=lambda child: len(members[child])):
+                if len(own) + len(members[child]) <= most:
+                    own += members.pop(child)
+            members[operator] = own
+            roots |= dict.fromkeys(own, operator)
+        for operator in operators:
+            below = [edge.source for edge in problem.edges if edge.target == operator and edge.source in level]
+            level[operator] = max((level[child] + (roots[child] != roots[operator]) for child in below), default=1)
+        if max(level.values(), default=1) <= MAX_LEVELS or most >= len(operators):
+            return roots
+        most *= 2
+
+
+def _readers(problem: PlacementProblem, vertex: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(edge.target for edge in problem.edges if edge.source == vertex))
