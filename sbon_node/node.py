@@ -33,7 +33,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.foundation import World, lay_foundation
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.ended_queries import EndedQueries
-from sbon_node.hosting.machine_resources import Machine
+from sbon_node.hosting.machine_resources import Machine, watch_load
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
@@ -64,6 +64,8 @@ from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
 from sbon_node.operations.status import status_of
 from sbon_node.planner.planner import Planner, ProcessPlanner
+from sbon_node.queries.ant_leader import AntLeader
+from sbon_node.queries.ant_updates import AntUpdates
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
@@ -91,9 +93,6 @@ log = structlog.get_logger()
 
 EngineFactory = Callable[[Path, OnOperatorState], MovingEngine]
 """Creates the node's engine, which keeps its files under the given folder and reports the operators' states."""
-
-LOAD_EVERY_S = 5.0
-"""Linux updates its load average at this interval."""
 
 
 class Node:
@@ -224,7 +223,9 @@ class Node:
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         names = QueryNames(self.registers, records, self._lookup.is_over)
-        set_here = (config.connectors, config.adaptation.default, self._operators.ants)
+        leader = AntLeader(self.context, self._operators.ants)
+        self._ants = AntUpdates(self.context, self._book, self._mover, leader, config.placement)
+        set_here = (config.connectors, config.adaptation.default, leader)
         self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
@@ -248,9 +249,10 @@ class Node:
         self._sinks.start()
         self._sources.start()
         self._optimizer.start()
+        self._ants.start()
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
-        self._tasks.start("load", self._watch_load())
+        self._tasks.start("load", watch_load(self._machine, self._space, self.membership, self.context.clock))
         self._tasks.start("outbox", return_disk(self.outbox, self.context.clock))
         self._tasks.start("repair", self._repair.run())
         self._tasks.start("operator registers", self._operator_registers.run())
@@ -262,6 +264,7 @@ class Node:
         """Leave cleanly: stop operators after a committed batch and inform the members; keep everything on disk."""
         await self._tasks.close()
         await self._optimizer.close()
+        await self._ants.close()
         await self._draining.close()
         await self._rejoin.close()
         if away and not self.leaving.is_set():
@@ -281,12 +284,6 @@ class Node:
         await self.context.server.close()
         self.outbox.close()
         self.context.store.close()
-
-    async def _watch_load(self) -> None:
-        while True:
-            self._space.observe_load(self._machine.load(), self.context.clock.now())
-            self.membership.publish_coordinate()
-            await self.context.clock.sleep(LOAD_EVERY_S)
 
     def _distance_ms(self, node: str) -> float:
         one_way_ms = self.context.directory.estimate_rtt_ms(self.name, node).one_way_ms

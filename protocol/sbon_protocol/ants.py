@@ -16,6 +16,8 @@ MAX_TASKS = 10
 MAX_HOPS = 32
 MAX_REFUSED = 8
 
+Ratio = Annotated[float, Meta(ge=0, le=1e6)]
+TaskTime = Annotated[float, Meta(ge=0, le=1e9)]
 Path = Annotated[tuple[Name, ...], Meta(max_length=MAX_HOPS)]
 
 
@@ -43,9 +45,9 @@ class ServerState(Message, frozen=True):
 class AntTask(Message, frozen=True):
     """A task of a chain: the time of a message, its spread, the messages out for one in, and the needs."""
 
-    mean_ms: Quantity
-    scv: Quantity
-    batch: Quantity
+    mean_ms: TaskTime
+    scv: Ratio
+    batch: Ratio
     cores: Quantity
     memory_mb: Quantity
     bandwidth_bytes_s: Quantity
@@ -56,7 +58,10 @@ class AntTask(Message, frozen=True):
 
 
 class AntChain(Message, frozen=True):
-    """Tasks between two nodes; ``rate_s`` messages a second enter. None of them may go to the nodes ``refused``."""
+    """Tasks between two nodes; ``rate_s`` messages a second enter. None of them may go to the nodes ``refused``.
+
+    ``query`` is the uid of a query that runs: the load of its own operators does not count.
+    """
 
     source: Name
     destination: Name
@@ -64,6 +69,7 @@ class AntChain(Message, frozen=True):
     arrival_scv: Quantity
     tasks: Annotated[tuple[AntTask, ...], Meta(min_length=1, max_length=MAX_TASKS)]
     refused: Annotated[tuple[Name, ...], Meta(max_length=MAX_REFUSED)] = ()
+    query: Annotated[str, Meta(max_length=128)] = ""
 
     @property
     def total(self) -> float:

@@ -105,11 +105,15 @@ class SourceStates(Message, frozen=True):
 
 
 class AskNode(Call, frozen=True):
-    """Ask whether the receiver could host an operator with these needs; reserves nothing (SBON, section 3.1.3, step 2)."""
+    """Ask whether the receiver could host an operator with these needs; reserves nothing (SBON, section 3.1.3, step 2).
+
+    The flows of the answer are without those of the operators of ``query``.
+    """
 
     cores: Quantity
     memory_mb: Quantity
     bandwidth_bytes_s: Quantity
+    query: Line = ""
 
 
 class NodeAnswer(Message, frozen=True):

@@ -112,6 +112,15 @@ class Reservations:
         )
         return left, len(reserved)
 
+    def held(self, query: str) -> Needs:
+        """Return what the operators of a query hold or have reserved."""
+        needs = [reservation.needs for operator, reservation in self._reservations.items() if operator.startswith(f"{query}.")]
+        return Needs(
+            cores=sum(n.cores for n in needs),
+            memory_mb=sum(n.memory_mb for n in needs),
+            bandwidth_bytes_s=sum(n.bandwidth_bytes_s for n in needs),
+        )
+
     def operators(self) -> tuple[str, ...]:
         """Operators whose capacity is held until release."""
         return tuple(sorted(o for o, reservation in self._reservations.items() if reservation.deadline is None))

@@ -8,10 +8,15 @@ from typing import NamedTuple
 
 import psutil
 
+from sbon_node.clock import Clock
 from sbon_node.engine.interface import EngineCapacity
+from sbon_node.membership.service import Membership
+from sbon_node.space.local import LocalCoordinate
 from sbon_node.workflow.settings import ControlSettings
 
 MB = 1024 * 1024
+LOAD_EVERY_S = 5.0
+"""Linux updates its load average at this interval."""
 
 
 class ProcessUsage(NamedTuple):
@@ -54,6 +59,14 @@ class Machine:
         apart = {process.pid for process in engines}
         rest = [process for process in (own, *own.children(recursive=True)) if process.pid not in apart]
         return _usage(rest), _usage(engines) if engines else None
+
+
+async def watch_load(machine: Machine, space: LocalCoordinate, membership: Membership, clock: Clock) -> None:
+    """Keep the load in this node's coordinate up to date."""
+    while True:
+        space.observe_load(machine.load(), clock.now())
+        membership.publish_coordinate()
+        await clock.sleep(LOAD_EVERY_S)
 
 
 def _family(number: int) -> list[psutil.Process]:

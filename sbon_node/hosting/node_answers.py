@@ -46,33 +46,38 @@ class NodeAnswers:
             free_memory_mb=max(0.0, free.memory_mb),
             free_bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s),
             load=load,
-            server=self._server(load),
+            server=self._server(load, call.query),
         )
 
-    def _server(self, load: float) -> ServerReport | None:
-        """Return the measured flows, and those for which ants have reserved capacity."""
-        measured = server_report(load, self._ports.all_measures())
+    def _server(self, load: float, query: str) -> ServerReport | None:
+        """Return the measured flows, and those for which ants have reserved capacity, without those of a query."""
         booked = tuple(
-            ServedFlow(rows_s=flow.rate_s, row_ms=flow.service.mean_ms, row_scv=flow.service.scv) for flow in self.ants.booked()
+            ServedFlow(rows_s=flow.rate_s, row_ms=flow.service.mean_ms, row_scv=flow.service.scv)
+            for flow in self.ants.booked(query)
         )
-        flows = (*(() if measured is None else measured.flows), *booked)
+        flows = (*self._measured(load, query), *booked)
         return ServerReport(flows=flows[:MAX_FLOWS]) if flows else None
+
+    def _measured(self, load: float, query: str) -> tuple[ServedFlow, ...]:
+        measures = {operator: port.measures() for operator, port in sorted(self._ports.open.items())}
+        own = [one for operator, one in measures.items() if query and operator.startswith(f"{query}.")]
+        report = server_report(load, measures.values(), own)
+        return () if report is None else report.flows
 
     # -- the cell of ants ----------------------------------------------------------------------------------------------
 
-    def _flows(self) -> list[Flow]:
-        report = server_report(self._load(), self._ports.all_measures())
-        flows = () if report is None else report.flows
-        return [Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in flows]
+    def _flows(self, query: str) -> list[Flow]:
+        measured = self._measured(self._load(), query)
+        return [Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in measured]
 
-    def _free(self) -> Needs:
-        """Return the capacity that any member may count on; nothing where this node takes no operators."""
-        if self._context.drained or self._reservations.refusal(NOTHING, self._context.clock.now()):
+    def _free(self, query: str) -> Needs:
+        """Return the capacity that any member may count on, with what ``query`` holds; nothing where no operator may come."""
+        now, held = self._context.clock.now(), self._reservations.held(query) if query else NOTHING
+        if self._context.drained or (not any(held.amounts) and self._reservations.refusal(NOTHING, now)):
             return NOTHING
-        free, _ = self._reservations.free(self._context.clock.now())
-        return Needs(
-            cores=max(0.0, free.cores), memory_mb=max(0.0, free.memory_mb), bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s)
-        )
+        free, _ = self._reservations.free(now)
+        amounts = [max(0.0, left) + own for left, own in zip(free.amounts, held.amounts, strict=True)]
+        return Needs(cores=amounts[0], memory_mb=amounts[1], bandwidth_bytes_s=amounts[2])
 
     def _reserve(self, leader: str, sender: str, needs: dict[str, Needs], hold_s: float) -> None:
         """Reserve for all operators or none; the reservations count for the ant's sender until the leader itself asks."""

@@ -15,7 +15,8 @@ Adapt = Literal["off", "local", "ants", "full"]
 
 OFF: Final = "off"
 LOCAL: Final = "local"
-BUILT: Final = frozenset({OFF, LOCAL})
+ANTS: Final = "ants"
+BUILT: Final = frozenset({OFF, LOCAL, ANTS})
 """What this version can do."""
 
 Verdict = Literal["moves", "stays"]

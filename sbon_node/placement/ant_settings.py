@@ -39,7 +39,7 @@ class AntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_near: Annotated[
         int,
         Meta(ge=2, le=4096, description="nearest members among which a node looks for neighbours; time grows with the square"),
-    ] = 1024
+    ] = 512
     max_tables: Annotated[
         int, Meta(ge=1, le=100_000, description="destinations of which a node remembers pheromones; the longest unused go")
     ] = 1024
@@ -82,6 +82,27 @@ class AntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         float, Meta(gt=0, le=60, description="wait for the answer to an enforcement ant before it is sent again; seconds")
     ] = 1.5
     enforce_tries: Annotated[int, Meta(ge=1, le=100, description="enforcement ants sent for one placement, if none answers")] = 5
+    update_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="pause between two rounds of ants for a running query with --adapt ants; a quarter of it between looks "
+            "at its latency; seconds",
+        ),
+    ] = 60.0
+    beta: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=100,
+            description="factor by which a placement must be faster than the present one for the operators to move there, and by "
+            "which latency must grow for ants to walk before their time",
+        ),
+    ] = 1.25
+    rest_s: Annotated[
+        float, Meta(ge=0, le=86_400, description="time without ants for a query after its operators have moved; seconds")
+    ] = 120.0
     finalists: Annotated[
         int,
         Meta(ge=1, le=100, description="best placements that scouts report whose links are measured before one is chosen"),

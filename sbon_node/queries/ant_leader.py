@@ -79,6 +79,23 @@ class AntLeader:
                 self._withdraw(enforced.round, enforced.reports[0].sites)
             raise
 
+    async def look(
+        self, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, query: str
+    ) -> dict[str, str] | None:
+        """Return the best hosts for a running query, None where scouts find none; nothing is reserved."""
+        hosts: dict[str, str] = {}
+        while (chain := next_chain(problem, hosts)) is not None:
+            chain = msgspec.structs.replace(chain, tasks=chain.tasks[:MAX_TASKS], query=query)
+            reports: list[Scouted] = []
+            for number in range(settings.ant_tries):
+                await self.route(chain)
+                if reports := await self._measured(await self.scout(chain, strays=number), view):
+                    break
+            if not reports:
+                return None
+            hosts |= reports[0].hosts()
+        return hosts
+
     async def _enforced(self, chain: Chain, view: NetworkView, tries: int) -> Enforced | None:
         """Scout and reserve; each further try sends scouts that stray farther. Return None if all fail."""
         for number in range(tries):

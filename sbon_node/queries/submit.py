@@ -16,7 +16,6 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
-from sbon_node.hosting.ants.service import AntService
 from sbon_node.model.adaptation import Adapt
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
@@ -50,10 +49,10 @@ class Submitter:
         names: QueryNames,
         settings: ConnectorSettings,
         adapt: Adapt,
-        ants: AntService,
+        ants: AntLeader,
     ) -> None:
         """Create it; ``adapt`` is the adaptation of queries that name none."""
-        self._walking: dict[str, Strategy] = {"ants": AntLeader(context, ants).place}
+        self._walking: dict[str, Strategy] = {"ants": ants.place}
         self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
         self._settings, self._adapt = settings, adapt
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}

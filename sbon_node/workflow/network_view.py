@@ -34,7 +34,7 @@ PARENT_TAG = "parent"
 class LiveNetworkView:
     """A :class:`~sbon_node.placement.model.network_view.NetworkView` over directory and peers.
 
-    Counts its requests.
+    Counts its requests. Servers' flows are without those of the query ``beside``, if one is named.
     """
 
     sparing = False
@@ -42,8 +42,8 @@ class LiveNetworkView:
     max_age_s: float | None = None
     """Age of a measurement that counts as fresh; None for ``directory.fresh_s``."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, beside: str = "") -> None:
+        self._context, self._query = context, beside
         self._probes = 0
         self._discovery = Discovery(self, self._cores)
 
@@ -116,7 +116,7 @@ class LiveNetworkView:
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         self._probes += 1
-        call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)
+        call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s, query=self._query)
         try:
             answer = await self._context.ask(node, call, NodeAnswer)
         except SbonError as error:

@@ -249,6 +249,19 @@ def test_a_neighbour_is_a_host_only_while_its_state_is_fresh() -> None:
     assert found == {(0.0, 1.0): "n", (0.0, 31.0): "m", (None, 1.0): "m"}
 
 
+def test_a_running_query_is_quoted_beside_all_load_but_its_own() -> None:
+    """Without its own flow the cell is idle; with it there is no capacity for the same again."""
+    full, idle = walk_at_m(server=Server(flows=(Flow(rate_s=60.0, service=Service(mean_ms=10.0)),))), walk_at_m()
+    chain = a_chain(10.0, rate_s=60.0)
+    for query, sites in (("", 0), ("late-1", 1)):
+        walk = Walk(full.cell, AntSettings(), random.Random(1), path_ms, beside=lambda query: idle.cell if query else full.cell)
+        sent = walk.step(scout(msgspec.structs.replace(chain, query=query)), "s", 0.0)
+        assert sent is not None
+        assert isinstance(sent.ant, ScoutAnt)
+        assert len(sent.ant.sites) == sites
+        assert sent.ant.chain.query == query
+
+
 @pytest.mark.parametrize(
     "sites",
     [

@@ -60,7 +60,7 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
         assert flow.rate_s == pytest.approx(40.0, rel=0.3)
         assert float(answer.server.traffic().load) == pytest.approx(0.4)
         impossible = {"flows": [{"rows_s": -1.0, "row_ms": 1.0, "row_scv": 1.0}]}
-        monkeypatch.setattr(host, "_server", lambda _: impossible)
+        monkeypatch.setattr(host, "_server", lambda *_: impossible)
         answer = await ask(cluster, "a", view.ask("b", Needs()))
         assert answer.server is None
         assert answer.free is not None

@@ -34,6 +34,8 @@ from sbon_protocol.ants import (
 
 ROUND_BITS = 62
 MAX_SENDERS = 4096
+MAX_BESIDE = 64
+"""Queries without whose load a cell is kept between two looks."""
 LOOK_S = 1.0
 """Age beyond which the cell looks at the node's queue and capacity again."""
 TELL_PAUSE_S = 0.5
@@ -53,8 +55,10 @@ class Round(NamedTuple):
 class Room(NamedTuple):
     """What the cell asks its node: the measured flows and the free capacity."""
 
-    flows: Callable[[], Sequence[Flow]]
-    free: Callable[[], Needs]
+    flows: Callable[[str], Sequence[Flow]]
+    """Without those of a query, if one is named."""
+    free: Callable[[str], Needs]
+    """With what a query holds, if one is named."""
 
 
 class AntService:
@@ -78,7 +82,8 @@ class AntService:
             forget_after=settings.forget_s,
             evaporation=settings.evaporation_s,
         )
-        self.walk = Walk(self.cell, settings, self.rng, self.path_ms, context.counters.count)
+        self.walk = Walk(self.cell, settings, self.rng, self.path_ms, context.counters.count, self._beside)
+        self._cells_beside: dict[str, Cell] = {}
         self._enforcing = Enforcing(self.cell, settings.booked_s, reserve, release)
         self._buckets = TokenBuckets(
             each=lambda: TokenBucket(settings.burst_of_one, max(1.0, settings.ants_s / 2)),
@@ -121,9 +126,10 @@ class AntService:
         known_ms = self._context.directory.estimate_rtt_ms(source, other).one_way_ms
         return UNKNOWN_MS if known_ms is None else known_ms
 
-    def booked(self) -> list[Flow]:
-        """Return the flows for which ants have reserved capacity here."""
-        return [booking.flow for booking in self._enforcing.bookings(self._context.clock.now())]
+    def booked(self, query: str = "") -> list[Flow]:
+        """Return the flows for which ants have reserved capacity here, without those of a query."""
+        bookings = self._enforcing.bookings(self._context.clock.now())
+        return [one.flow for one in bookings if not query or not any(o.startswith(f"{query}.") for o in one.needs)]
 
     # -- ants that come ------------------------------------------------------------------------------------------------
 
@@ -185,8 +191,22 @@ class AntService:
 
     def _serve(self, now: float) -> None:
         self._looked_at = now
-        self.cell.serve(Server(flows=(*self._room.flows(), *self.booked())), self._room.free())
+        self.cell.serve(*self._present(""))
+        self._cells_beside.clear()
         self.walk.changed()
+
+    def _present(self, query: str) -> tuple[Server, Needs]:
+        return Server(flows=(*self._room.flows(query), *self.booked(query))), self._room.free(query)
+
+    def _beside(self, query: str) -> Cell:
+        """Return the cell without the load of a query, as of the last look."""
+        if not query:
+            return self.cell
+        if query not in self._cells_beside:
+            if len(self._cells_beside) >= MAX_BESIDE:
+                self._cells_beside.clear()
+            self._cells_beside[query] = Cell(self._context.name, {}, self._weights, *self._present(query))
+        return self._cells_beside[query]
 
     def _meet(self, now: float) -> None:
         """Choose the neighbours: those to whom no third node is nearer than to this one, and this one than to it."""

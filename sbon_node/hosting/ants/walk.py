@@ -43,8 +43,16 @@ class Walk:
     """
 
     def __init__(
-        self, cell: Cell, settings: AntSettings, rng: random.Random, path_ms: PathLatency, dropped: Dropped = lambda kind: None
+        self,
+        cell: Cell,
+        settings: AntSettings,
+        rng: random.Random,
+        path_ms: PathLatency,
+        dropped: Dropped = lambda kind: None,
+        beside: Callable[[str], Cell] | None = None,
     ) -> None:
+        """Create it; ``beside`` returns the cell without the load of a query, by default with all load."""
+        self._beside = beside or (lambda query: cell)
         self.cell, self._settings, self._rng, self._path_ms, self._dropped = cell, settings, rng, path_ms, dropped
         self.trails = Trails(settings.max_trails, settings.trail_s)
         self._told: dict[str, tuple[ServerLoad, float]] = {}
@@ -66,10 +74,11 @@ class Walk:
         """Forget what was computed from the states of this node and its neighbours."""
         self._balances.clear()
 
-    def known(self, now: float) -> dict[str, ServerLoad]:
-        """Return the states of this node and of the neighbours that have told theirs lately."""
+    def known(self, now: float, query: str = "") -> dict[str, ServerLoad]:
+        """Return the states of this node, without a query's load, and of the neighbours that have told theirs lately."""
         kept_s = 3.0 * self._settings.tell_s
-        return {self.name: self.cell.load} | {name: load for name, (load, at) in self._told.items() if now - at <= kept_s}
+        fresh = {name: load for name, (load, at) in self._told.items() if now - at <= kept_s}
+        return {self.name: self._beside(query).load, **fresh}
 
     def step(self, ant: WalkingAnt, sender: str, now: float) -> Send | None:
         """Take an ant that has come from ``sender``; this node's own name for an ant that begins here."""
@@ -134,10 +143,11 @@ class Walk:
         trail = self.trails.get(key, now)
         came_from = sender if trail is None else trail.came_from
         chain = chain_of(ant.chain, str(ant.round))
-        scout, chosen = scouting.onward(self.cell, scouting.prospect(self.cell, _scout_of(ant, chain)), self._rng, now)
+        beside = self._beside(chain.query)
+        scout, chosen = scouting.onward(self.cell, scouting.prospect(beside, _scout_of(ant, chain)), self._rng, now)
         sites = ant.sites
         if len(scout.sites) > len(sites):
-            sites = (*sites, *sites_on_wire(scout.sites[len(sites) :], {self.name: state_of(self.cell.load)}))
+            sites = (*sites, *sites_on_wire(scout.sites[len(sites) :], {self.name: state_of(beside.load)}))
         if chosen is None:
             return self._turns(ant, scout, sites, came_from, now)
         if len(scout.path) >= self._settings.max_hops:
@@ -175,7 +185,7 @@ class Walk:
         if key in self._balances:
             return self._balances[key]
         carried = {site.node: load_of(site.node, site.state) for site in sites if site.state is not None}
-        loads = carried | self.known(now)
+        loads = carried | self.known(now, chain.query)
         quotes, path_ms = _Quotes(chain, sites, loads), _Remembered(self._path_ms)
         hosts = tuple(site.node for site in sites for _ in range(site.first, site.last))
         scout = ScoutingAnt(chain=chain, greed=1, most_load=1.0, sites=scouting.sites_of(hosts, quotes))

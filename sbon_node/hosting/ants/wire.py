@@ -15,6 +15,8 @@ from sbon_protocol.ants import MAX_REFUSED, MAX_TASKS, AntChain, AntSite, AntTas
 
 MOST = 1e15
 """Largest number on the wire."""
+MOST_MS, MOST_RATIO = 1e9, 1e6
+"""The largest time and ratio of a task, so that no product of ten of them overflows."""
 LEAST_SPEED = 1e-3
 
 
@@ -53,6 +55,7 @@ def on_wire(chain: Chain) -> AntChain:
         arrival_scv=_bounded(chain.arrival_scv),
         tasks=tuple(_task_on_wire(task) for task in chain.tasks[:MAX_TASKS]),
         refused=tuple(refused[:MAX_REFUSED]),
+        query=chain.query,
     )
 
 
@@ -76,6 +79,7 @@ def chain_of(chain: AntChain, name: str) -> Chain:
         tasks=tuple(tasks),
         rate_s=chain.rate_s,
         arrival_scv=chain.arrival_scv,
+        query=chain.query,
     )
 
 
@@ -109,8 +113,15 @@ def are_whole(sites: Sequence[AntSite], tasks: int, *, all_placed: bool) -> bool
 
 
 def _task_on_wire(task: Task) -> AntTask:
-    values = (task.service.mean_ms, task.service.scv, task.batch, *task.needs.amounts)
-    return AntTask(*(_bounded(value) for value in values))
+    cores, memory_mb, bandwidth_bytes_s = task.needs.amounts
+    return AntTask(
+        mean_ms=min(task.service.mean_ms, MOST_MS),
+        scv=min(task.service.scv, MOST_RATIO),
+        batch=min(task.batch, MOST_RATIO),
+        cores=_bounded(cores),
+        memory_mb=_bounded(memory_mb),
+        bandwidth_bytes_s=_bounded(bandwidth_bytes_s),
+    )
 
 
 def _bounded(value: float | Floats) -> float:

@@ -44,6 +44,8 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
     rate_s: float
     arrival_scv: float = 1.0
+    query: str = ""
+    """The query, if it runs: cells leave its own load out."""
 
     def flow(self, first: int, last: int) -> Flow:
         """Return the flow of the tasks first .. last - 1 on one server."""
