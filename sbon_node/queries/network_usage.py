@@ -66,12 +66,15 @@ def _point(info: QueryInfo, at_ms: int, byte_ms: float, baseline_byte_ms: float)
 
 
 def _lag_ms(info: QueryInfo) -> int | None:
-    """Return the lag; None if no operator has a watermark yet. An operator whose output has ended has no lag."""
+    """Return the lag; None while an operator has no watermark, or 0, with which Spark begins.
+
+    An operator whose output has ended has no lag.
+    """
     newest = [source.watermark_ms for source in info.sources if source.watermark_ms is not None]
     known = [operator.watermark_ms for operator in info.operators if operator.watermark_ms is not None]
     if not newest or not known:
         return 0 if info.operators and all(operator.ended for operator in info.operators) else None
-    return max(0, max(newest) - min(known))
+    return max(0, max(newest) - min(known)) if 0 not in known else None
 
 
 def _line(stream: str, source_node: str, target_node: str, size: int, latency_ms: float | None) -> LinkUsage:
