@@ -64,7 +64,8 @@ def service_of(tasks: Sequence[tuple[Service, float]]) -> Service:
     for service, batch in reversed(tasks):
         variance = service.scv * service.mean_ms**2 + batch * variance + spread(batch) * mean**2
         mean = service.mean_ms + batch * mean
-    return Service(mean_ms=mean, scv=variance / mean**2 if mean else 1.0)
+    square = mean**2  # zero for a tiny mean, too
+    return Service(mean_ms=mean, scv=variance / square if square else 1.0)
 
 
 class Traffic(NamedTuple):
