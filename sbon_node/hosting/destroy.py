@@ -52,7 +52,7 @@ class ComponentDestroyer:
         await self._moves.departures.end_with_query(call.query, call.components)
         await self._moves.arrivals.destroy(call)
         await self._operators.destroy(call)
-        self._forget_subscribers(frozenset(call.components))
+        self._forget_subscribers(frozenset(one for one in call.components if one.rpartition(".")[0] == call.query))
         return ComponentsDestroyed(rows=rows, sink=sink)
 
     def _forget_subscribers(self, components: frozenset[str]) -> None:

@@ -134,7 +134,7 @@ def test_a_move_of_an_operator_that_ends_as_it_begins_is_over(tmp_path: Path) ->
         operator = operators(cluster)[-1]
         daemon = cluster.at("b").daemon
         call = MoveOperator(query=uid_of(cluster), operator=operator, target="c", attempt="b-c")
-        departure = daemon._moves.departures._begin(call)
+        departure = daemon._moves.departures._begin(call, "")
         port = daemon._operators.ports.open.pop(operator)
         state = await move(cluster, operator, "b", "c")
         assert (state.step, state.code) == ("given-up", "operator-stopped")
