@@ -143,4 +143,4 @@ def test_a_list_says_which_nodes_a_query_misses(tmp_path: Path) -> None:
             assert "does not know it" not in reason, "a node that starts has lost nothing"
             await cluster.sleep(0.1)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test, seed=4)
