@@ -58,7 +58,7 @@ class Sent(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What a run has shown: looks, and for each operator its hosts with the time of their first look.
+    """Findings of a run: looks, and for each operator its hosts with the time of their first look.
 
     ``decisions`` counts them by verdict and code. ``sent`` is between the first and the last look.
     """

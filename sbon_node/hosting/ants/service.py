@@ -53,7 +53,7 @@ class Round(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What the cell asks its node: the measured flows and the free capacity."""
+    """Questions of the cell to its node: the measured flows and the free capacity."""
 
     flows: Callable[[str], Sequence[Flow]]
     """Without those of a query, if one is named."""
