@@ -123,6 +123,12 @@ class Checker:
         self._done[stream, reader] = max(self._done.get((stream, reader), 0), number)
 
     def acknowledged(self, link: Link, reader: str) -> None:
+        """Check that a reader has durably finished with what it acknowledged, of the stream's newest lineage.
+
+        A link that has not heard yet that its stream began anew tells of frames of the one before, and is refused soon.
+        """
+        if lineage_of(link) not in (0, self._lineages.get(link.stream, 0)):
+            return
         number, done = link.counts.acknowledged, self._done.get((link.stream, reader), 0)
         self._expect(number <= done, f"{reader} acknowledged frame {number} of {link.stream}, and has finished with {done}")
 

@@ -324,7 +324,7 @@ class NodePort:
             rested = self._rests
             await self._news.wait()
             if self._rests and not rested:
-                return self._offer(after) or after
+                return after if self._output.is_full() else self._offer(after) or after
 
     async def _linger(self, after: tuple[InputOffset, ...], offered: tuple[InputOffset, ...]) -> tuple[InputOffset, ...]:
         """Return an offer of more input, once there is no room for more, or none comes, or the time is over."""

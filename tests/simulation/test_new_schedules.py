@@ -61,6 +61,8 @@ FAILED_ONCE_WITH_MOVES = {
     100104: "a batch whose input is gone ends with its query",
     100113: "a copy stays at a host whose disk is full when its query ends",
     400276: "a follower is forgotten while its disk is full",
+    400876: "a reader has not heard yet that its source began anew",
+    401028: "an operator goes live while its stream is over its quota",
     50211: "an operator is given to an instance of a node that has lost its disk",
 }
 

@@ -151,6 +151,26 @@ async def test_a_follower_goes_on_with_the_next_frame_under_the_operators_name(h
     await until(lambda: host.outbox.earliest("up") == 4)
 
 
+async def test_a_follower_that_goes_live_over_the_quota_waits_for_its_readers(host: Any) -> None:
+    port, after = await shown(host, "a")
+    copy = follower(host, port)
+    copy.recover(0)
+    host.batch("up", "b")
+    waiting = asyncio.ensure_future(copy.poll(after, LONG_S))
+    await copy.links[0].wait(1)
+    host.outbox.subscribe("op", "reader", 1)
+    adopt(copy, host, copy._outbox)
+    copy._outbox._settings = StreamSettings(outbox_quota_bytes=1)
+    assert copy._outbox.pressure("op")
+    copy.go_live(2)
+    assert await waiting == after
+    assert await copy.poll(after, 0.01) == after
+    copy._outbox.subscribe("op", "reader", 1)
+    copy._outbox.acknowledge("op", "reader", 1)
+    assert [offset.frame for offset in await copy.poll(after, LONG_S)] == [2]
+    await port.close()
+
+
 async def test_a_follower_that_is_gone_holds_back_no_input(host: Any, until: Any) -> None:
     port, _ = await shown(host, "a", "b")
     copy = follower(host, port)
