@@ -1,11 +1,8 @@
-"""SAND's coordinators over encoded messages: what they agree on, when some are away or lie, and what they keep."""
+"""SAND's coordinators over encoded messages: the placements they agree on, the messages they accept, and what they keep."""
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,19 +10,13 @@ import numpy as np
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.model.instance import Instance
-from sbon_node.placement.model.objective import network_usage
-from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sand import in_network
-from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError
+from sbon_node.placement.strategies.sand.configurations import Configurations, DeadEndError
 from sbon_node.placement.strategies.sand.coordinator import Rule, bits
 from sbon_node.placement.strategies.sand.coordinators import Coordinators
 from sbon_node.placement.strategies.sand.kept import Kept
 from sbon_node.placement.strategies.sand.rules import RULES
-from sbon_node.placement.strategies.sand.zones import Proxy, roots_of
-from sbon_node.placement.strategies.sbon.optimal import optimum
+from sbon_node.placement.strategies.sand.zones import Proxy
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import (
     AddSubtree,
@@ -40,11 +31,7 @@ from sbon_protocol.zones import (
     ZoneLink,
     ZoneVertex,
 )
-from tests.placement.test_sand import SETTINGS, direct_ms, points, tree
-
-
-def everywhere(problem: Any, nodes: list[str]) -> dict[str, Bools]:
-    return {operator.id: np.ones(len(nodes), dtype=np.bool_) for operator in problem.operators}
+from tests.placement.trees import SETTINGS, direct_ms, everywhere, points, tree
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -103,216 +90,6 @@ async def test_the_measurements_of_the_proxy_count_at_coordinators(plane: Any) -
     await network.at("c").serve(call, "proxy")
     latency_ms = network.at("c")._placements.get("p", 0.0).value._locations.latency_ms
     assert latency_ms[0, 2] == latency_ms[2, 0] == 70.0
-
-
-# -- larger zones -------------------------------------------------------------------------------------------------------
-
-
-def test_zones_are_subtrees_of_limited_size() -> None:
-    problem = tree([f"n{i}" for i in range(9)], 16, 2, random.Random(1))
-    for most in (1, 2, 3, 4, 7, 15, 99):
-        roots = roots_of(problem, most)
-        sizes = Counter(roots.values())
-        assert max(sizes.values()) <= most
-        assert all(roots[root] == root for root in sizes)
-        readers = {edge.source: edge.target for edge in problem.edges}
-        for operator, root in roots.items():
-            assert operator == root or roots[readers[operator]] == root, "connected"
-    assert len(set(roots_of(problem, 3).values())) == 5
-    assert set(roots_of(problem, 15).values()) == {"o14"}
-
-
-def test_long_chains_have_larger_zones() -> None:
-    names = [f"o{i}" for i in range(100)]
-    edges = tuple(Edge(a, b, 1.0) for a, b in itertools.pairwise(["s0", *names, "consumer"]))
-    pinned = {"s0": "a", "consumer": "b"}
-    chain = PlacementProblem(pinned=pinned, operators=tuple(Operator(id=name) for name in names), edges=edges)
-    assert set(Counter(roots_of(chain, 1).values()).values()) == {8, 4}
-
-
-def test_an_operator_of_several_readers_ends_its_zone() -> None:
-    shared = tree([f"n{i}" for i in range(9)], 8, 2, random.Random(2), shared=True)
-    roots = roots_of(shared, 99)
-    assert {roots["o0"]} == {"o0"}
-    assert {roots[name] for name in roots if name != "o0"} == {"o6"}
-
-
-@pytest.mark.parametrize("fanout, sources", [(2, 8), (3, 9)])
-async def test_one_zone_places_as_well_as_can_be(fanout: int, sources: int, plane: Any) -> None:
-    """All operators together, wherever they want: no placement with the root at the chosen place costs less."""
-    rng = random.Random(fanout)
-    usages, messages = dict[int, float](), dict[int, int]()
-    for _ in range(5):
-        at = points(20, rng)
-        problem = tree(sorted(at), sources, fanout, rng)
-        for most in (1, 99):
-            view = plane(at)
-            nodes, settings = view.nodes(), msgspec.structs.replace(SETTINGS, zone_operators=most)
-            hosts = await Proxy("in-network+", problem, view, settings).place(nodes, everywhere(problem, nodes), [])
-            usage = network_usage(problem, hosts, view.latency_ms)
-            usages[most] = usages.get(most, 0.0) + usage
-            messages[most] = messages.get(most, 0) + view.coordinators.counts.total()
-            told = {vertex: node for node in nodes for (_, vertex), _ in view.coordinators.at(node).mapped().items()}
-            assert told == hosts
-        root = problem.operators[-1].id
-        chosen = np.array([nodes.index(hosts[root])])
-        candidates = [chosen if one.id == root else np.arange(len(nodes)) for one in problem.operators]
-        best = optimum(Instance(problem, nodes, view.latencies_ms(nodes, nodes), candidates))
-        assert best is not None
-        assert usage == pytest.approx(best.cost)
-    assert usages[99] <= usages[1] + 1e-9
-    assert messages[99] < messages[1]
-
-
-@pytest.mark.parametrize("most", [2, 3, 99])
-@pytest.mark.parametrize("rule", sorted(RULES))
-async def test_larger_zones_keep_the_bound(rule: str, most: int, plane: Any) -> None:
-    rng = random.Random(most)
-    for shared in (False, True):
-        view = plane(points(16, rng), capacity=dict.fromkeys(points(16, rng), 1e6))
-        problem = tree(view.nodes(), 8, 2, rng, shared)
-        bounds = msgspec.structs.replace(problem.bounds, max_delay_ms=1.05 * direct_ms(problem, view))
-        bounded = msgspec.structs.replace(problem, bounds=bounds)
-        settings = msgspec.structs.replace(SETTINGS, zone_operators=most)
-        placement = await STRATEGIES[rule](bounded, view, settings)
-        assert placement.delay_ms <= bounds.max_delay_ms + 1e-6
-        assert "not all did" not in placement.assignments[0].reason, "the coordinators kept it themselves"
-
-
-# -- failures -----------------------------------------------------------------------------------------------------------
-
-
-async def placed(view: Any, problem: Any, settings: PlacementSettings = SETTINGS) -> dict[str, str]:
-    return (await STRATEGIES["in-network"](problem, view, settings)).hosts()
-
-
-def query(plane: Any) -> tuple[Any, Any]:
-    """A query whose operators may be anywhere, and a coordinator of it that hosts nothing and is no end."""
-    rng = random.Random(21)
-    while True:
-        view = plane(points(40, rng), capacity=dict.fromkeys(points(40, rng), 1e6))
-        problem = tree(view.nodes(), 8, 2, rng)
-        if view.owner("o2") not in problem.pinned.values():
-            return view, problem
-
-
-async def test_the_next_owner_takes_over_from_one_that_is_away(plane: Any) -> None:
-    view, problem = query(plane)
-    expected = await placed(view, problem)
-    away = view.owner("o2")
-    view.coordinators.away.add(away)
-    assert away not in expected.values()
-    assert await placed(view, problem) == expected
-    reason = (await STRATEGIES["in-network"](problem, view, SETTINGS)).assignments[2].reason
-    assert reason.endswith(f"by its coordinator {view.owner('o2', exclude=[away])}")
-
-
-async def test_a_source_that_is_away_ends_the_placement_with_its_name(plane: Any) -> None:
-    view, problem = query(plane)
-    source = problem.pinned["s3"]
-    view.coordinators.away.add(source)
-    with pytest.raises(SbonError) as refused:
-        await placed(view, problem)
-    assert (refused.value.code, refused.value.where) == ("zone-failed", source)
-    assert view.coordinators.counts["AddSubtree"] < 2 * SETTINGS.zone_tries * 15, "a limited number of rounds"
-
-
-class Liar:
-    """A coordinator that changes what the honest one would answer, or send."""
-
-    def __init__(self, honest: Coordinators, lie: Callable[[Any], Any]) -> None:
-        self._honest, self._lie = honest, lie
-        send = honest._send
-
-        async def sent(node: str, message: Call, within_s: float) -> Any:
-            return await send(node, lie(message), within_s)
-
-        honest._send = sent
-
-    async def serve(self, call: Call, caller: str) -> Any:
-        return self._lie(await self._honest.serve(call, caller))
-
-
-def _elsewhere(message: Any) -> Any:
-    if isinstance(message, PlacedOperators):
-        return PlacedOperators(tuple(OperatorPlace(one.vertex, 999, 2**40) for one in message.placed))
-    return message
-
-
-def _nothing(message: Any) -> Any:
-    return PlacedOperators() if isinstance(message, PlacedOperators) else message
-
-
-def _unsorted(message: Any) -> Any:
-    if isinstance(message, MapOperator):
-        told = message.configurations
-        return msgspec.structs.replace(message, configurations=msgspec.structs.replace(told, leaves=told.leaves[::-1] * 2))
-    return message
-
-
-def _far(message: Any) -> Any:
-    if isinstance(message, MapOperator):
-        told = msgspec.structs.replace(message.configurations, places=(1000,), costs=(0.0,), delays_ms=(0.0,), place=1000)
-        return msgspec.structs.replace(message, configurations=told)
-    return message
-
-
-def _for_another(message: Any) -> Any:
-    return msgspec.structs.replace(message, child="o9") if isinstance(message, MapOperator) else message
-
-
-@pytest.mark.parametrize("lie", [_elsewhere, _nothing, _unsorted, _far, _for_another])
-async def test_a_lie_that_shows_costs_a_round(lie: Callable[[Any], Any], plane: Any) -> None:
-    view, problem = query(plane)
-    expected = await placed(view, problem)
-    network, liar = view.coordinators, view.owner("o2")
-    network._nodes[liar] = Liar(network.at(liar), lie)
-    assert (await placed(view, problem)).keys() == expected.keys()
-
-
-async def test_no_operator_goes_where_it_may_not(plane: Any) -> None:
-    view, problem = query(plane)
-    nodes, liar = view.nodes(), view.owner("o2")
-
-    def first(message: Any) -> Any:
-        if not isinstance(message, PlacedOperators):
-            return message
-        return PlacedOperators(tuple(OperatorPlace(one.vertex, 0, 2**40) for one in message.placed))
-
-    view.coordinators._nodes[liar] = Liar(view.coordinators.at(liar), first)
-    allowed = {operator: places & (np.arange(len(nodes)) > 0) for operator, places in everywhere(problem, nodes).items()}
-    assert nodes[0] not in (await Proxy("in-network", problem, view, SETTINGS).place(nodes, allowed, [])).values()
-
-
-def _free(message: Any) -> Any:
-    """All is free and at once wherever the operator is."""
-    if isinstance(message, MapOperator):
-        told = message.configurations
-        none = (0.0,) * len(told.places)
-        return msgspec.structs.replace(message, configurations=msgspec.structs.replace(told, costs=none, delays_ms=none))
-    return message
-
-
-def _dead_end(message: Any) -> Any:
-    return PlacedOperators(dead_end="o2") if isinstance(message, PlacedOperators) else message
-
-
-@pytest.mark.parametrize("lie", [_free, _dead_end])
-@pytest.mark.parametrize("ratio", [1.0, 1.1])
-async def test_no_lie_breaks_the_bound_on_delay(ratio: float, lie: Callable[[Any], Any], plane: Any) -> None:
-    rng, kept = random.Random(5), 0
-    for _ in range(10):
-        view = plane(points(20, rng), capacity=dict.fromkeys(points(20, rng), 1e6))
-        problem = tree(view.nodes(), 8, 2, rng)
-        bounds = msgspec.structs.replace(problem.bounds, max_delay_ms=ratio * direct_ms(problem, view))
-        bounded = msgspec.structs.replace(problem, bounds=bounds)
-        for liar in {view.owner(operator.id) for operator in problem.operators[:5]}:
-            view.coordinators._nodes[liar] = Liar(view.coordinators.at(liar), lie)
-        kept += (await STRATEGIES["in-network"](bounded, view, SETTINGS)).delay_ms <= bounds.max_delay_ms + 1e-6
-    assert kept == 10
-
-
-# -- what a coordinator accepts and keeps -------------------------------------------------------------------------------
 
 
 ZONE = ZoneVertex("o", (ZoneLink("s", "a", 1.0), ZoneLink("t", "b", 2.0)), (ZoneLink("r", "d"),), 3.0, False, b"\xe0", "o")

@@ -1,0 +1,80 @@
+"""Commands that declare streams and attach sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from sbon_cli.commands.streams.stream import connector_of, show_stream
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.streams import SourceInfo, StreamInfo
+from tests.cli.commands import run
+
+
+def test_a_stream_is_declared_and_a_source_attached(api: str, node: Any) -> None:
+    create = ("stream", "create", "flights", "--schema", "ts timestamp, d DECIMAL(10,2)", "--event-time", "ts", "--delay", "5m")
+    assert run(api, *create).exit_code == 0
+    assert node.declared[0].schema == (Column("ts", "timestamp"), Column("d", "decimal(10,2)"))
+    assert node.declared[0].delay_ms == 300_000
+    assert run(api, "stream", "attach", "flights", "--file", "x.csv", "--replay", "60", "--node", "b").exit_code == 0
+    source = node.attached[0]
+    assert (source.node, source.name, source.connector) == ("b", "b", "file")
+    assert source.options == {"path": str(Path("x.csv").absolute()), "replay": 60.0}
+
+
+def test_a_bad_schema_names_its_column(api: str, node: Any) -> None:
+    result = run(api, "stream", "create", "s", "--schema", "ts timestamp, a strin", "--event-time", "ts")
+    assert (result.exit_code, node.declared) == (2, [])
+    assert "column 2, a: no type 'strin'" in result.stderr
+
+
+def test_a_declaration_is_refused_in_the_words_of_the_command_line(api: str, node: Any) -> None:
+    result = run(api, "stream", "create", "Flights", "--schema", "ts timestamp", "--event-time", "ts")
+    assert (result.exit_code, node.declared) == (2, [])
+    assert "Error: NAME: lower case letters" in result.stderr
+    result = run(api, "stream", "attach", "flights", "--generator", "--rate", "0")
+    assert (result.exit_code, node.attached) == (2, [])
+    assert "Error: --rate: must be more than 0" in result.stderr
+
+
+def test_bad_rows_are_reported_with_the_file_that_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
+    declared = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"),), event_time="ts")
+    sources = [SourceDeclaration(stream="flights", name=name, node="b", connector="file") for name in ("jfk", "lga")]
+    bad = SourceInfo(source=sources[0], state="ended", bad=3, dead_letters="/var/lib/sbon/jfk.ndjson")
+    well = SourceInfo(source=sources[1], state="ended", dead_letters="/var/lib/sbon/lga.ndjson")
+    show_stream(StreamInfo(entry=CatalogEntry(declaration=declared), sources=(bad, well)))
+    said = capsys.readouterr().out
+    assert "rows of jfk that could not be read, with their lines, at b: /var/lib/sbon/jfk.ndjson\n" in said
+    assert "lga.ndjson" not in said
+
+
+NOTHING: dict[str, Any] = {
+    "connector": "",
+    "path": None,
+    "format_": None,
+    "replay": None,
+    "generator": False,
+    "rate": None,
+}
+
+
+CONNECTORS = [
+    ({"generator": True, "rate": 5.0}, ("seed=7",), ("generator", {"seed": 7, "rate": 5.0})),
+    ({"connector": "http"}, ('headers={"a": 1}', "path=/x"), ("http", {"headers": {"a": 1}, "path": "/x"})),
+    ({"path": "/x.csv", "connector": "file"}, (), ("file", {"path": "/x.csv"})),
+]
+
+
+@pytest.mark.parametrize("given, options, expected", CONNECTORS)
+def test_short_forms_name_a_connector(given: dict[str, Any], options: tuple[str, ...], expected: Any) -> None:
+    assert connector_of(options, **{**NOTHING, **given}) == expected
+
+
+@pytest.mark.parametrize("given", [{}, {"path": "x", "generator": True}, {"generator": True, "replay": 1.0}])
+def test_contradicting_forms_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(click.UsageError):
+        connector_of((), **{**NOTHING, **given})
