@@ -41,6 +41,8 @@ LOOPS = 8
 SOON = 1 / LOOPS
 """Share of the period after which a move is tried again that was in another's way."""
 BUSY, UNDER_WAY = "node-busy", "move-under-way"
+FAILED = "optimizer-failed"
+"""Counter and warning of decisions that ended by an error of this program; the next one is a period later."""
 
 
 class _Kept:
@@ -99,7 +101,7 @@ class LocalOptimizer:
                     await self._consider(one, kept)
 
     async def _consider(self, hosted: HostedOperator, kept: _Kept) -> None:
-        """Decide about an operator, and begin the move."""
+        """Decide about an operator, and begin the move. An error of this program is kept as a decision to stay."""
         operator = hosted.spec.id
         if self._departures.under_way(operator) is not None:
             return
@@ -107,6 +109,10 @@ class LocalOptimizer:
             made, members = await self._deciding.decide(hosted, kept.memory)
         except SbonError as error:
             made, members = self._deciding.made(hosted, STAYS, Why(error.code, str(error))), ()
+        except Exception as error:
+            made, members = self._deciding.made(hosted, STAYS, Why("internal", f"{type(error).__name__}: {error}")), ()
+            if self._context.counters.may_log(FAILED):
+                log.exception(FAILED, operator=operator)
         if made.verdict == MOVES and len(self._moving) >= self._settings.moves:
             reason = f"{made.reason}; but this node moves {len(self._moving)} others already"
             made = replace(made, verdict=STAYS, code=BUSY, reason=reason[:MAX_REASON])

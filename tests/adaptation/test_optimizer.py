@@ -93,3 +93,23 @@ def test_an_overloaded_node_moves_its_busiest_operator_away(tmp_path: Path) -> N
         check_filtered(tmp_path / "out.csv", 1200)
 
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", msgspec.structs.replace(SMALL, overload_cost=100.0)))
+
+
+def test_an_error_of_the_program_ends_one_decision_only(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await started(cluster, tmp_path / "out.csv", FILTER, rows=1600, adapt="local", strategy="producer")
+        node = cluster.at("b")
+        node.load_per_core = None  # type: ignore[assignment]  # no number
+        await cluster.clock.sleep(15)
+        operator = await only(cluster)
+        assert (operator.node, operator.decisions[-1].code) == ("b", "internal")
+        assert "TypeError" in operator.decisions[-1].reason
+        assert operator.decisions[-1].times >= 2
+        assert node.daemon.context.counters.snapshot()["optimizer-failed"] >= 2
+        node.load_per_core = 2.5
+        await cluster.clock.sleep(15)
+        assert (await only(cluster)).node == "a"
+        await finished(cluster)
+        check_filtered(tmp_path / "out.csv", 1600)
+
+    in_cluster(tmp_path, "ab", test, configs=adapting("ab", msgspec.structs.replace(SMALL, overload_cost=100.0)))
