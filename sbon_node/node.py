@@ -79,6 +79,7 @@ from sbon_node.queries.planning import Planning
 from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_calls import RecordCalls
 from sbon_node.queries.records import Records
+from sbon_node.queries.replacements import Replacements
 from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
@@ -225,6 +226,7 @@ class Node:
         names = QueryNames(self.registers, records, self._lookup.is_over)
         leader = AntLeader(self.context, self._operators.ants)
         self._ants = AntUpdates(self.context, self._book, self._mover, leader, config.placement)
+        self._replacements = Replacements(self.context, self._book, self._mover, config.adaptation, config.placement)
         set_here = (config.connectors, config.adaptation.default, leader)
         self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
@@ -249,7 +251,8 @@ class Node:
         self._sinks.start()
         self._sources.start()
         self._optimizer.start()
-        self._ants.start()
+        self._ants.led.start()
+        self._replacements.led.start()
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", watch_load(self._machine, self._space, self.membership, self.context.clock))
@@ -264,7 +267,8 @@ class Node:
         """Leave cleanly: stop operators after a committed batch and inform the members; keep everything on disk."""
         await self._tasks.close()
         await self._optimizer.close()
-        await self._ants.close()
+        await self._ants.led.close()
+        await self._replacements.led.close()
         await self._draining.close()
         await self._rejoin.close()
         if away and not self.leaving.is_set():

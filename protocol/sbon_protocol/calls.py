@@ -107,7 +107,7 @@ class SourceStates(Message, frozen=True):
 class AskNode(Call, frozen=True):
     """Ask whether the receiver could host an operator with these needs; reserves nothing (SBON, section 3.1.3, step 2).
 
-    The flows of the answer are without those of the operators of ``query``.
+    The answer leaves out the operators of ``query``: their flows, and what they hold.
     """
 
     cores: Quantity

@@ -20,7 +20,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.adaptation import LOCAL, MOVES, STAYS, MoveDecision, PastMove
+from sbon_node.model.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.placement.model.problem import total
 from sbon_node.placement.settings import PlacementSettings
@@ -216,7 +216,7 @@ class Deciding:
 
     def _adaptable(self) -> list[HostedOperator]:
         known = (self._operators.get(one) for one in self._operators.hosted())
-        return [one for one in known if one is not None and one.spec.adapt == LOCAL]
+        return [one for one in known if one is not None and one.spec.adapt in BY_HOSTS]
 
     def _must_wait(self, hosted: HostedOperator) -> bool:
         try:

@@ -23,7 +23,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.adaptation import LOCAL, MOVES, STAYS, MoveDecision
+from sbon_node.model.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import move_states
@@ -92,7 +92,7 @@ class LocalOptimizer:
             for operator in [one for one in self._known if one not in hosted]:
                 del self._known[operator]
             for operator, one in hosted.items():
-                if one.spec.adapt != LOCAL or self._context.drained or operator in self._moving:
+                if one.spec.adapt not in BY_HOSTS or self._context.drained or operator in self._moving:
                     continue
                 due_s = clock.now() + settings.period_s * rng.uniform(1 - JITTER, 1 + JITTER)
                 kept = self._known.setdefault(operator, _Kept(due_s, settings.decisions))

@@ -133,6 +133,15 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     most_moves: Annotated[
         int, Meta(ge=0, le=16, description="most moves of an operator within an hour; 0 lets nothing move by itself")
     ] = 4
+    replace_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=604_800,
+            description="time between two placements of a whole running query by its strategy, with --adapt full; a quarter more "
+            "or less; seconds",
+        ),
+    ] = 600.0
     moves: Annotated[int, Meta(ge=1, le=1024, description="operators that this node moves away at a time by itself")] = 2
     decisions: Annotated[
         int, Meta(ge=1, le=1000, description="decisions about an operator that this node remembers; equal ones count as one")
@@ -150,6 +159,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "least_saving": 0.04,
         "least_saving_bytes": 10.0,
         "rest_s": 40.0,
+        "replace_s": 120.0,
         "return_s": 200.0,
         "most_moves": 5,
     },

@@ -34,9 +34,12 @@ class Reservations:
         self._excessive_since: dict[str, float] = {}
         """By holder: the time since which it has held more than its share."""
 
-    def refusal(self, needs: Needs, now: float, holder: str | None = None) -> str:
-        """Return why there is no capacity for ``needs``; empty if there is, or if others must release some for ``holder``."""
-        free, count = self.free(now, holder)
+    def refusal(self, needs: Needs, now: float, holder: str | None = None, *, beside: str = "") -> str:
+        """Return why there is no capacity for ``needs``; empty if there is, or if others must release some for ``holder``.
+
+        What operators of the query ``beside`` hold counts as free.
+        """
+        free, count = self.free(now, holder, beside=beside)
         if count >= self._capacity.operators:
             return f"hosts {count} operators, its limit is {self._capacity.operators}"
         if needs.cores > free.cores:
@@ -98,12 +101,16 @@ class Reservations:
         if reservation is not None and reservation.owner == owner:
             del self._reservations[operator]
 
-    def free(self, now: float, holder: str | None = None) -> tuple[Needs, int]:
-        """Return the free capacity and the number of operators held. Capacity that others must give up for ``holder`` counts as
-        free, and its operators as not held.
+    def free(self, now: float, holder: str | None = None, *, beside: str = "") -> tuple[Needs, int]:
+        """Return the free capacity and the number of operators held.
+
+        Capacity that others must give up for ``holder``, and that of the query ``beside``, counts as free, and the operators as
+        not held.
         """
         self._lapse(now)
         given_up = set() if holder is None else set(self._beyond_shares(holder, now))
+        if beside:
+            given_up |= {operator for operator in self._reservations if operator.startswith(f"{beside}.")}
         reserved = [reservation.needs for operator, reservation in self._reservations.items() if operator not in given_up]
         left = Needs(
             cores=self._capacity.cores - sum(n.cores for n in reserved),
@@ -111,15 +118,6 @@ class Reservations:
             bandwidth_bytes_s=self._capacity.bandwidth_bytes_s - sum(n.bandwidth_bytes_s for n in reserved),
         )
         return left, len(reserved)
-
-    def held(self, query: str) -> Needs:
-        """Return what the operators of a query hold or have reserved."""
-        needs = [reservation.needs for operator, reservation in self._reservations.items() if operator.startswith(f"{query}.")]
-        return Needs(
-            cores=sum(n.cores for n in needs),
-            memory_mb=sum(n.memory_mb for n in needs),
-            bandwidth_bytes_s=sum(n.bandwidth_bytes_s for n in needs),
-        )
 
     def operators(self) -> tuple[str, ...]:
         """Operators whose capacity is held until release."""

@@ -36,8 +36,10 @@ class NodeAnswers:
     async def _answer(self, call: AskNode, caller: Caller) -> NodeAnswer:
         now, holder, load = self._context.clock.now(), self.holder(caller), self._load()
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
-        free, _ = self._reservations.free(now, holder)
-        reason = "it has been drained" if self._context.drained else self._reservations.refusal(needs, now, holder)
+        free, _ = self._reservations.free(now, holder, beside=call.query)
+        reason = self._reservations.refusal(needs, now, holder, beside=call.query)
+        if self._context.drained:
+            reason = "it has been drained"
         return NodeAnswer(
             accepted=not reason,
             reason=reason,
@@ -72,12 +74,12 @@ class NodeAnswers:
 
     def _free(self, query: str) -> Needs:
         """Return the capacity that any member may count on, with what ``query`` holds; nothing where no operator may come."""
-        now, held = self._context.clock.now(), self._reservations.held(query) if query else NOTHING
-        if self._context.drained or (not any(held.amounts) and self._reservations.refusal(NOTHING, now)):
+        now = self._context.clock.now()
+        if self._context.drained or self._reservations.refusal(NOTHING, now, beside=query):
             return NOTHING
-        free, _ = self._reservations.free(now)
-        amounts = [max(0.0, left) + own for left, own in zip(free.amounts, held.amounts, strict=True)]
-        return Needs(cores=amounts[0], memory_mb=amounts[1], bandwidth_bytes_s=amounts[2])
+        free, _ = self._reservations.free(now, beside=query)
+        cores, memory_mb, bandwidth_bytes_s = (max(0.0, left) for left in free.amounts)
+        return Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
 
     def _reserve(self, leader: str, sender: str, needs: dict[str, Needs], hold_s: float) -> None:
         """Reserve for all operators or none; the reservations count for the ant's sender until the leader itself asks."""

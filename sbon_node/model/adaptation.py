@@ -7,17 +7,17 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_node.errors import SbonError
 from sbon_node.model.bounded import MAX_REASON, Counted, PerSecond, WallMs
 
 Adapt = Literal["off", "local", "ants", "full"]
-"""Adaptation of a running query: none, by the hosts of its operators, by ants, or by everything there is."""
+"""Adaptation of a running query: none, by the hosts of its operators, by ants, or by these hosts and by placing it again."""
 
 OFF: Final = "off"
 LOCAL: Final = "local"
 ANTS: Final = "ants"
-BUILT: Final = frozenset({OFF, LOCAL, ANTS})
-"""What this version can do."""
+FULL: Final = "full"
+BY_HOSTS: Final = frozenset({LOCAL, FULL})
+"""Kinds in which the hosts of operators decide about their moves."""
 
 Verdict = Literal["moves", "stays"]
 MOVES: Final = "moves"
@@ -27,11 +27,9 @@ MAX_PAST_MOVES = 16
 """Most moves of an operator that its hosts remember."""
 
 
-def check_adapt(adapt: Adapt | None) -> None:
-    """Raise :class:`SbonError` ``adaptation-missing`` for a kind of adaptation that this version does not have."""
-    if adapt is not None and adapt not in BUILT:
-        known = ", ".join(sorted(BUILT))
-        raise SbonError("adaptation-missing", f"this version cannot adapt by {adapt}", where="adapt", hint=f"choose {known}")
+def adapted(adapt: Adapt, strategy: str) -> Adapt:
+    """Return how a query that the strategy has placed is adapted: ants seek least latency, and hosts would seek least usage."""
+    return ANTS if adapt == FULL and strategy == ANTS else adapt
 
 
 class PastMove(msgspec.Struct, frozen=True, kw_only=True):

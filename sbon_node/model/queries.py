@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, MoveDecision, PastMove, check_adapt
+from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, MoveDecision, PastMove
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_node.model.delivery import FOLLOW, Sample, SinkDelay, SinkReport
 from sbon_node.model.goal import Goal
@@ -78,7 +78,6 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
 
     def check(self) -> None:
         super().check()
-        check_adapt(self.adapt)
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):

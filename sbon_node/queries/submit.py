@@ -16,7 +16,7 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
-from sbon_node.model.adaptation import Adapt
+from sbon_node.model.adaptation import Adapt, adapted
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.query_ids import new_name, new_uid
@@ -175,7 +175,7 @@ class Submitter:
             consumer=consumer,
             sink=submission.sink,
             on_error=submission.on_error,
-            adapt=submission.adapt or self._adapt,
+            adapt=adapted(submission.adapt or self._adapt, submission.strategy),
             **submission.goal_options(),
             plan=plan,
             hosts={p.source.id: p.source.node for p in plan.sources},

@@ -73,7 +73,7 @@ def test_operators_move_once_their_host_is_busy_and_stay_otherwise(tmp_path: Pat
 
     async def test(cluster: SimulatedCluster) -> None:
         await begun(cluster, out, 90)
-        assert [node for node in CONFIGS if updates_of(cluster, node).leads()] == ["e"]
+        assert [node for node in CONFIGS if updates_of(cluster, node).led.ids()] == ["e"]
         keep_busy(cluster, "b", 20.0)
         await cluster.sleep(15.0)
         assert await host(cluster) == "b", "it has become slower, but nothing is faster by beta"
@@ -95,7 +95,7 @@ def test_another_node_leads_when_the_leader_dies(tmp_path: Path) -> None:
         await begun(cluster, out, 70)
         cluster.crash(cluster.at("e"))
         await cluster.sleep(20.0)
-        (leader,) = [node for node in "abcd" if updates_of(cluster, node).leads()]
+        (leader,) = [node for node in "abcd" if updates_of(cluster, node).led.ids()]
         assert leader != "e"
         keep_busy(cluster, "b", 90.0)
         await cluster.sleep(30.0)
@@ -111,6 +111,6 @@ def test_ants_leave_other_queries_alone(tmp_path: Path, adapt: str) -> None:
         await declare(cluster, "a", source_at("a", rows=100, rate=10.0))
         await submitted(cluster, "e", tmp_path / "out.ndjson", consumer="d", adapt=adapt)
         assert (await state_of(cluster, "a")).state == "running"
-        assert [node for node in CONFIGS if updates_of(cluster, node).leads()] == []
+        assert [node for node in CONFIGS if updates_of(cluster, node).led.ids()] == []
 
     in_cluster(tmp_path, "abcde", test, configs=CONFIGS, latency=latency_s)

@@ -107,3 +107,15 @@ def test_no_holder_gives_up_more_than_is_needed() -> None:
     assert taken(held, "bob", 10, now=0.0) == 10
     assert taken(held, "alice", 1, now=20.0) == 1
     assert len([one for one in held.promised(20.0) if one.startswith("bob")]) == 9
+
+
+def test_what_a_query_holds_is_free_for_itself() -> None:
+    held = Reservations(CAPACITY)
+    for operator in ("q.a", "q.b", "other.a"):
+        held.reserve(operator, Needs(cores=0.6, memory_mb=300.0), now=0.0, deadline=10.0)
+    assert held.refusal(Needs(cores=0.3, memory_mb=0.0), now=1.0)
+    assert held.refusal(Needs(cores=1.4, memory_mb=700.0), now=1.0, beside="q") == ""
+    assert held.free(1.0, beside="q")[1] == 1
+    assert held.refusal(Needs(cores=0.9, memory_mb=0.0), now=1.0, beside="oth") == held.refusal(
+        Needs(cores=0.9, memory_mb=0.0), now=1.0
+    )

@@ -40,7 +40,7 @@ adapt_option = click.option(
     "--adapt",
     type=click.Choice(get_args(Adapt)),
     metavar="HOW",
-    help="Moves of operators: off, local, ants.",
+    help="Moves of operators: off, local, ants, full.",
 )
 state_provider_option = click.option(
     "--state-provider",

@@ -1,0 +1,118 @@
+"""The queries whose placement this node looks after while they run: those that it leads.
+
+The driver of a query's record is its leader: the first of its acceptors that lives, so another node leads when that one dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Generic, TypeVar
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.events import MoveDecided
+from sbon_node.model.adaptation import MOVES, STAYS, Verdict
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.moves import MoveRequest
+from sbon_node.model.queries import QueryInfo
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import operator_states, query_states
+from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.moving import OperatorMover
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+
+log = structlog.get_logger()
+
+Memory = TypeVar("Memory")
+
+
+class LedQueries(Generic[Memory]):
+    """Looks from time to time at the running queries that this node leads, at each in a task of its own.
+
+    ``look`` is called with the record and with what ``remembers`` made for the query when its leadership began. It may raise
+    :class:`SbonError`; the next look comes all the same.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        book: QueryHolder,
+        *,
+        wanted: Callable[[QueryRecord], bool],
+        every_s: float,
+        remembers: Callable[[float], Memory],
+        look: Callable[[QueryRecord, Memory], Awaitable[None]],
+    ) -> None:
+        self._context, self._book, self._wanted, self._every_s = context, book, wanted, every_s
+        self._remembers, self._look = remembers, look
+        self._known: dict[str, Memory] = {}
+        self._tasks = Tasks()
+
+    def start(self) -> None:
+        self._tasks.start("looks", self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def ids(self) -> list[str]:
+        """Return the wanted running queries of which this node is the leader."""
+        records = (one for one in self._book.records() if one.state == query_states.RUNNING and self._wanted(one))
+        return [record.id for record in records if self._book.driver(record.id) == self._context.name]
+
+    async def _run(self) -> None:
+        clock, rng = self._context.clock, self._context.rng
+        while True:
+            await clock.sleep(self._every_s * rng.uniform(0.75, 1.25))
+            led = self.ids()
+            self._known = {query: memory for query, memory in self._known.items() if query in led}
+            for query in led:
+                if query not in self._known:
+                    self._known[query] = self._remembers(clock.now())
+                self._tasks.start(f"look {query}", self._look_at(query))
+
+    async def _look_at(self, query: str) -> None:
+        record = self._book.find(query)
+        if record is None:
+            return
+        try:
+            await self._look(record, self._known[query])
+        except SbonError as error:
+            log.info("query-not-adapted", query=query, code=error.code, reason=str(error))
+
+
+def settled_hosts(info: QueryInfo) -> dict[str, str] | None:
+    """Return the host of each operator; None while one of them moves or does not run."""
+    if any(one.move is not None or one.state != operator_states.RUNNING for one in info.operators):
+        return None
+    return {one.id: one.node for one in info.operators}
+
+
+async def move_all(mover: OperatorMover, query: str, hosts: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Move operators one after another; the first that cannot move ends it, and a later look begins anew."""
+    for operator, node in found.items():
+        if hosts[operator] != node:
+            async for _ in mover.move(query, MoveRequest(operator=operator, to=node)):
+                pass
+            log.info("operator-adapted", operator=operator, target=node)
+
+
+def publish_decision(
+    context: Context, info: QueryInfo, verdict: Verdict, code: str, reason: str, found: Mapping[str, str] | None = None
+) -> None:
+    """Publish the decision about each operator that moves, or about all that stay."""
+    for operator in info.operators:
+        target = (found or {}).get(operator.id, "")
+        if verdict == STAYS or target != operator.node:
+            event: Callable[..., MoveDecided] = partial(
+                MoveDecided,
+                query=info.id,
+                operator=operator.id,
+                verdict=verdict,
+                code=code,
+                reason=reason[:MAX_REASON],
+                target=target if verdict == MOVES else "",
+            )
+            context.bus.publish("placement", event)

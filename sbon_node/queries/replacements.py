@@ -1,0 +1,150 @@
+"""Placing running queries again as a whole, for queries with ``--adapt full``: their strategy's periodic adaptation.
+
+From time to time the leader of a query has its strategy place it anew, with measured rates and new measurements of latency, as
+SAND's coordinators do (SAND, section 3) and as ANTS does by its ants (:mod:`.ant_updates`). If the placement that is found
+saves enough, or keeps a bound on delay that the present one breaks, its operators move there one by one. Between these, the hosts
+of operators move them by themselves, as with ``--adapt local``: a host sees only the neighbours of its operators, and so finds no
+placement that differs in several of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sbon_node.adaptation import decision as rules
+from sbon_node.adaptation.decision import Link, Offer, Why
+from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.errors import SbonError
+from sbon_node.model.adaptation import FULL, MOVES, STAYS, PastMove
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.records import QueryRecord
+from sbon_node.placement.model.from_plan import problem_of
+from sbon_node.placement.model.measured_plan import measured_plan
+from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage
+from sbon_node.placement.model.problem import PlacementProblem
+from sbon_node.placement.selection.bounds import place
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.led_queries import LedQueries, move_all, publish_decision, settled_hosts
+from sbon_node.queries.moving import OperatorMover
+from sbon_node.queries.updating_view import UpdatingView
+from sbon_node.workflow.context import Context
+
+LOOKS = 4
+"""Looks at whether a query is due in the time between two placements."""
+SAME, KEEPS_BOUND = "same-placement", "keeps-bound"
+
+
+class _Kept:
+    """Memory of a query that this node leads: when it is placed again, for the first time after a whole pause."""
+
+    def __init__(self, now_s: float) -> None:
+        self.since_s, self.due_s = now_s, 0.0
+
+
+class Replacements:
+    """Places the queries again that this node leads and that are adapted in full."""
+
+    def __init__(
+        self,
+        context: Context,
+        book: QueryHolder,
+        mover: OperatorMover,
+        settings: AdaptationSettings,
+        placement: PlacementSettings,
+    ) -> None:
+        self._context, self._book, self._mover = context, book, mover
+        self._settings, self._placement = settings, placement
+        self.led = LedQueries(
+            context,
+            book,
+            wanted=lambda record: record.adapt == FULL,
+            every_s=settings.replace_s / LOOKS,
+            remembers=_Kept,
+            look=self._look,
+        )
+
+    async def _look(self, record: QueryRecord, kept: _Kept) -> None:
+        """Place the query anew if that is due, and move its operators if that pays."""
+        context, settings, now_s = self._context, self._settings, self._context.clock.now()
+        if now_s < (kept.due_s or kept.since_s + settings.replace_s):
+            return None
+        info = await self._book.describe(record)
+        hosts = settled_hosts(info)
+        if not hosts or self._must_wait(info.operators) or hosts.keys() != {one.id for one in record.plan.operators}:
+            return None
+        kept.due_s = now_s + settings.replace_s * context.rng.uniform(0.75, 1.25)
+        refused = self._left_lately(info.operators)
+        problem = problem_of(measured_plan(record.plan, info.operators), record.consumer, refused, record)
+        view = UpdatingView(context, record.id, settings.replace_s / LOOKS)
+        await view.measure_links(problem, hosts)
+        try:
+            found = (await place(problem, view, self._placement, record.strategy)).hosts()
+        except SbonError as error:
+            return publish_decision(context, info, STAYS, error.code, f"{record.strategy} finds no placement: {error}")
+        if found == hosts:
+            return publish_decision(context, info, STAYS, SAME, f"{record.strategy} places it where it is")
+        await view.measure_links(problem, found)
+        why = self._why(problem, hosts, found, view, info.operators)
+        if why.code not in rules.MOVING | {KEEPS_BOUND}:
+            return publish_decision(context, info, STAYS, why.code, why.text)
+        publish_decision(context, info, MOVES, why.code, why.text, found)
+        return await move_all(self._mover, record.id, hosts, found)
+
+    def _must_wait(self, operators: Sequence[OperatorInfo]) -> bool:
+        """Return whether an operator may not move now, or is not measured yet."""
+        now_ms = self._context.clock.wall_ms()
+        known = [(one.measures.seconds if one.measures is not None else 0.0, one.past_moves) for one in operators]
+        return any(rules.waits(seconds, past, now_ms, self._settings) is not None for seconds, past in known)
+
+    def _left_lately(self, operators: Sequence[OperatorInfo]) -> dict[str, frozenset[str]]:
+        now_ms = self._context.clock.wall_ms()
+        return {one.id: rules.left_lately(one.past_moves, now_ms, self._settings) - {one.node} for one in operators}
+
+    def _why(
+        self,
+        problem: PlacementProblem,
+        hosts: Mapping[str, str],
+        found: Mapping[str, str],
+        view: UpdatingView,
+        operators: Sequence[OperatorInfo],
+    ) -> Why:
+        """Return why the operators move to the placement that was found, or why they stay."""
+        settings, bound_ms = self._settings, problem.bounds.max_delay_ms
+        delay_ms, delay_there_ms = (longest_delay_ms(problem, at, view.latency_ms) for at in (hosts, found))
+        if bound_ms is not None and delay_there_ms <= bound_ms < delay_ms:
+            return Why(
+                KEEPS_BOUND, f"its rows take {delay_ms:.1f} ms, {delay_there_ms:.1f} ms there; the bound is {bound_ms:g} ms"
+            )
+        moved = [one for one in operators if found[one.id] != one.node]
+        names = ", ".join(sorted({found[one.id] for one in moved}))
+        past = tuple(move for one in moved for move in one.past_moves)
+        usage, usage_there = (network_usage(problem, at, view.latency_ms) for at in (hosts, found))
+        if problem.objective.usage:
+            offer = Offer(names, usage_there, delay_there_ms, 0.0)
+            price = sum(self._price(problem, one, found, view) for one in moved)
+            return rules.decide(usage, delay_ms, offer, price, past, self._context.clock.wall_ms(), settings)
+        value, value_there = (cost(problem, at, view.latency_ms) for at in (hosts, found))
+        return self._by_share(value, value_there, names, past)
+
+    def _by_share(self, value: float, value_there: float, names: str, past: tuple[PastMove, ...]) -> Why:
+        """Decide for an objective without network usage, with which a move cannot be paid."""
+        share = 1.0 - value_there / value if value > 0 else 0.0
+        least = self._settings.least_saving * (1 + rules.moves_within(past, self._context.clock.wall_ms(), rules.HOUR_MS))
+        text = f"{names} saves {share:.1%} of the objective, {value:,.1f}"
+        return Why(rules.SAVES, text) if share >= least else Why(rules.SAVES_LITTLE, f"{text}, less than {least:.0%}")
+
+    def _price(self, problem: PlacementProblem, moved: OperatorInfo, found: Mapping[str, str], view: UpdatingView) -> float:
+        """Return the cost of an operator's move, in bytes in transit x seconds."""
+        at = {**problem.pinned, **found}
+        links = tuple(
+            Link(other, at[other], edge.rate_bytes_s, other == edge.source)
+            for edge in problem.edges
+            if moved.id in (edge.source, edge.target)
+            for other in ((edge.source if edge.target == moved.id else edge.target),)
+        )
+        node = found[moved.id]
+        latencies_ms = {link.node: view.latency_ms(node, link.node) if link.node != node else 0.0 for link in links}
+        usage_there, path_ms = rules.usage_of(links, latencies_ms), view.latency_ms(moved.node, node)
+        state_bytes = (moved.measures.state_bytes or 0) if moved.measures is not None else 0
+        return rules.cost_of_move(links, state_bytes, Offer(node, usage_there, 0.0, path_ms))

@@ -1,0 +1,137 @@
+"""The leader of a query places it again as a whole while it runs; rows stay exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.adaptation.settings import preset
+from sbon_node.config.config import Config
+from sbon_node.events import MoveDecided
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.test_moved_operators import delivered, finished
+from tests.workflow.test_notifications import listening, told
+
+pytestmark = pytest.mark.slow
+
+NEVER_S = 86_400.0
+SETTINGS = preset(
+    "eager", period_s=NEVER_S, least_measured_s=5.0, least_saving_bytes=0.5, rest_s=10.0, return_s=600.0, replace_s=10.0
+)
+"""Hosts decide nothing: what moves was placed again."""
+ROWS = 900
+GROUPS = "SELECT id % 2 AS digit, count(*) AS n FROM numbers GROUP BY id % 2, window(ts, '1 second')"
+
+
+class Weather:
+    """Latencies of which those between b and c, where the rows come from, change."""
+
+    def __init__(self) -> None:
+        self.between_s = 0.004
+
+    def __call__(self, one: str, other: str) -> float:
+        if {one, other} == {"b", "c"}:
+            return self.between_s
+        return 0.005 if "d" in (one, other) else 0.006
+
+
+CONFIGS: dict[str, Config] = dict.fromkeys("abcd", msgspec.structs.replace(CONFIG, adaptation=SETTINGS))
+
+
+async def begun(cluster: SimulatedCluster, out: Path, **fields: object) -> str:
+    """Begin a query whose operator reads rows of b and c, and return the operator's host."""
+    await cluster.sleep(5.0)
+    await declare(cluster, "a", *(source_at(node, rows=ROWS, rate=20.0) for node in "bc"))
+    await submitted(cluster, "a", out, sql=GROUPS, decompose="off", **{"strategy": "hybrid", "adapt": "full", **fields})
+    while not (await state_of(cluster, "a")).rows:
+        await cluster.sleep(0.5)
+    return await host(cluster)
+
+
+async def host(cluster: SimulatedCluster) -> str:
+    return (await state_of(cluster, "a")).operators[-1].node
+
+
+async def until(cluster: SimulatedCluster, condition: Callable[[str], bool], limit_s: float = 60.0) -> bool:
+    deadline_s = cluster.clock.now() + limit_s
+    while not condition(await host(cluster)):
+        if cluster.clock.now() > deadline_s:
+            return False
+        await cluster.sleep(1.0)
+    return True
+
+
+def check(out: Path) -> None:
+    assert sum(int(row["n"]) for row in delivered(out)) == 2 * ROWS
+
+
+def leaders(cluster: SimulatedCluster) -> list[str]:
+    return [node for node in "abcd" if cluster.nodes[node].ready and cluster.at(node).daemon._replacements.led.ids()]
+
+
+def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> None:
+    out, weather = tmp_path / "out.csv", Weather()
+
+    async def test(cluster: SimulatedCluster) -> None:
+        first = await begun(cluster, out)
+        assert first in "bc"
+        (leader,) = leaders(cluster)
+        listener = listening(cluster, leader, "placement")
+        assert not await until(cluster, lambda node: node != first, limit_s=15.0)
+        stays = [event for event in told(listener) if isinstance(event, MoveDecided)]
+        assert {(one.verdict, one.code) for one in stays} == {("stays", "same-placement")}
+        weather.between_s = 0.0102
+        assert not await until(cluster, lambda node: node != first, limit_s=15.0)
+        assert told(listener)[-1].code == "saves-little"
+        weather.between_s = 0.2
+        assert await until(cluster, lambda node: node == "d")
+        moved = [event for event in told(listener) if isinstance(event, MoveDecided) and event.verdict == "moves"]
+        assert [(one.code, one.target) for one in moved] == [("saves", "d")]
+        await finished(cluster)
+        check(out)
+
+    in_cluster(tmp_path, "abcd", test, configs=CONFIGS, latency=weather)
+
+
+def test_a_query_with_zones_is_placed_again_by_its_coordinators(tmp_path: Path) -> None:
+    out, weather = tmp_path / "out.csv", Weather()
+
+    async def test(cluster: SimulatedCluster) -> None:
+        first = await begun(cluster, out, strategy="in-network")
+        weather.between_s = 0.2
+        assert await until(cluster, lambda node: node not in (first, "b", "c"))
+        await finished(cluster)
+        check(out)
+
+    in_cluster(tmp_path, "abcd", test, configs=CONFIGS, latency=weather)
+
+
+def test_another_node_places_again_when_the_leader_dies(tmp_path: Path) -> None:
+    out, weather = tmp_path / "out.csv", Weather()
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await begun(cluster, out)
+        (leader,) = leaders(cluster)
+        assert leader == "a"
+        cluster.crash(cluster.at("a"))
+        cluster.start("a")
+        await cluster.sleep(5.0)
+        weather.between_s = 0.2
+        assert await until(cluster, lambda node: node == "d", limit_s=90.0)
+        await finished(cluster)
+        check(out)
+
+    in_cluster(tmp_path, "abcd", test, configs=CONFIGS, latency=weather)
+
+
+@pytest.mark.parametrize("adapt", ["off", "local", "ants"])
+def test_other_queries_stay(tmp_path: Path, adapt: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await begun(cluster, tmp_path / "out.csv", adapt=adapt)
+        assert leaders(cluster) == []
+
+    in_cluster(tmp_path, "abcd", test, configs=CONFIGS, latency=Weather())
