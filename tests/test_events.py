@@ -56,16 +56,20 @@ def test_each_listener_gets_its_kinds_of_events_from_then_on() -> None:
 
 
 def test_without_listeners_no_event_is_made() -> None:
-    bus = Bus("a", lambda: 0)
+    bus, times = Bus("a", lambda: 0), list[int]()
 
     def made(*, node: str, at_ms: int) -> NodeEvent:
-        raise AssertionError("no listener wants it")
+        times.append(at_ms)
+        return line("info", "said")(node=node, at_ms=at_ms)
 
     bus.publish("queries", made)
     other = bus.listen(["logs"], limit=9, wake=lambda: None)
     bus.publish("queries", made)
+    assert times == []
+    bus.publish("logs", made)
     bus.forget(other)
     bus.publish("logs", made)
+    assert times == [0]
 
 
 def test_a_slow_listener_gets_the_count_of_missed_events_in_order() -> None:

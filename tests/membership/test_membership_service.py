@@ -74,6 +74,10 @@ def test_a_partition_heals_without_seeds() -> None:
         await world.until(lambda: all(sorted(s.states().values()) == ["alive"] * 2 + ["dead"] * 2 for s in sites), 40)
         world.network.heal()
         await world.until(lambda: all(set(s.states().values()) == {"alive"} for s in sites), 180)
+        for site, others in zip(sites, ("cd", "cd", "ab", "ab"), strict=True):
+            died, returned = (sorted(name for name, heard in site.heard if heard == change) for change in ("died", "returned"))
+            assert set(others) <= set(died)
+            assert returned == died, "each death is followed by one return"
 
     in_virtual_time(body)
 

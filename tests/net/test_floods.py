@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import uvloop
 
 from sbon_node.clock import Clock
@@ -20,6 +21,8 @@ from tests.net.two_peers import answer
 
 ASK = AskNode(cores=1.0, memory_mb=10.0, bandwidth_bytes_s=0.0)
 HELLO = Hello(version=VERSION, oldest_version=OLDEST_VERSION, cluster="c", node="mallory", role="rpc", instance="m" * 16)
+FLOOD = 1100
+"""More connections than a node takes altogether."""
 
 
 async def flood(address: Address, said: bytes, count: int) -> list[asyncio.StreamWriter]:
@@ -31,30 +34,30 @@ async def flood(address: Address, said: bytes, count: int) -> list[asyncio.Strea
     return held
 
 
-async def scenario(said: bytes) -> None:
+async def answered_and_refused(said: bytes) -> tuple[int, int]:
+    """Return the calls from two other addresses that are accepted, and the connections refused, beside a flood that says this."""
     clock, settings = Clock.real(), NetSettings(connect_timeout_s=30.0)
     counters = Counters(clock.now)
     server = PeerServer(SocketTransport(clock, settings, counters), clock, Identity("c", "a", "a" * 16), settings, counters)
 
     server.handle(AskNode, answer)
     address = await server.start(Address("127.0.0.1", 0))
-    held = await flood(address, said, 1100)
+    held, accepted = await flood(address, said, FLOOD), 0
     try:
         for source in ("127.0.0.1", "127.0.0.2"):
             transport = SocketTransport(clock, settings, counters, source_host=source)
             peers = Peers(transport, clock, Identity("c", "b", "b" * 16), settings, counters)
-            assert (await peers.call(address, ASK)).accepted
+            accepted += (await peers.call(address, ASK)).accepted
             await peers.close()
-        assert counters.snapshot()["connection-refused"] >= 1100 - settings.max_connections_per_address
+        return accepted, counters.snapshot()["connection-refused"]
     finally:
         for writer in held:
             writer.close()
         await server.close()
 
 
-def test_idle_connections_of_one_address_leave_room_for_others() -> None:
-    uvloop.run(scenario(b""))
-
-
-def test_connections_that_only_say_hello_leave_room_for_others() -> None:
-    uvloop.run(scenario(encode_frame(HELLO)))
+@pytest.mark.parametrize("said", [b"", encode_frame(HELLO)], ids=["nothing", "hello"])
+def test_connections_of_one_address_leave_room_for_others(said: bytes) -> None:
+    accepted, refused = uvloop.run(answered_and_refused(said))
+    assert accepted == 2
+    assert FLOOD - NetSettings().max_connections_per_address <= refused <= FLOOD

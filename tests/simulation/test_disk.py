@@ -103,9 +103,11 @@ def test_a_wiped_disk_has_room_again(tmp_path: Path) -> None:
     disk = SimulatedDisk(tmp_path)
     process = Process("n#1")
     with watched_disks({"n": disk}):
-        process.context.run(_database, disk)
+        old = process.context.run(_database, disk)
+        old.execute("INSERT INTO t VALUES ('old')")
         disk.fill()
         disk.crash()
         disk.wipe()
         database = Process("n#2").context.run(_database, disk)
         database.execute("INSERT INTO t VALUES (zeroblob(100000))")
+        assert [len(value) for (value,) in database.execute("SELECT v FROM t")] == [100_000]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -25,6 +27,8 @@ from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_protocol.messages import Frame, Hello
 from tests.streams.outboxes import SETTINGS
 
+UNTIL_S = 300.0
+"""Longest wait for a condition on a busy machine."""
 HERE = Address("127.0.0.1", 7400)
 HELLO = Hello(version=1, oldest_version=1, cluster="c", node="reader", role="stream")
 
@@ -179,7 +183,9 @@ async def make_host(tmp_path: Path) -> AsyncIterator[Callable[..., Host]]:
 @pytest.fixture
 def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
     async def wait(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - the condition is outside of this code, which sets no event for it
+        until_s = time.monotonic() + UNTIL_S
+        while not condition():
+            assert time.monotonic() < until_s, inspect.getsource(condition).strip()
             await asyncio.sleep(0.001)
 
     return wait

@@ -172,12 +172,16 @@ async def test_a_follower_that_goes_live_over_the_quota_waits_for_its_readers(ho
 
 
 async def test_a_follower_that_is_gone_holds_back_no_input(host: Any, until: Any) -> None:
-    port, _ = await shown(host, "a", "b")
+    port, after = await shown(host, "a", "b")
     copy = follower(host, port)
     copy.recover(1)
     await until(lambda: sorted(host.outbox.link_counts("up").links) == ["op#0", "op#0~new"])
+    await step(host, port, 2, after, "c")
+    await asyncio.sleep(0.02)
+    assert host.outbox.earliest("up") == 3
     await copy.close()
-    await until(lambda: sorted(host.outbox.link_counts("up").links) == ["op#0"])
+    await until(lambda: host.outbox.earliest("up") == 4)
+    assert sorted(host.outbox.link_counts("up").links) == ["op#0"]
 
 
 async def test_a_stream_adopted_at_another_batch_is_not_taken(host: Any) -> None:
