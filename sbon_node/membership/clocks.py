@@ -12,7 +12,8 @@ from sbon_node.membership.settings import MembershipSettings
 ROUNDING_MS = 1.0
 """Stamps are whole milliseconds."""
 MAX_WANTED = 1024
-"""Members whose clocks are asked for at once."""
+"""Members whose clocks are asked for in one ``membership.clock_interval_s``. No setting: a member that is left out is asked for
+again by the next time that it states."""
 
 Ping = Callable[[str, float], Awaitable[object]]
 

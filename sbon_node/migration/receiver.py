@@ -31,9 +31,8 @@ from sbon_protocol.messages import Chunk, CopyOpened, Ended, Frame, OpenCopy, Re
 log = structlog.get_logger()
 
 _AHEAD = 1024
-"""Files asked for ahead."""
-_RECONNECT_S = 0.2
-_RECONNECT_MAX_S = 5.0
+"""Files asked for ahead, so that small files cost no round trip each. No setting, since ``migration.window_bytes`` bounds what is
+under way; a sender allows four times as many."""
 _TRIED_AGAIN = frozenset({"too-many-copies", "replaced", "peer-unreachable", "node-away", "unknown-node"})
 """Refusals that pass; the others end the copy."""
 
@@ -96,7 +95,7 @@ class _Copy:
         self._done_bytes = self._total_bytes = 0
 
     async def fetch(self) -> tuple[CopiedFile, ...]:
-        pauses = Backoff(_RECONNECT_S, _RECONNECT_MAX_S, self._receiver.rng)
+        pauses = Backoff(self._settings.reconnect_s, self._settings.reconnect_max_s, self._receiver.rng)
         while True:
             begun_s = self._progress_s
             try:

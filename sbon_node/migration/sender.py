@@ -34,8 +34,8 @@ log = structlog.get_logger()
 
 CHUNK_BYTES = 128 * 1024
 MAX_WANTED = 4096
-"""Files that a receiver may ask for ahead."""
-HANDSHAKE_S = 10.0
+"""Files that a receiver may ask for ahead. A rule of the protocol and no setting: a receiver asks for fewer, whatever the
+configuration of the sender is."""
 
 
 class _Offer:
@@ -124,7 +124,7 @@ class CopySender:
         """
         serving: _Serving | None = None
         try:
-            async with self._clock.timeout(HANDSHAKE_S):
+            async with self._clock.timeout(self._settings.handshake_s):
                 serving = await self._accept(channel, hello)
             if serving is not None:
                 await race(_ended(serving), self._send(serving), _receive(serving))
@@ -164,7 +164,7 @@ class CopySender:
 
     async def _tell(self, channel: FrameChannel, message: Ended | Refused) -> None:
         try:
-            async with self._clock.timeout(HANDSHAKE_S):
+            async with self._clock.timeout(self._settings.handshake_s):
                 await channel.send(message)
         except (ConnectionLostError, TimeoutError) as error:
             log.debug("copy-receiver-lost", reason=str(error))

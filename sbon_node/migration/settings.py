@@ -44,6 +44,20 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         float,
         Meta(gt=0, le=3600, description="time without a new byte after which a copy is given up; seconds"),
     ] = 30.0
+    handshake_s: Annotated[
+        float, Meta(gt=0, le=3600, description="seconds that a sender waits for the first message on a connection for a copy")
+    ] = 10.0
+    reconnect_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="seconds before a lost connection of a copy is first tried again; doubles, jittered, up to the maximum",
+        ),
+    ] = 0.2
+    reconnect_max_s: Annotated[
+        float, Meta(gt=0, le=3600, description="longest pause in seconds between two tries of a lost connection of a copy")
+    ] = 5.0
     follow_s: Annotated[
         float,
         Meta(
@@ -62,6 +76,15 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "alone to run, which makes the pause shortest; seconds; the operator stops after that at any batch",
         ),
     ] = 5.0
+    near_batches: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="newest batches of an operator's host by which a target may be behind when migration.near_s begins; "
+            "raise it where a target hardly keeps up, for a longer pause",
+        ),
+    ] = 3
     silence_s: Annotated[
         float,
         Meta(

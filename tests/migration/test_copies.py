@@ -17,6 +17,7 @@ from sbon_node.migration.listing import CopyLimits
 from sbon_node.migration.sender import CHUNK_BYTES
 from sbon_node.net.channel import FrameChannel
 from sbon_node.net.peers import Expected, Identity
+from sbon_node.net.transport import ConnectionLostError
 from sbon_protocol.messages import Chunk, CopyOpened, Hello, OpenCopy, Refused, WantFiles
 from tests.migration.two_nodes import ATTEMPT, CONTENTS, OPERATOR, Cut, contents_of, impostor, two_nodes, until
 
@@ -119,6 +120,13 @@ async def test_the_receiver_takes_nothing_from_another_node_at_the_address(tmp_p
     async with two_nodes(tmp_path, stall_s=0.5) as nodes, impostor(nodes, serve, Identity("sbon", "a", "i-other")):
         assert await refused(nodes.receive()) == "copy-stalled"
         assert await refused(nodes.receive(expect=Expected("z", ""))) == "copy-stalled"
+
+
+async def test_a_connection_that_asks_for_no_copy_is_closed(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, handshake_s=0.1) as nodes, asyncio.timeout(5.0):
+        channel = await nodes.peers.open_copy(nodes.address)
+        with pytest.raises(ConnectionLostError):
+            await channel.receive()
 
 
 async def test_a_connection_of_another_role_carries_no_copy(tmp_path: Path) -> None:

@@ -168,7 +168,9 @@ def test_a_frozen_host_and_its_follower_emit_nothing_when_their_engines_start_ag
             engine: Any = cluster.at(node).engine
             engine.kill_engine_process()
         await cluster.clock.sleep(10)
-        stream, frames = followed.origin.stream()
+        outbox = cluster.at("b").daemon.outbox
+        stream = outbox.handover.export(followed.operator)
+        frames = outbox.read(followed.operator, stream.trimmed, 2**30)
         assert stream.tail == frozen.stream.tail
         cluster.at("c").daemon.outbox.handover.take(followed.operator, stream, frames)
         await ask(cluster, "c", target.go_live(frozen, stream, followed.spec.epoch + 1))

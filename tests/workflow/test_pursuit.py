@@ -15,8 +15,8 @@ def cut(frame: int, watermark_ms: int = 0, next_ms: int = 0) -> Cut:
     return cut_of((InputOffset(frame=frame),), watermark_ms, next_ms or watermark_ms)
 
 
-def pursuit(*positions: Position, has_state: bool = True) -> Pursuit:
-    made = Pursuit(has_state=has_state, near_s=NEAR_S)
+def pursuit(*positions: Position, has_state: bool = True, near_batches: int = 3) -> Pursuit:
+    made = Pursuit(has_state=has_state, near_s=NEAR_S, near_batches=near_batches)
     for position in positions:
         made.note(position)
     return made
@@ -58,6 +58,15 @@ def test_a_follower_that_stays_near_is_level_at_last() -> None:
     assert not chased.is_level(*near, 1.0 + NEAR_S)
     assert chased.is_level(*near, 1.1 + NEAR_S)
     assert not pursuit(*RUNNING).is_level(cut(2), ((1,), (2,)), 1e6)
+
+
+@pytest.mark.parametrize(("near_batches", "level"), [(1, False), (2, True)])
+def test_a_follower_is_near_within_some_of_the_newest_batches(near_batches: int, level: bool) -> None:
+    """The follower runs the batch up to frame 10, and two are planned after that."""
+    chased = pursuit(*RUNNING, near_batches=near_batches)
+    for now_s in (1.0, 1.1 + NEAR_S):
+        reached = chased.is_level(cut(5, 1, 2), ((5,), (10,)), now_s)
+    assert reached == level
 
 
 def test_the_follower_reads_up_to_what_is_planned_and_repeats_the_last_batch() -> None:

@@ -30,7 +30,6 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.executors import Executor
 from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.handover import StreamState
 from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
@@ -40,7 +39,7 @@ from sbon_node.streams.port import NodePort
 log = structlog.get_logger()
 
 CONNECT_POLL_S = 0.02
-_ALL_BYTES = 2**40
+"""Pause between two looks at the links of this process, which cost nothing: no setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +150,6 @@ class Origin:
         with suppress(SbonError):
             self._engine.release(self._operator)
 
-    def stream(self) -> tuple[StreamState, list[Frame]]:
-        """Return the frozen stream with its retained frames: fewer than before, since readers still acknowledge here."""
-        state = self._outbox.handover.export(self._operator)
-        return state, self._outbox.read(self._operator, state.trimmed, _ALL_BYTES)
-
 
 class Target:
     """The host to which an operator moves; ``port`` follows, and its operator has this ``spec`` and ``checkpoint``."""
@@ -176,7 +170,7 @@ class Target:
         self._clock, self._executor = clock, executor
         self._spec, self._engine, self._port, self._outbox = spec, engine, port, outbox
         self._checkpoint, self._settle_s = checkpoint, settings.settle_s
-        self._pursuit = Pursuit(has_state=spec.has_state, near_s=migration.near_s)
+        self._pursuit = Pursuit(has_state=spec.has_state, near_s=migration.near_s, near_batches=migration.near_batches)
 
     async def follow(self, folder: Path, manifest: Manifest) -> None:
         """Check and install the copied checkpoint, and start the operator from it, up to the copied batch.
@@ -229,8 +223,9 @@ class Target:
     async def go_live(self, frozen: Frozen, stream: StreamState, epoch: int) -> None:
         """Adopt the ``stream``, whose retained frames were taken, and publish in the new epoch from the next batch on.
 
-        Call once the operator's record names this host, after :meth:`settle`, with the result of :meth:`Origin.stream`. Raises
-        ``not-settled`` if the engine has died meanwhile and takes too long to come to rest again; call it again then.
+        Call once the operator's record names this host, after :meth:`settle`, with the state of the frozen stream at the origin,
+        which may have fewer frames than in ``frozen``, since readers acknowledge there meanwhile. Raises ``not-settled`` if the
+        engine has died and takes too long to come to rest again; call it again then.
         """
         if _emitted(stream.tail) != _emitted(frozen.stream.tail):
             raise BrokenInvariantError(f"{self._spec.id} has published batch {stream.tail.batch} at its frozen host")

@@ -11,7 +11,8 @@ from sbon_node.workflow.context import Context
 from sbon_protocol.moving import ActivateOperator
 
 PIECE_BYTES, PIECE_FRAMES = 2**20, 1024
-"""Most bytes and frames that one call hands over, but at least one frame."""
+"""Most bytes and frames that one call hands over, but at least one frame. No settings, since the call is one frame of the wire,
+whose size no node can change."""
 
 
 async def send_stream(context: Context, departure: Departure, settle_s: float, sums: Callable[[str], MeasureSums | None]) -> None:

@@ -14,8 +14,6 @@ from sbon_node.engine.alignment import Cut
 
 Batch = tuple[int, ...]
 """The last frame of each input after a batch."""
-LEVEL_BATCHES = 3
-"""Batches of its origin by which a follower may be behind when it counts as level at last."""
 
 
 class Position(NamedTuple):
@@ -28,13 +26,14 @@ class Position(NamedTuple):
 class Pursuit:
     """The newest batches of the origin. Without ``has_state`` an operator emits the same rows in any batches.
 
-    A follower that is near waits ``near_s`` seconds for the best moment to stop its origin.
+    A follower that is behind by ``near_batches`` at most is near: it waits ``near_s`` seconds for the best moment to stop its
+    origin.
     """
 
-    def __init__(self, *, has_state: bool, near_s: float) -> None:
+    def __init__(self, *, has_state: bool, near_s: float, near_batches: int) -> None:
         self._has_state, self._patience_s = has_state, near_s
         self._origin: Position | None = None
-        self._ends: deque[Batch] = deque(maxlen=LEVEL_BATCHES + 1)
+        self._ends: deque[Batch] = deque(maxlen=near_batches + 1)
         """Where its newest batches end, oldest first."""
         self._near_s: float | None = None
 

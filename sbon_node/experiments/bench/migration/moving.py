@@ -201,7 +201,9 @@ class MovingOperator:
 
     async def switch(self, move: Move, frozen: Frozen) -> None:
         """Let the target go on, and the readers find it; the origin ends."""
-        stream, frames = move.origin.stream()
+        outbox = self.at.site.outbox
+        stream = outbox.handover.export(self.name)
+        frames = outbox.read(self.name, stream.trimmed, _ALL)
         move.place.site.outbox.handover.take(self.name, stream, frames)
         await move.target.go_live(frozen, stream, move.place.epoch)
         before, self.at = self.at, move.place
