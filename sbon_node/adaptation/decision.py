@@ -206,6 +206,5 @@ def decide(
         limits = f"{least:.0%} and {settings.least_saving_bytes:g} bytes"
         return Why(SAVES_LITTLE, f"{text}, less than {limits}")
     if saving * settings.payback_s < cost:
-        days = f"{cost / saving:,.0f} s"
-        return Why(COSTS_MORE, f"{text}, but the move costs what that saves in {days}")
+        return Why(COSTS_MORE, f"{text}, but the move costs what that saves in {cost / saving:,.0f} s")
     return Why(SAVES, f"{text}, and pays for the move in {cost / saving:,.1f} s")

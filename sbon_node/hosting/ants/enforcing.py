@@ -29,6 +29,8 @@ class Booking(NamedTuple):
 
 
 class Sent(NamedTuple):
+    """An ant on its way to the node ``to``."""
+
     to: str
     ant: EnforceAnt | EnforceReturn | WithdrawAnt
 

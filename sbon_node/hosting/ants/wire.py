@@ -18,9 +18,11 @@ MOST = 1e15
 MOST_MS, MOST_RATIO = 1e9, 1e6
 """The largest time and ratio of a task, so that no product of ten of them overflows."""
 LEAST_SPEED = 1e-3
+"""Least speed of a server that a node states: a wrong word makes no time infinite."""
 
 
 def state_of(load: ServerLoad) -> ServerState:
+    """Return the state of a server for the wire, within the bounds of its numbers."""
     traffic = load.traffic
     cores, memory_mb, bandwidth_bytes_s = (MOST, MOST, MOST) if load.free is None else load.free.amounts
     return ServerState(
@@ -39,6 +41,7 @@ def state_of(load: ServerLoad) -> ServerState:
 
 
 def load_of(node: str, state: ServerState) -> ServerLoad:
+    """Return the load of the server of ``node``, with the waiting time that follows from its state."""
     sums = (state.flows, state.rate_s, state.load, state.service_ms, state.squares, state.rate_squares, state.burstiness)
     traffic = Traffic(*(np.asarray(value) for value in sums))
     free = Needs(cores=state.cores, memory_mb=state.memory_mb, bandwidth_bytes_s=state.bandwidth_bytes_s)
@@ -84,10 +87,12 @@ def chain_of(chain: AntChain, name: str) -> Chain:
 
 
 def needs_of(task: AntTask) -> Needs:
+    """Return the resources that a task needs."""
     return Needs(cores=task.cores, memory_mb=task.memory_mb, bandwidth_bytes_s=task.bandwidth_bytes_s)
 
 
 def site_of(site: AntSite) -> Site:
+    """Return a host of consecutive tasks of a chain, without the state of its server."""
     return Site(node=site.node, first=site.first, last=site.last, own_ms=site.own_ms, others_ms=site.others_ms)
 
 

@@ -79,6 +79,7 @@ class _Mapping:
 
     @property
     def is_complete(self) -> bool:
+        """Whether all children have sent their configurations."""
         return len(self.children) == len(self.vertex.children)
 
 
@@ -96,6 +97,7 @@ class Coordinator:
         self._mappings = {vertex.vertex: _Mapping(vertex, allowed_of(vertex, count)) for vertex in subtree.vertices}
 
     def is_source(self, vertex: str) -> bool:
+        """Return whether the vertex is a source of this node."""
         mapping = self._mappings.get(vertex)
         return mapping is not None and not mapping.vertex.children
 
@@ -238,6 +240,7 @@ def allowed_of(vertex: ZoneVertex, count: int) -> Bools:
 
 
 def bad(message: str, vertex: str) -> SbonError:
+    """Return the error of a message about ``vertex`` that does not fit the round."""
     return SbonError("bad-zone", message, where=vertex)
 
 

@@ -63,6 +63,7 @@ def rates(vertex: ZoneVertex) -> list[float]:
 
 
 def common(children: Sequence[Configurations]) -> Ints:
+    """Return the locations [k] of leaves that all children have in common."""
     leaves = children[0].leaves
     for child in children[1:]:
         leaves = np.intersect1d(leaves, child.leaves)

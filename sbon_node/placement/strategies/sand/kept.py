@@ -35,6 +35,7 @@ class Kept(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K, now_s: float) -> Entry[V] | None:
+        """Return the entry; None if there is none, or none any more."""
         self._forget(now_s)
         return self._entries.get(key)
 
@@ -50,6 +51,7 @@ class Kept(Generic[K, V]):
         self._of_peer[peer] += 1
 
     def drop(self, key: K) -> None:
+        """Forget the entry, if there is one."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._of_peer[entry.peer] -= 1
@@ -57,6 +59,7 @@ class Kept(Generic[K, V]):
                 del self._of_peer[entry.peer]
 
     def items(self, now_s: float) -> list[tuple[K, V]]:
+        """Return the keys and values, the oldest first."""
         self._forget(now_s)
         return [(key, entry.value) for key, entry in self._entries.items()]
 

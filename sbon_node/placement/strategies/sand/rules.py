@@ -8,6 +8,7 @@ from sbon_node.placement.strategies.sand.coordinator import Rule
 
 
 def by_latency_charge(latency_ms: Floats) -> Floats:
+    """Return the charge of a byte over links [n, n]: their latency in milliseconds."""
     return latency_ms
 
 
