@@ -19,11 +19,8 @@ from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
 from sbon_node.model.operators import StateProvider
 from tests.engine.states import PATIENCE_S
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.thorough("moves of operators between engines, of which live nodes make one")]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
-thorough = pytest.mark.thorough("moves of operators between engines")
-QUICK_KIND = "left-join"
-"""Its rows without a partner depend most on the watermark of the switch."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -64,8 +61,8 @@ def subscribers(operator: MovingOperator, view: int = 0) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "provider"),
     [
-        *(pytest.param(kind, "hdfs", marks=() if kind == QUICK_KIND else thorough) for kind in KINDS),
-        pytest.param(QUICK_KIND, "rocksdb", marks=thorough),
+        *((kind, "hdfs") for kind in KINDS),
+        ("left-join", "rocksdb"),
     ],
 )
 async def test_an_operator_goes_on_at_another_engine_and_returns(
@@ -83,7 +80,6 @@ async def test_an_operator_goes_on_at_another_engine_and_returns(
 
 
 @in_one_loop
-@thorough
 async def test_a_switch_without_alignment_is_refused(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     """The origin stops before the batch that releases what its watermark allows; the target has run it."""
     async with running("unaligned", "left-join", tmp_path, hosts[0]) as operator:
@@ -107,7 +103,6 @@ async def test_a_switch_without_alignment_is_refused(hosts: tuple[Host, Host], t
 
 
 @in_one_loop
-@thorough
 async def test_a_move_that_is_given_up_changes_nothing(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     async with running("given-up", "tumbling", tmp_path, hosts[0]) as operator:
         move = await operator.follow(hosts[1])
@@ -120,7 +115,6 @@ async def test_a_move_that_is_given_up_changes_nothing(hosts: tuple[Host, Host],
 
 
 @in_one_loop
-@thorough
 async def test_an_operator_is_stopped_copied_and_started(hosts: tuple[Host, Host], tmp_path: Path) -> None:
     async with running("stopped", "left-join", tmp_path, hosts[0]) as operator:
         last = await operator.stop_copy_start(hosts[1])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import time
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 
@@ -13,9 +12,12 @@ from sbon_node.experiments.bench import schedules
 from sbon_node.simulation.casting import NODES, Casting
 from sbon_node.simulation.faults.plan import AtFailpoint, Fault
 from sbon_node.simulation.schedule import run_schedule
+from tests.simulation.commits import number_of_commit
 
 MOST_S = 50.0
-ROOT = Path(__file__).parents[2]
+PARTS = 4
+"""``make test`` takes one of so many parts of the schedules that have failed before."""
+ALL_THAT_FAILED = pytest.mark.thorough("schedules that have failed before, of which each commit tries a fourth")
 FIRST_200 = 200
 CHUNK = 20
 FIRST_MOVES, CHUNK_OF_MOVES = 60, 5
@@ -72,17 +74,11 @@ def _try(seed: int, *, moves: bool = False) -> None:
         pytest.fail(f"schedule {seed}: {failed.reason}\nreplay: {failed.replay}\nshrunk: {failed.shrunk}", pytrace=False)
 
 
-def _drawn_from_the_commit() -> int:
-    """Return the first seed of this commit; ``pytest.skip`` outside a clone."""
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    if head.returncode:
-        pytest.skip("no commit: this is no clone")
-    return int(head.stdout[:10], 16)
-
-
 def test_schedules_drawn_from_the_commit() -> None:
     """They follow each other until the time is over; one world after another, so that few undisturbed runs are needed."""
-    first, end = _drawn_from_the_commit(), time.monotonic() + MOST_S
+    first, end = number_of_commit(), time.monotonic() + MOST_S
+    if first is None:
+        pytest.skip("no commit: this is no clone")
     tried = 0
     for number in itertools.count():
         _try(first + number // 10 + number % 10 * schedules.WORLDS, moves=number % 20 < 10)
@@ -92,11 +88,25 @@ def test_schedules_drawn_from_the_commit() -> None:
     assert tried
 
 
+def _some_of(seeds: Iterable[int]) -> list[int]:
+    """Return each fourth of the seeds, another fourth with the next commit; those of one world follow each other."""
+    return sorted(sorted(seeds)[(number_of_commit() or 0) % PARTS :: PARTS], key=lambda seed: seed % schedules.WORLDS)
+
+
+def test_some_schedules_that_have_failed_before() -> None:
+    for seed in _some_of(FAILED_ONCE):
+        _try(seed)
+    for seed in _some_of(FAILED_ONCE_WITH_MOVES):
+        _try(seed, moves=True)
+
+
+@ALL_THAT_FAILED
 @pytest.mark.parametrize("seed", FAILED_ONCE, ids=FAILED_ONCE.values())
 def test_schedules_that_have_failed_before(seed: int) -> None:
     _try(seed)
 
 
+@ALL_THAT_FAILED
 @pytest.mark.parametrize("seed", FAILED_ONCE_WITH_MOVES, ids=FAILED_ONCE_WITH_MOVES.values())
 def test_schedules_with_moves_that_have_failed_before(seed: int) -> None:
     _try(seed, moves=True)

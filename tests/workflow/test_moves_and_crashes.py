@@ -26,6 +26,9 @@ STEPS: list[tuple[MoveHow, str]] = [
     ("stop", "settling"),
     ("stop", "switching"),
 ]
+AS_WHEN_FOLLOWED = STEPS[5:]
+"""Steps of a stopped operator that are those of a followed one."""
+THOROUGH = pytest.mark.thorough("moves in virtual time in which a host dies or an engine starts again")
 
 
 def begun(cluster: SimulatedCluster, origin: str) -> list[str]:
@@ -57,7 +60,7 @@ async def committed(cluster: SimulatedCluster, tmp_path: Path) -> str:
     return operator
 
 
-@pytest.mark.parametrize("how, step", STEPS)
+@pytest.mark.parametrize("how, step", [pytest.param(*case, marks=THOROUGH if case in AS_WHEN_FOLLOWED else ()) for case in STEPS])
 @pytest.mark.parametrize("victim", ["b", "c"], ids=["origin", "target"])
 def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveHow, step: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -76,8 +79,15 @@ def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveH
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.parametrize("step", ["settling", "switching"])
-@pytest.mark.parametrize("host", ["b", "c"], ids=["origin", "target"])
+@pytest.mark.parametrize(
+    "host, step",
+    [
+        pytest.param("b", "settling", id="origin-settling"),
+        pytest.param("b", "switching", id="origin-switching", marks=THOROUGH),
+        pytest.param("c", "settling", id="target-settling", marks=THOROUGH),
+        pytest.param("c", "switching", id="target-switching"),
+    ],
+)
 def test_an_engine_that_starts_again_while_the_operator_is_frozen_ends_no_move(tmp_path: Path, host: str, step: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await moving_at(cluster, tmp_path, step)
