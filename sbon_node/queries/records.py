@@ -140,11 +140,14 @@ class Records:
         return sorted(uid for uid, record in self._known.items() if record.state in LIVE or not record.cleaned)
 
     def behind(self) -> list[str]:
-        """Return queries of which this node, as an acceptor, has missed a change that it has read since."""
-        me, states = self._store.me, self._store.states
+        """Return queries of which this node has missed a change that it has read since, or keeps a copy though others replaced
+        it.
+        """
+        states = self._store.states
         known = ((uid, record, states.get(key_of(uid))) for uid, record in self._known.items())
         late = [uid for uid, record, state in known if state is not None and state.version < record.version]
-        return sorted(uid for uid in late if me in self.acceptors(uid))
+        replaced = [uid for uid in self._known if self._registers.is_replaced(key_of(uid))]
+        return sorted({*late, *replaced})
 
     async def refresh(self, query: str) -> None:
         """Bring all acceptors of the record, and of its operators, up to date, if one has missed a change; forget a record that

@@ -65,7 +65,9 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
 
 
 class UnknownInstance(msgspec.Struct, frozen=True, tag="unknown-instance"):
-    """Answer to a request for another acceptor than this one: for a disk that was lost, or at an address that moved."""
+    """Answer to a request for another acceptor than this one: for a disk that was lost, or at an address that moved; or for one
+    that others have replaced, and that has deleted its copy.
+    """
 
     acceptor: Acceptor
 

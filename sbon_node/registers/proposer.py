@@ -109,6 +109,11 @@ class Proposer:
         """Whether the change may take effect although the attempt ends without an outcome."""
         return self._proposed is not None
 
+    @property
+    def unknown(self) -> tuple[Acceptor, ...]:
+        """Acceptors that are gone for good."""
+        return tuple(self._unknown)
+
     def begin(self) -> tuple[Request, ...]:
         """Return the first requests."""
         if self._lead is not None:

@@ -10,7 +10,16 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, Forgotten, MissingDocuments, Request, react
+from sbon_node.registers.acceptor import (
+    Accept,
+    AcceptorRecord,
+    Answer,
+    Forgotten,
+    MissingDocuments,
+    Request,
+    UnknownInstance,
+    react,
+)
 from sbon_node.registers.states import Accepted, Acceptor, Ballot, State
 from sbon_node.replication.document_store import MAX_REFERENCES, DocumentStore, verified
 from sbon_node.replication.query_keys import OPERATOR, key_of, query_of
@@ -35,9 +44,20 @@ class Deleted(msgspec.Struct, frozen=True):
     end: str
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """That others keep a register instead of this node, which has deleted its copy, as the ``number``-th.
+
+    ``era`` is that of the acceptors without this node. The node answers as an acceptor that is gone for good, until it is one
+    again: an empty promise would let former acceptors that know of no others decide alone.
+    """
+
+    number: int
+    era: int
+
+
 class AcceptorStore:
     """The registers of which this node keeps a copy, bounded by ``control.max_registers``; the keys of those that are over and
-    deleted, bounded by ``control.max_forgotten``.
+    deleted, and of those that others keep instead, each bounded by ``control.max_forgotten``.
     """
 
     def __init__(self, context: Context) -> None:
@@ -46,6 +66,8 @@ class AcceptorStore:
         self.documents = DocumentStore(context, [digest for state in self.states.values() for digest in state.references])
         deleted = context.store.all("forgotten", Deleted)
         self._forgotten = {key: deleted[key] for key in sorted(deleted, key=lambda key: deleted[key].number)}
+        replaced = context.store.all("replaced", Replaced)
+        self._replaced = {key: replaced[key] for key in sorted(replaced, key=lambda key: replaced[key].number)}
         self._listeners: list[Listener] = []
         context.server.handle(AskRegister, self._handle)
 
@@ -86,6 +108,8 @@ class AcceptorStore:
             _check_size(key, request.state)
         if self._is_over(key) and request.acceptor == self.me:
             return Forgotten()
+        if self._is_replaced(key, request):
+            return UnknownInstance(self.me)
         before = self._records.get(key, AcceptorRecord())
         record, answer = react(self.me, before, request)
         if record == before:
@@ -101,6 +125,9 @@ class AcceptorStore:
             self.documents.keep(documents)
         self._context.store.put("register", key, record, sync=True)
         self._records[key] = record
+        if key in self._replaced:
+            del self._replaced[key]
+            self._context.store.delete("replaced", key)
         if record.accepted is not None and record.accepted != before.accepted:
             self.documents.replace(_references(before), record.accepted.state.references)
             for listener in self._listeners:
@@ -118,6 +145,24 @@ class AcceptorStore:
 
     def _is_over(self, key: str) -> bool:
         return key in self._forgotten or (key.startswith(OPERATOR) and key_of(query_of(key)) in self._forgotten)
+
+    def _is_replaced(self, key: str, request: Request) -> bool:
+        """Return whether the request is for the copy that this node has deleted, rather than for a new one."""
+        replaced = self._replaced.get(key)
+        newer = isinstance(request, Accept) and replaced is not None and request.state.configuration.era > replaced.era
+        return replaced is not None and not newer
+
+    def retire(self, key: str, era: int) -> None:
+        """Delete the copy of a register that other nodes keep instead, by its acceptors of that era, which are chosen."""
+        number = 1 + (self._replaced[next(reversed(self._replaced))].number if self._replaced else 0)
+        self._replaced.pop(key, None)
+        self._replaced[key] = Replaced(number, era)
+        self._context.store.put("replaced", key, self._replaced[key], sync=True)
+        while len(self._replaced) > self._context.settings.max_forgotten:
+            oldest = next(iter(self._replaced))
+            self._context.store.delete("replaced", oldest)
+            del self._replaced[oldest]
+        self.forget(key)
 
     def forget(self, key: str, *, end: str = "") -> None:
         """Delete the copy of a register.

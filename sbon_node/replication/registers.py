@@ -14,13 +14,11 @@ from sbon_node.errors import SbonError
 from sbon_node.registers.acceptor import (
     Accept,
     Answer,
-    Forgotten,
     MissingDocuments,
     Read,
     Refusal,
     Report,
     Request,
-    UnknownInstance,
 )
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
 from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
@@ -177,24 +175,20 @@ class Registers:
         return None if configuration is None else (await self._decide(key, configuration, Keep())).state
 
     async def catch_up(self, key: str) -> None:
-        """Bring all acceptors up to date; delete this node's copy if others have replaced it as an acceptor meanwhile.
-
-        The copy may go once all others of its former acceptors know their successors: then no quorum of them can be unaware.
-        Raises ``no-majority`` before.
-        """
-        own, state, me = self._store.state(key), await self.settle(key), self._store.me
-        if own is None or state is None or me in state.configuration.members:
+        """Bring all acceptors up to date; delete this node's copy if others have replaced it as an acceptor meanwhile."""
+        state, own = await self.settle(key), self._store.state(key)
+        if state is None or own is None or self._store.me in state.configuration.members:
             return
-        others = [one for one in own.configuration.members if one != me]
-        for answer in await self.accepted(key, others):
-            era = answer.accepted.state.configuration.era if isinstance(answer, Report) and answer.accepted else -1
-            if era < state.configuration.era and not isinstance(answer, UnknownInstance | Forgotten):
-                raise _no_majority(key, f"not all of {', '.join(one.node for one in others)} know its new acceptors")
-        self.forget(key)
+        if own.configuration.era <= state.configuration.era:
+            self._store.retire(key, state.configuration.era)
+            self._let_go(key)
 
     def forget(self, key: str, *, end: str = "") -> None:
         """Delete this node's copy, and what it would propose later; with its ``end`` in a word for ever."""
         self._store.forget(key, end=end)
+        self._let_go(key)
+
+    def _let_go(self, key: str) -> None:
         for remembered in (self._known, self._leads, self._behind):
             remembered.pop(key, None)
 
@@ -203,10 +197,18 @@ class Registers:
         return await asyncio.gather(*(self._ask(key, Read(one)) for one in acceptors))
 
     async def level(self, key: str, answers: Iterable[Answer | None]) -> None:
-        """Bring all acceptors up to date if what they have accepted differs, by their ``answers``; see :meth:`catch_up`."""
+        """Bring all acceptors up to date if what they have accepted differs, by their ``answers``, or if this node keeps a copy
+        and is none of them; see :meth:`catch_up`.
+        """
         states = [one.accepted and one.accepted.state for one in answers if isinstance(one, Report)]
-        if len({state and (state.version, state.configuration.era) for state in states}) > 1:
+        differ = len({state and (state.version, state.configuration.era) for state in states}) > 1
+        if differ or self.is_replaced(key):
             await self.catch_up(key)
+
+    def is_replaced(self, key: str) -> bool:
+        """Return whether this node keeps a copy, but is none of the newest acceptors that it knows."""
+        known = self.configuration(key)
+        return self._store.state(key) is not None and known is not None and self._store.me not in known.members
 
     def configuration(self, key: str) -> Configuration | None:
         """Return the newest acceptors known here."""
@@ -253,6 +255,7 @@ class Registers:
         settings, clock = self._context.settings, self._context.clock
         deadline = clock.now() + settings.call_timeout_s
         backoff = Backoff(FIRST_PAUSE_S, settings.retry_s, self._context.rng)
+        searched = False
         while True:
             attempt = Proposer(
                 ballot=self._next_ballot(),
@@ -272,6 +275,11 @@ class Registers:
                 raise refused
             if isinstance(outcome, Blocked):
                 self._number = max(self._number, outcome.promised.counter >> LIFE_BITS)
+            if attempt.unknown and not searched:  # Others may have replaced more of the acceptors than this node knows.
+                searched, found = True, (await self.find(key)).configuration
+                if found is not None and found.era > configuration.era:
+                    configuration = found
+                    continue
             if clock.now() >= deadline:
                 nodes = ", ".join(one.node for one in configuration.members)
                 raise _no_majority(key, f"too few of {nodes} answer or agree", configuration)

@@ -70,7 +70,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ge=1,
             le=1_048_576,
             description="ended queries whose uids one node remembers, so that no late message revives their records or "
-            "sinks; the oldest go",
+            "sinks; also registers that others keep instead of this node; the oldest go",
         ),
     ] = 16_384
     documents_mb: Annotated[

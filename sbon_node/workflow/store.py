@@ -24,6 +24,7 @@ Kind = Literal[
     "drain",
     "register",
     "forgotten",
+    "replaced",
     "document",
     "proposer",
     "lineages",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.registers.acceptor import AcceptorRecord
+from sbon_node.registers.acceptor import AcceptorRecord, Prepare, UnknownInstance
 from sbon_node.registers.changes import Verdict
-from sbon_node.registers.states import Acceptor
+from sbon_node.registers.states import Acceptor, Ballot
 from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import chosen
@@ -129,6 +129,44 @@ def test_a_lost_disk_is_another_acceptor_which_joins_by_a_change_of_acceptors(tm
         assert await value_at(cluster, kept.acceptors[1].node) == (1, b"one")
 
     in_cluster(tmp_path, "abcd", test)
+
+
+def test_acceptors_that_missed_changes_of_acceptors_do_not_decide_alone(tmp_path: Path) -> None:
+    """``b`` has deleted its copy as it was replaced; ``c`` still takes a, b and c for the acceptors."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        def cut(name: str, others: str) -> None:
+            for other in others:
+                cluster.network.cut(name, other, both=True)
+
+        await create(cluster, "a")
+        for lost, left in (("c", "abd"), ("b", "ade")):
+            cut(lost, "".join(set("abcde") - {lost}))
+            await ask(cluster, "a", registers(cluster, "a").move(KEY, acceptors(cluster, left)))
+        cluster.network.heal()
+        cut("c", "ade")
+        await ask(cluster, "b", registers(cluster, "b").catch_up(KEY))
+        assert cluster.at("b").daemon._acceptors.state(KEY) is None
+        cut("b", "ade")
+        with pytest.raises(SbonError) as refused:
+            await ask(cluster, "c", registers(cluster, "c").compare_and_set(KEY, 1, b"two"))
+        assert refused.value.code == "no-majority"
+        cluster.network.heal()
+        await cluster.together()
+        cluster.crash(cluster.at("a"))
+        await ask(cluster, "c", registers(cluster, "c").catch_up(KEY))
+        assert cluster.at("c").daemon._acceptors.state(KEY) is None
+        cluster.crash(cluster.at("b"))
+        cluster.boot(cluster.at("b"))
+        await cluster.until(lambda: cluster.at("b").ready)
+        kept = cluster.at("b").daemon._acceptors
+        assert isinstance(kept.serve(KEY, Prepare(kept.me, Ballot(2**50, "z", "z"))), UnknownInstance)
+        await ask(cluster, "d", registers(cluster, "d").move(KEY, acceptors(cluster, "bde")))
+        cluster.crash(cluster.at("e"))
+        assert await value_at(cluster, "b") == (1, b"one")
+        assert cluster.at("b").daemon._acceptors.state(KEY) is not None
+
+    in_cluster(tmp_path, "abcde", test, replace_s=3600.0)
 
 
 def test_no_two_lives_of_a_node_use_one_ballot(tmp_path: Path) -> None:
