@@ -38,8 +38,9 @@ class ComponentDestroyer:
     async def _destroy(self, call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
         acceptors = [one.acceptors for one in self.components() if one.query == call.query and one.component in call.components]
         known = acceptors[0] if acceptors else ()
-        needed = bool(acceptors) or self._operators.reserved_by_others(call, caller.node)
-        if needed and not await self._records.is_acceptor(call.query, known, caller.node):
+        subscribed = bool(self._subscriptions(call))
+        needed = bool(acceptors) or subscribed or self._operators.reserved_by_others(call, caller.node)
+        if needed and not await self._records.is_acceptor(call.query, known, caller.node, insist=subscribed):
             self._operators.release(call, caller.node)
             return ComponentsDestroyed()
         if sink_of(call.query) in call.components:  # A sink ends with its query alone.
@@ -52,12 +53,12 @@ class ComponentDestroyer:
         await self._moves.departures.end_with_query(call.query, call.components)
         await self._moves.arrivals.destroy(call)
         await self._operators.destroy(call)
-        self._forget_subscribers(frozenset(one for one in call.components if one.rpartition(".")[0] == call.query))
+        for stream, subscriber in self._subscriptions(call):  # Parts on other nodes may be unable to unsubscribe themselves.
+            self._outbox.unsubscribe(stream, subscriber)
         return ComponentsDestroyed(rows=rows, sink=sink)
 
-    def _forget_subscribers(self, components: frozenset[str]) -> None:
-        """Remove subscriptions of parts on other nodes, which may be unable to unsubscribe themselves."""
-        for stream in self._outbox.streams():
-            for subscriber in self._outbox.link_counts(stream).links:
-                if component_of(subscriber) in components:
-                    self._outbox.unsubscribe(stream, subscriber)
+    def _subscriptions(self, call: DestroyComponents) -> list[tuple[str, str]]:
+        """Return streams of this node with the subscribers that are among the query's named components."""
+        components = frozenset(one for one in call.components if one.rpartition(".")[0] == call.query)
+        links = ((stream, name) for stream in self._outbox.streams() for name in self._outbox.link_counts(stream).links)
+        return [(stream, name) for stream, name in links if component_of(name) in components]

@@ -26,6 +26,7 @@ class RecordAcceptors:
 
     def __init__(self, context: Context, registers: Registers) -> None:
         self._context, self._registers = context, registers
+        self._under_way = 0
 
     async def ask(self, query: str, acceptors: Iterable[Acceptor], call: Call, reply: type[Reply]) -> Reply:
         """Return the first answer; raise a final refusal (:data:`~sbon_node.hosting.claims.OVER`), or the last error."""
@@ -35,15 +36,27 @@ class RecordAcceptors:
         """Call as :meth:`ask` does, for calls whose reply is empty."""
         await self._first(query, acceptors, lambda node: self._context.call(node, call))
 
-    async def is_acceptor(self, query: str, acceptors: Iterable[Acceptor], node: str) -> bool:
-        """Return whether ``node`` is an acceptor of the record, now or when its components were started."""
+    async def is_acceptor(self, query: str, acceptors: Iterable[Acceptor], node: str, *, insist: bool = False) -> bool:
+        """Return whether ``node`` is an acceptor of the record, now or when its components were started.
+
+        False if no majority says so; with ``insist``, the error is raised, so that an acceptor asks again. Raises
+        ``too-many-checks``.
+        """
         if any(one.node == node for one in acceptors):
             return True
+        if self._under_way >= (most := self._context.settings.checks):
+            hint = "try again later, or raise control.checks"
+            raise SbonError("too-many-checks", f"{most} records are being read", where=query, hint=hint)
+        self._under_way += 1
         try:
             state = await self._registers.read(key_of(query))
         except SbonError as error:
             log.info("acceptors-unknown", query=query, code=error.code, reason=str(error))
+            if insist:
+                raise
             return False
+        finally:
+            self._under_way -= 1
         return state is not None and any(one.node == node for one in state.configuration.members)
 
     async def _first(self, query: str, acceptors: Iterable[Acceptor], ask: Callable[[str], Awaitable[T]]) -> T:

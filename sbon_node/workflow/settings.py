@@ -64,6 +64,15 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_registers: Annotated[
         int, Meta(ge=1, le=65_536, description="replicated registers of which one node keeps a copy; more are refused")
     ] = 8192
+    checks: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="records of queries that this node reads at once, to see whether a caller may end its components; more "
+            "callers try again",
+        ),
+    ] = 64
     max_forgotten: Annotated[
         int,
         Meta(

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.model.subscribers import component_of
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.calls import ClaimComponent, Claimed, DestroyComponents, ReportState
-from tests.workflow.clusters import ask, in_cluster, state_of, uid_of
+from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 from tests.workflow.test_descriptions import running
 from tests.workflow.test_lost import lose_data
 
@@ -40,6 +41,26 @@ def test_a_stranger_at_the_holders_address_ends_no_part(tmp_path: Path) -> None:
         rows = (await state_of(cluster, "a")).rows or 0
         while ((await state_of(cluster, "a")).rows or 0) <= rows:
             await cluster.sleep(1)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_stranger_ends_no_subscription_where_only_the_source_is(tmp_path: Path) -> None:
+    """Node ``b`` hosts no component of the query, and learns from its record who may end it."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=400, rate=20.0))
+        info = await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="consumer")
+        source, outbox = source_at("b").id, cluster.at("b").daemon.outbox
+        await cluster.until(lambda: bool(outbox.link_counts(source).links))
+        components = (*(one.id for one in info.operators), f"{info.uid}.sink")
+        call = DestroyComponents(query=info.uid, components=components)
+        stranger = next(node for node in "de" if node not in info.acceptors)
+        ended = await ask(cluster, stranger, cluster.at(stranger).daemon.context.ask("b", call, ComponentsDestroyed))
+        assert ended == ComponentsDestroyed()
+        assert [component_of(name) for name in outbox.link_counts(source).links] == [info.operators[0].id]
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await cluster.until(lambda: not outbox.link_counts(source).links)
 
     in_cluster(tmp_path, "abcde", test)
 
