@@ -60,6 +60,14 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     start_timeout_s: Annotated[
         float, Meta(gt=0, le=3600, description="wait for the JVM, and for an operator; seconds; raise it on slow machines")
     ] = 180.0
+    start_timeout_max_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="longest such wait: one that was too short is doubled until the node starts again; seconds",
+        ),
+    ] = 900.0
     poll_s: Annotated[
         float,
         Meta(gt=0, le=60, description="longest wait of an idle operator for new frames; seconds; longer only delays its stop"),

@@ -3,7 +3,8 @@ real output, that plans, runs, writes and commits batches, and whose operators d
 
 A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either of them
 with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered; a run is never answered if the
-fragment is ``hang``. Every batch leaves ten threads, as the engine process says when it is asked for its footprint.
+fragment is ``hang``, and after some seconds if it is ``late``. Every batch leaves ten threads, as the engine process says when
+it is asked for its footprint.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from sbon_node.streams.payload import unpack
 from tests.engine.states import PATIENCE_S
 
 SLOW_S = 0.3
+LATE_S = 3.0
 LEFT_OF_A_BATCH = 10
 
 
@@ -73,6 +75,8 @@ class Operator:
         if command.spec.fragment == "hang":
             self._checkpoint.with_name(f"{self._checkpoint.name}.hangs").touch()
             time.sleep(PATIENCE_S)
+        if command.spec.fragment == "late":
+            time.sleep(LATE_S)
         if str(self._run) in command.spec.fragment.split():
             self.tell_end(ActedError(f"run {self._run} ends before its start is answered"))
         else:

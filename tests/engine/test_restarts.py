@@ -16,9 +16,11 @@ from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.engine.spark.running import GOOD_BATCHES
+from sbon_node.engine.spark.supervisor import Patience
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
+from tests.engine.scripted_engine import LATE_S
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 
@@ -181,6 +183,54 @@ async def test_conflicting_operators_are_refused(tmp_path: Path) -> None:
         assert refusal.value.code == "no-capacity"
         await it.engine.destroy("one")
         await it.start("three")
+
+
+async def test_an_engine_that_is_late_gets_more_time_at_the_next_try(tmp_path: Path) -> None:
+    """The engine's own start is late, too, where the machine is busy: then the operator's first start is refused."""
+    refused, limit_s = [], LATE_S / 2.5
+    async with bench(tmp_path, start_timeout_s=limit_s, start_timeout_max_s=2 * PATIENCE_S) as it:
+        while not it.states.count("late", "running"):
+            port = ToyPort()
+            try:
+                await it.instantiate("late", port, "late")
+            except SbonError as error:
+                refused.append(error.message)
+            else:
+                await it.states.wait("late", "running")
+        reasons = [*refused, *(reason for state, reason in it.states.told["late"] if state == "starting" and reason)]
+        assert reasons
+        for reason in reasons:
+            assert reason.endswith(f"within {limit_s:g} s; the next try has {2 * limit_s:g} s")
+            limit_s *= 2
+        await port.feed(row(0))
+        await port.wait_seen(0)
+
+
+def test_the_time_for_a_start_is_bounded() -> None:
+    patience = Patience(100.0, 300.0)
+    assert [patience.exhausted().partition(";")[2] for _ in range(3)] == [
+        " the next try has 200 s",
+        " the next try has 300 s",
+        " the machine may be too slow or too busy, see engine.start_timeout_max_s",
+    ]
+
+
+async def test_operators_show_for_which_other_they_wait(tmp_path: Path) -> None:
+    """The engine has died amid batches of both; they start one after the other, and the first batch takes some time."""
+    async with bench(tmp_path, max_kills=5) as it:
+        ports = {name: await it.start(name) for name in ("one", "two")}
+        for port in ports.values():
+            await port.feed(row(0, "slow"))
+        assert it.engine.engine_pid is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while not all(running.has_open_batch() for running in it.engine._running.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        os.kill(it.engine.engine_pid, signal.SIGKILL)
+        for port in ports.values():
+            await port.wait_seen(0)
+        shown = [reason for told in it.states.told.values() for state, reason in told if state == "starting"]
+        waits = [reason.partition("; ")[2].partition(" has ")[0] for reason in shown if "; it waits" in reason]
+        assert waits in (["it waits until one"], ["it waits until two"])
 
 
 async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_engine_dies_too(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class SparkEngine:
         self._tasks = Tasks(self._keeper_failed)
         self._isolation = asyncio.Lock()
         self._isolated: Running | None = None
+        self._waiting: dict[str, str] = {}
         self._closing = False
         self._replaced_s: float | None = None
         self.replacements, self.replacement_s, self.recovery_s = 0, 0.0, 0.0
@@ -233,7 +234,7 @@ class SparkEngine:
             if end.code != REPLACED:
                 await self._clock.sleep(running.backoff.next_s())
             if running.suspect:
-                async with self._alone(running):
+                async with self._alone(running, end.reason):
                     await self._start_again(running)
                     await running.wait_ended_or_healthy(self._settings.start_timeout_s)
             else:
@@ -248,13 +249,31 @@ class SparkEngine:
             running.end(End(error.code, str(error)))
 
     @asynccontextmanager
-    async def _alone(self, running: Running) -> AsyncIterator[None]:
-        async with self._isolation:
-            self._isolated = running
-            try:
-                yield
-            finally:
-                self._isolated = None
+    async def _alone(self, running: Running, reason: str) -> AsyncIterator[None]:
+        """Wait until no other operator is isolated, and isolate this one, which has ended for the ``reason``."""
+        self._waiting[running.spec.id] = reason
+        self._show_waiting()
+        try:
+            async with self._isolation:
+                del self._waiting[running.spec.id]
+                self._isolated = running
+                self._show_waiting()
+                try:
+                    yield
+                finally:
+                    self._isolated = None
+        finally:
+            self._waiting.pop(running.spec.id, None)
+
+    def _show_waiting(self) -> None:
+        """Show for which operator the others wait: its first batch may take long."""
+        if self._isolated is None:
+            return
+        cause = f"it waits until {self._isolated.spec.id} has committed a batch, of which the engine may have died"
+        for operator, reason in self._waiting.items():
+            running = self._running.get(operator)
+            if running is not None and running.state == operator_states.STARTING:
+                running.set_state(operator_states.STARTING, f"{reason}; {cause}")
 
     def _engine_lost(self, reason: str) -> None:
         isolated = self._isolated

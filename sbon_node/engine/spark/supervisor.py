@@ -48,6 +48,23 @@ class EngineLostError(Exception):
     """The engine process, or its JVM, is gone."""
 
 
+class Patience:
+    """Time for a start or command, ``first_s`` at first. One that takes longer gives all later ones twice the time, up to
+    ``most_s``: on a busy machine, the same time again would end in the same death of the engine, for ever.
+    """
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        self._most_s = max(first_s, most_s)
+        self.limit_s = first_s
+
+    def exhausted(self) -> str:
+        """Return the limit that was too short, in words, and that of the next try, which is longer."""
+        tried_s, self.limit_s = self.limit_s, min(2 * self.limit_s, self._most_s)
+        if self.limit_s == tried_s:
+            return f"within {tried_s:g} s; the machine may be too slow or too busy, see engine.start_timeout_max_s"
+        return f"within {tried_s:g} s; the next try has {self.limit_s:g} s"
+
+
 class Supervisor:
     """One engine process at a time, with a listener of its own. ``module`` is the module that the engine process runs.
 
@@ -65,6 +82,7 @@ class Supervisor:
         # The engine process runs in the data directory, where Spark's files in its working directory do no harm.
         archive = settings.archive if settings.archive in ("", NO_ARCHIVE) else str(Path(settings.archive).absolute())
         self._settings = msgspec.structs.replace(settings, archive=archive)
+        self._patience = Patience(settings.start_timeout_s, settings.start_timeout_max_s)
         self._data_dir, self._serve, self._on_lost = data_dir.absolute(), serve, on_lost
         self._module = module
         self._process: asyncio.subprocess.Process | None = None
@@ -108,10 +126,10 @@ class Supervisor:
             reader, writer = self._control or await self._start()
             writer.write(encode(command))
             try:
-                async with asyncio.timeout(self._settings.start_timeout_s):
+                async with asyncio.timeout(self._patience.limit_s):
                     answer = await receive(reader, answer_decoder(type_))
             except TimeoutError as error:
-                reason = f"no answer to {_name(command)} within {self._settings.start_timeout_s:g} s"
+                reason = f"no answer to {_name(command)} {self._patience.exhausted()}"
                 await self._lose(reason)
                 raise EngineLostError(reason) from error
             if answer is None:
@@ -166,6 +184,7 @@ class Supervisor:
 
     async def _launch(self) -> Control:
         """Return the engine process's control connection, once it is ready for commands."""
+        settings = msgspec.structs.replace(self._settings, start_timeout_s=self._patience.limit_s)
         self._listener = listener = Listener(self._serve, REQUEST)
         address = await listener.open()
         with self._log.open("ab") as output:
@@ -174,7 +193,7 @@ class Supervisor:
                 "-m",
                 self._module,
                 str(self._data_dir / "operators"),
-                msgspec.json.encode(self._settings).decode(),
+                msgspec.json.encode(settings).decode(),
                 cwd=self._data_dir,
                 env={**os.environ, FEED_VARIABLE: address, "PYTHONSAFEPATH": "1"},
                 stdin=asyncio.subprocess.DEVNULL,
@@ -186,11 +205,11 @@ class Supervisor:
         self.starts += 1
         log.info("engine-starting", pid=self._process.pid)
         try:
-            async with asyncio.timeout(self._settings.start_timeout_s):
+            async with asyncio.timeout(self._patience.limit_s):
                 control = await listener.control
                 ready = await receive(control[0], answer_decoder(Ready))
         except TimeoutError as error:
-            raise SbonError("engine-failed", f"not ready within {self._settings.start_timeout_s:g} s") from error
+            raise SbonError("engine-failed", f"not ready {self._patience.exhausted()}") from error
         if ready is None:
             raise EngineLostError(f"the engine process ended while it started, see {self._log}")
         if isinstance(ready, Refused):
