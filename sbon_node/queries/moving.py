@@ -101,14 +101,22 @@ class OperatorMover:
         try:
             return await self._context.ask(origin, call, OperatorMove)
         except SbonError as error:
-            register = await self._registers.read(call.query, call.operator)
+            away = self._context.away(origin)
+            read = self._registers.settled if away else self._registers.read
+            try:
+                register = await read(call.query, call.operator)
+            except SbonError as unread:
+                if away or error.code != "peer-unreachable":
+                    raise
+                log.info("move-not-asked", operator=call.operator, host=origin, reason=str(unread))
+                return state
             if register.host == call.target:
                 return None
             if error.code == "move-unknown":
                 message = f"{origin} was restarted amid the move, which is given up"
                 hint = f"it goes on at {register.host}, see sbon query show; move it again if need be"
                 raise SbonError("move-unknown", message, where=call.operator, hint=hint) from error
-            if away := self._context.away(origin):
+            if away:
                 hint = "start it again; sbon query show says where the operator runs then"
                 raise SbonError("node-away", f"{origin} {away}, amid the move", where=call.operator, hint=hint) from error
             log.info("move-not-asked", operator=call.operator, host=origin, reason=str(error))

@@ -92,6 +92,14 @@ class OperatorRegisters:
         state = self._store.state(operator_key(component))
         return None if state is None else decoded(state)
 
+    async def settled(self, query: str, component: str) -> OperatorRegister:
+        """Return the register once a change that another node has left unfinished is decided, for good or off for good.
+
+        Raises as :meth:`read`.
+        """
+        await self._registers.settle(operator_key(component))
+        return await self.read(query, component)
+
     async def _read(self, query: str, component: str) -> tuple[State, OperatorRegister]:
         state = await self._registers.read(operator_key(component))
         if state is None:

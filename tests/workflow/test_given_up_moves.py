@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
+from sbon_node.model.moves import MoveRequest
+from sbon_node.net.peers import Caller
+from sbon_node.queries.operator_registers import decoded
+from sbon_node.registers.acceptor import Accept, Request
+from sbon_node.replication.query_keys import operator_key
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.calls import AskRegister, RegisterAnswer
+from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import AbandonOperator
-from tests.workflow.clusters import ask, in_cluster
+from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step
@@ -126,3 +135,52 @@ def test_the_end_of_a_move_is_tried_no_more_once_the_next_one_has_begun(tmp_path
         assert (await move(cluster, operator, "b", "c")).step == "moved"
 
     in_cluster(tmp_path, "abcd", test, configs={"b": telling(1000)})
+
+
+def lose_commit(cluster: SimulatedCluster, node: str) -> None:
+    """Lose each message to ``node`` that makes another node than b an operator's host."""
+    server: Any = cluster.at(node).daemon.context.server
+    serve = server._handlers["ask-register"]
+
+    async def miss(call: AskRegister, caller: Caller) -> RegisterAnswer:
+        request: Request = decode_record(call.request, Request)
+        if isinstance(request, Accept) and call.key.startswith("operator/") and decoded(request.state).host != "b":
+            raise SbonError("internal", "the message is lost")
+        answer: RegisterAnswer = await serve(call, caller)
+        return answer
+
+    server.handle(AskRegister, miss)
+
+
+def test_a_move_whose_host_died_amid_the_commit_stays_as_it_was_reported(tmp_path: Path) -> None:
+    """One acceptor alone has accepted the commit: it may be chosen later, unless the reporting node has it decided."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+        operator = operators(cluster)[-1]
+        key = operator_key(operator)
+        configuration = cluster.at("a").daemon.registers.configuration(key)
+        assert configuration is not None
+        kept, *others = sorted((one.node for one in configuration.members), key="bcdea".index)
+        for node in others:
+            lose_commit(cluster, node)
+
+        async def reported() -> str:
+            try:
+                steps = cluster.at("a").daemon.move_operator("q", MoveRequest(operator=operator, to="c"))
+                return [step async for step in steps][-1].node  # type: ignore[union-attr]
+            except SbonError as error:
+                return {"node-away": "b"}.get(error.code, error.code)
+
+        moving = asyncio.create_task(ask(cluster, "a", reported()))
+        while (state := cluster.at(kept).daemon._acceptors.state(key)) is None or decoded(state).host != "c":
+            await cluster.clock.sleep(0.0005)
+        cluster.crash(cluster.at("b"))
+        host = await moving
+        cluster.boot(cluster.at("b"))
+        await cluster.until(lambda: cluster.at("b").ready)
+        await cluster.together()
+        await ask(cluster, kept, cluster.at(kept).daemon.registers.settle(key))
+        assert (await owner_of(cluster, "a", operator))[0] == host
+
+    in_cluster(tmp_path, "abcde", test)
