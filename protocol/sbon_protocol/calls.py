@@ -107,13 +107,15 @@ class SourceStates(Message, frozen=True):
 class AskNode(Call, frozen=True):
     """Ask whether the receiver could host an operator with these needs; reserves nothing (SBON, section 3.1.3, step 2).
 
-    The answer leaves out the operators of ``query``: their flows, and what they hold.
+    The answer leaves out the operators of ``query``: their flows, and what they hold. With ``starts_engine`` a receiver that
+    accepts answers once its engine runs.
     """
 
     cores: Quantity
     memory_mb: Quantity
     bandwidth_bytes_s: Quantity
     query: Line = ""
+    starts_engine: bool = False
 
 
 class NodeAnswer(Message, frozen=True):

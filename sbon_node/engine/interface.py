@@ -117,6 +117,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def start(self) -> None:
+        """Return once the engine runs; raise :class:`SbonError` if it cannot be started."""
+        ...
+
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         """Start the operator from its checkpoint folder, new or used; return once it runs.
 

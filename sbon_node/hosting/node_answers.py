@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Room
@@ -23,8 +23,16 @@ STRANGERS = ""
 class NodeAnswers:
     """Answers by what is reserved, by this node's load and by what its operators measure."""
 
-    def __init__(self, context: Context, reservations: Reservations, ports: OperatorPorts, load: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        reservations: Reservations,
+        ports: OperatorPorts,
+        load: Callable[[], float],
+        start_engine: Callable[[], Awaitable[None]],
+    ) -> None:
         self._context, self._reservations, self._ports, self._load = context, reservations, ports, load
+        self._start_engine = start_engine
         self.ants = AntService(context, Room(self._flows, self._free), self._reserve, self._release)
         context.server.handle(AskNode, self._answer)
 
@@ -34,6 +42,12 @@ class NodeAnswers:
         return caller.node if member is not None and member.state == "alive" else STRANGERS
 
     async def _answer(self, call: AskNode, caller: Caller) -> NodeAnswer:
+        answer = self._offer(call, caller)
+        if call.starts_engine and answer.accepted:
+            await self._start_engine()
+        return answer
+
+    def _offer(self, call: AskNode, caller: Caller) -> NodeAnswer:
         now, holder, load = self._context.clock.now(), self.holder(caller), self._load()
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
         free, _ = self._reservations.free(now, holder, beside=call.query)

@@ -91,6 +91,22 @@ def changes(listener: Listener) -> list[tuple[str, str, str, str]]:
     return [(event.change, event.host, event.was, event.target) for event in events]
 
 
+def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        engine, frozen = cluster.at("c").daemon.engine, list[int]()
+        assert engine.status == "idle"
+        origin = cluster.at("b").daemon.context
+        origin.failpoint = lambda name: frozen.append(engine.starts) if name == "freeze" else None
+        state = await move(cluster, operators(cluster)[-1], "b", "c", how="stop")
+        assert state.step == "moved", state
+        assert frozen[0] == 1
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 @pytest.mark.parametrize("how", ["follow", "stop"])
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=THOROUGH if seed else ()) for seed in range(2)])
 def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how: MoveHow) -> None:

@@ -108,11 +108,17 @@ class SparkEngine:
         try:
             return (await self._supervisor.command(command, Analysed)).schema
         except EngineLostError as error:
-            raise SbonError("engine-failed", str(error), hint="see engine.log in the node's data directory") from error
+            raise _engine_failed(error) from error
 
     async def footprint(self, *, collect: bool = False) -> Footprint:
         """Return the engine's resources, after a collection if ``collect``. Raises :class:`EngineLostError`."""
         return (await self._supervisor.command(Inspect(collect=collect), Inspected)).footprint
+
+    async def start(self) -> None:
+        try:
+            await self.footprint()
+        except EngineLostError as error:
+            raise _engine_failed(error) from error
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         self._check_free(spec, checkpoint)
@@ -355,6 +361,10 @@ def too_full(footprint: Footprint, settings: EngineSettings) -> str:
 
 def _stopped_meanwhile(operator: str) -> SbonError:
     return SbonError("operator-stopped", "it was stopped while it started", where=operator)
+
+
+def _engine_failed(error: EngineLostError) -> SbonError:
+    return SbonError("engine-failed", str(error), hint="see engine.log in the node's data directory")
 
 
 def _keeper(operator: str) -> str:

@@ -147,11 +147,16 @@ class MoveDriver:
             await self._context.clock.sleep(self._migration.follow_poll_s if copied else self._migration.copy_poll_s)
 
     async def _stop(self, departure: Departure, origin: Origin) -> Frozen:
-        """Let the operator come to rest before its state is copied, unless the target would refuse it anyway."""
+        """Let the operator come to rest before its state is copied, once the target's engine runs.
+
+        Unless the target would refuse it anyway.
+        """
         target, needs = departure.lease.target, departure.hosted.spec.needs
-        call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)
+        call = AskNode(
+            cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s, starts_engine=True
+        )
         try:
-            answer = await self._context.ask(target, call, NodeAnswer)
+            answer = await self._context.ask(target, call, NodeAnswer, timeout_s=self._context.settings.start_timeout_s)
         except SbonError as error:
             raise of_target(target, error) from error
         if not answer.accepted:

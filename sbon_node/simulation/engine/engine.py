@@ -147,6 +147,10 @@ class SimulatedEngine:
         _check_on_error(on_error)
         return output_schema(fragment, inputs)
 
+    async def start(self) -> None:
+        if self.engine_process is None:
+            self.engine_process = self._new_engine_process()
+
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         _check_on_error(spec.on_error)
         operator = self._operators[spec.id] = RunningOperator(spec, port, checkpoint, fsync=self.fsync)
