@@ -1358,8 +1358,13 @@ SELECT count(DISTINCT carrier) FILTER (WHERE distance > 3) AS n FROM flights GRO
 --
 -- expect: unknown-column 1:128
 -- says: subquery_1 has no column 'w': w
--- hint: a window with a name of its own is handed on as w_start and w_end, and one without as window
+-- hint: a window with a name of its own is handed on as w_start and w_end, and one without as window or session_window
 SELECT count(*) FROM (SELECT window(ts, '1 minute') AS w, count(*) AS n FROM flights GROUP BY window(ts, '1 minute')) GROUP BY w
+--
+-- expect: unknown-alias 1:8
+-- says: no stream of this query is called 'w': w.start
+-- hint: write w_start
+SELECT w.start, n FROM (SELECT window(ts, '1 minute') AS w, count(*) AS n FROM flights GROUP BY window(ts, '1 minute'))
 --
 -- expect: bad-operand 1:8
 -- says: carrier is a string, and no number: dep_delay + carrier

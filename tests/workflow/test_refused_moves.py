@@ -22,7 +22,7 @@ REFUSALS = [
     ("b9", "c", "q", "operator-unknown: operator: q has no operator 'b9' (known: b0, o1)"),
     ("o1", "c", "r", "unknown-query: query: no node that answers has the query 'r'"),
     ("o1", "nowhere", "q", "node-away: to: nowhere is not a member"),
-    ("o1", "b", "q", "already-there: q.o1: q.o1 runs at b already"),
+    ("o1", "b", "q", "already-there: q.o1: it runs at b already"),
     ("o1", "c", "q", "node-drained: to: c: this node has been drained"),
     ("o1", "d", "q", "no-capacity: to: d: hosts 0 operators, its limit is 0 (it goes on at b)"),
     ("o1", "e", "q", "node-away: to: e is dead"),

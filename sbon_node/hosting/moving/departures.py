@@ -92,7 +92,7 @@ class Departures:
         if hosted is None or hosted.spec.query != call.query:
             raise SbonError("operator-unknown", f"{context.name} does not host it", where=operator)
         if call.target == context.name:
-            raise SbonError("already-there", f"{operator} runs at {context.name} already", where=operator)
+            raise SbonError("already-there", f"it runs at {context.name} already", where=operator)
         if away := context.away(call.target):
             raise SbonError("node-away", f"{call.target} {away}", where=call.target, hint="choose another node")
         if self._under_way(operator) is not None:

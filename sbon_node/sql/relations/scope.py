@@ -109,12 +109,15 @@ class Scope:
         hint = f"did you mean {' or '.join(near)}?" if near else f"{owner} has {shown}"
         ends = [f"{reference.name.lower()}_{end}" for end in ("start", "end")]
         if set(ends) <= set(names):
-            hint = f"a window with a name of its own is handed on as {' and '.join(ends)}, and one without as window"
+            unnamed = " or ".join(WINDOW_COLUMNS)
+            hint = f"a window with a name of its own is handed on as {' and '.join(ends)}, and one without as {unnamed}"
         return error_at("unknown-column", f"{owner} has no column {reference.name!r}", self.clean, reference, hint=hint)
 
     def _unknown_alias(self, reference: exp.Expr) -> SbonError:
-        known = " or ".join(f"{alias}.{reference.name}" for alias in self.offered)
         assert isinstance(reference, exp.Column)
+        known = " or ".join(f"{alias}.{reference.name}" for alias in self.offered)
+        if any((end := f"{reference.table}_{reference.name}".lower()) in names for names in self.offered.values()):
+            known = end  # Of a window with a name of its own, handed on as two columns.
         message = f"no stream of this query is called {reference.table!r}"
         return error_at("unknown-alias", message, self.clean, reference, hint=f"write {known}")
 

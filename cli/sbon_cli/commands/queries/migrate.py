@@ -34,8 +34,9 @@ HOW = ("follow", "stop")
 def migrate(api: str, query_id: str, operator: str, to: str | None, how: str, cancel: bool, json_: bool) -> None:
     """Moves an operator to another node with its state, while the query runs.
 
-    OPERATOR is its id as `sbon query show` lists it, or the part after the query's. If the move fails, the operator goes on
-    where it was. The move goes on if the command is interrupted, until --cancel gives it up. With --json it prints each step.
+    OPERATOR is its id as `sbon query show` lists it, or the part after the query's. One operator of a query moves at a time,
+    operators of several queries at once. If the move fails, the operator goes on where it was. The move goes on if the command
+    is interrupted, until --cancel gives it up. With --json it prints each step.
     """
     if (to is not None) == cancel:
         raise click.UsageError("name the node with --to NODE, or cancel the move with --cancel")
