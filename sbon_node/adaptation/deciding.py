@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sbon_node.adaptation import decision as rules
-from sbon_node.adaptation.decision import Glance, Link, Why
+from sbon_node.adaptation.decision import Glance, Link, Offer, Why
+from sbon_node.adaptation.delay import measured_delay_ms
 from sbon_node.adaptation.scene import Scene, best_host, links_of, scene_of, usage_at
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.adaptation.view import AdaptingView
@@ -41,6 +42,8 @@ class Memory:
     def __init__(self) -> None:
         self.glance: Glance | None = None
         self.failed_until_s: dict[str, float] = {}
+        self.not_faster_until_s = -math.inf
+        """Time until which no shorter way is looked for, since there was none."""
 
 
 class Made(NamedTuple):
@@ -62,8 +65,9 @@ class _Subject(NamedTuple):
         return tuple(sorted((move for one in self.members for move in one.spec.past_moves), key=lambda move: move.at_ms))
 
     @property
-    def bounded(self) -> bool:
-        return any(one.spec.bounded for one in self.members)
+    def bound_ms(self) -> float | None:
+        """The bound on delay of their query."""
+        return self.members[0].spec.max_delay_ms
 
 
 class Deciding:
@@ -127,18 +131,13 @@ class Deciding:
         moved_ms = None if last is None or group else math.dist(scene.virtual, last.virtual)
         made = partial(self.made, first, usage=scene.usage, virtual_moved_ms=moved_ms)
         looked = self._looked(subject, scene, memory, overloaded=overloaded, group=group)
+        if not group and (faster := await self._faster(subject, scene, memory, view, looked)) is not None:
+            shorter, why = faster
+            cost = rules.cost_of_move(scene.links, subject.state_bytes, shorter)
+            return made(MOVES, why, target=shorter.node, usage_there=shorter.usage, cost=cost, probes=view.probes)
         if looked.code == rules.UNCHANGED:
             return made(STAYS, looked, probes=view.probes)
-        offer = await best_host(
-            first.spec.id,
-            total([one.spec.needs for one in subject.members]),
-            scene,
-            self._refused(subject, memory) | ({self._context.name} if overloaded else set()),
-            view,
-            self._placement,
-            here=self._context.name,
-            pairs=settings.pairs,
-        )
+        offer = await self._offer(subject, scene, memory, view, overloaded=overloaded)
         if offer is None:
             return made(STAYS, Why(IS_BEST, f"{looked.text}; no node is better"), probes=view.probes)
         cost = rules.cost_of_move(scene.links, subject.state_bytes, offer)
@@ -150,7 +149,7 @@ class Deciding:
             subject.past_moves,
             self._context.clock.wall_ms(),
             settings,
-            bounded=subject.bounded,
+            bounded=subject.bound_ms is not None,
             overloaded=overloaded,
         )
         verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{looked.text}; {why.text}")
@@ -171,6 +170,59 @@ class Deciding:
         if looked.code != rules.UNCHANGED:
             memory.glance = Glance(scene.virtual, scene.usage, now_s, nodes)
         return looked
+
+    async def _faster(
+        self, subject: _Subject, scene: Scene, memory: Memory, view: AdaptingView, looked: Why
+    ) -> tuple[Offer, Why] | None:
+        """Return a host that shortens the way of rows, if the query is late; None if it is not, or there is no such host.
+
+        Without one, the next look is after ``look_again_s``, or when anything else has changed.
+        """
+        now_s, now_ms, settings = self._context.clock.now(), self._context.clock.wall_ms(), self._settings
+        if subject.bound_ms is None or (now_s < memory.not_faster_until_s and looked.code == rules.UNCHANGED):
+            return None
+        delay_ms = await measured_delay_ms(self._context, self._records, subject.members[0])
+        if not (late_ms := rules.late_ms(delay_ms, subject.bound_ms, settings)):
+            return None
+        least_ms = rules.least_shortening_ms(scene.way_ms, subject.past_moves, now_ms, settings)
+        for shorter_ms in sorted({max(late_ms, least_ms), least_ms}, reverse=True):
+            if (most_way_ms := scene.way_ms - shorter_ms) <= 0:
+                continue
+            offer = await self._offer(subject, scene, memory, view, most_way_ms=most_way_ms)
+            if offer is not None:
+                why = rules.hastens(scene.way_ms, late_ms, offer, subject.past_moves, now_ms, settings)
+                if why.code == rules.HASTENS:
+                    return offer, why
+        memory.not_faster_until_s = now_s + settings.look_again_s
+        return None
+
+    async def _offer(
+        self,
+        subject: _Subject,
+        scene: Scene,
+        memory: Memory,
+        view: AdaptingView,
+        *,
+        overloaded: bool = False,
+        most_way_ms: float | None = None,
+    ) -> Offer | None:
+        """Return the best other host; with ``most_way_ms``, None if no way through any host is so short."""
+        try:
+            return await best_host(
+                subject.members[0].spec.id,
+                total([one.spec.needs for one in subject.members]),
+                scene,
+                self._refused(subject, memory) | ({self._context.name} if overloaded else set()),
+                view,
+                self._placement,
+                here=self._context.name,
+                pairs=self._settings.pairs,
+                most_way_ms=most_way_ms,
+            )
+        except SbonError as error:
+            if error.code != "delay-bound":
+                raise
+            return None
 
     def _refused(self, subject: _Subject, memory: Memory) -> frozenset[str]:
         """Return the nodes that are no candidates: those where a move has failed lately, and those that a member has left."""

@@ -7,6 +7,8 @@ bytes in transit x seconds, which is the unit of what a move costs, too: state o
 
 Against oscillation: an operator rests after each move, does not return soon to a host that it has left, and each move within the
 last hour raises the share of its usage that the next one must save.
+
+If the rows of a query take so long that its bound is about to be broken, the way of rows counts and no usage (:func:`hastens`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ EXPECTED_PAUSE_S = 0.5
 """Time for which an operator's rows wait while it moves."""
 RELIEF_S = 120.0
 """Time after a move because of load before the next one: the load average of a minute must see it."""
+LEAST_SHORTENING_MS = 1.0
+"""Least time by which a move shortens the way of rows of a late query: latencies are not measured better."""
 EXPECTED_FOLLOW_S = 10.0
 """Time for which both hosts read its input."""
 
@@ -34,7 +38,8 @@ JOINED, OVERLOADED = "joined", "overloaded"
 UNCHANGED = "unchanged"
 SAVES, SAVES_LITTLE, COSTS_MORE, TOO_SLOW, NO_BETTER = "saves", "saves-little", "costs-more", "too-slow", "no-better"
 RELIEVES, TOO_FAR = "relieves", "too-far"
-MOVING: frozenset[str] = frozenset({SAVES, RELIEVES})
+HASTENS, NO_FASTER = "hastens", "no-faster"
+MOVING: frozenset[str] = frozenset({SAVES, RELIEVES, HASTENS})
 """Codes of decisions to move."""
 
 
@@ -158,6 +163,30 @@ def looks(
     if now_s - last.at_s >= settings.look_again_s:
         return Why(LONG_AGO, f"nobody has looked for {now_s - last.at_s:.0f} s")
     return Why(UNCHANGED, f"its virtual coordinate has moved by {moved_ms:.1f} ms only, and its usage is {usage:,.0f} bytes")
+
+
+def late_ms(delay_ms: float | None, bound_ms: float | None, settings: AdaptationSettings) -> float:
+    """Return by how much the measured delay of a query is beyond the share of its bound that is to be kept; 0 if it is not."""
+    return 0.0 if delay_ms is None or bound_ms is None else max(0.0, delay_ms - settings.near_bound * bound_ms)
+
+
+def least_shortening_ms(way_ms: float, past: tuple[PastMove, ...], now_ms: int, settings: AdaptationSettings) -> float:
+    """Return by how much a move must shorten the way of rows through the operator, as its usage otherwise."""
+    return settings.least_saving * (1 + moves_within(past, now_ms, HOUR_MS)) * way_ms
+
+
+def hastens(
+    way_ms: float, late_ms: float, offer: Offer, past: tuple[PastMove, ...], now_ms: int, settings: AdaptationSettings
+) -> Why:
+    """Return why an operator of a query that is late moves to the offer, with code ``hastens``, or why not.
+
+    A bound comes before usage, as it does at submission.
+    """
+    text = f"rows take {late_ms:.1f} ms more than they should; through {offer.node} {offer.way_ms:.1f} instead of {way_ms:.1f} ms"
+    least_ms = least_shortening_ms(way_ms, past, now_ms, settings)
+    if way_ms - offer.way_ms < max(least_ms, LEAST_SHORTENING_MS):
+        return Why(NO_FASTER, f"{text}, which is no {max(least_ms, LEAST_SHORTENING_MS):.1f} ms less")
+    return Why(HASTENS, text)
 
 
 def cost_of_move(links: tuple[Link, ...], state_bytes: int, offer: Offer) -> float:

@@ -13,6 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.neighbours import neighbours
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.model.objective import Bounds
 from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Point
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -86,17 +87,20 @@ async def best_host(
     *,
     here: str,
     pairs: int,
+    most_way_ms: float | None = None,
 ) -> Offer | None:
     """Return the best other host with capacity by the strategy hybrid, with the neighbours where they are.
 
     None if the operator is at its best host already; this node is a candidate unless it is among ``refused``. At most some
-    ``pairs`` of nodes are measured. Raises :class:`SbonError` ``no-capacity``, and ``latency-unknown`` for a host that gives no
+    ``pairs`` of nodes are measured. With ``most_way_ms`` the longest way through the operator is at most that. Raises
+    :class:`SbonError` ``no-capacity``, ``delay-bound`` where no way is so short, and ``latency-unknown`` for a host that gives no
     answer.
     """
     problem = PlacementProblem(
         pinned={**{link.vertex: link.node for link in scene.links}, HERE: here},
         operators=(Operator(id=operator, needs=needs, refused=frozenset(refused)),),
         edges=_edges(operator, scene.links),
+        bounds=Bounds(max_delay_ms=most_way_ms),
     )
     candidates = max(2, pairs // len(scene.latencies_ms))
     placed = await hybrid(problem, view, msgspec.structs.replace(placement, candidates=candidates))

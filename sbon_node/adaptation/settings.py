@@ -114,6 +114,15 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             description="share by which the network usage of an operator's links may grow if it leaves an overloaded node",
         ),
     ] = 0.5
+    near_bound: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="share of a query's bound on delay from which its operators move to hosts that shorten the way of its "
+            "rows, whatever that costs in usage: the measured delay of 95 % of the rows counts",
+        ),
+    ] = 0.9
     payback_s: Annotated[
         float,
         Meta(

@@ -18,6 +18,8 @@ from sbon_node.adaptation.decision import (
     cost_of_move,
     decide,
     group_of,
+    hastens,
+    late_ms,
     left_lately,
     looks,
     outer_links,
@@ -188,3 +190,29 @@ def test_a_group_has_the_links_that_leave_it() -> None:
     assert group_of("q.z", links) == ("q.z",)
     assert outer_links(("q.a", "q.b", "q.c"), links) == (links["q.a"][0], links["q.c"][1])
     assert outer_links(("q.a",), links) == links["q.a"]
+
+
+@pytest.mark.parametrize(
+    "delay_ms, bound_ms, late",
+    [(100.0, 100.0, 10.0), (90.0, 100.0, 0.0), (250.0, 100.0, 160.0), (None, 100.0, 0.0), (900.0, None, 0.0)],
+)
+def test_a_query_is_late_if_its_bound_is_about_to_be_broken(delay_ms: float | None, bound_ms: float | None, late: float) -> None:
+    assert late_ms(delay_ms, bound_ms, CALM) == pytest.approx(late)
+
+
+@pytest.mark.parametrize(
+    "way_ms, there_ms, past_s, code",
+    [
+        (100.0, 90.0, (), "hastens"),
+        (100.0, 91.0, (), "no-faster"),
+        (100.0, 85.0, (1000,), "no-faster"),  # a fifth after a move within the hour
+        (100.0, 80.0, (1000,), "hastens"),
+        (5.0, 4.1, (), "no-faster"),  # less than a millisecond
+        (100.0, 120.0, (), "no-faster"),
+    ],
+)
+def test_a_late_query_gets_shorter_ways_whatever_they_cost(
+    way_ms: float, there_ms: float, past_s: tuple[float, ...], code: str
+) -> None:
+    past = tuple(left("a", ago_s) for ago_s in past_s)
+    assert hastens(way_ms, 30.0, offer(1e9, there_ms), past, NOW_MS, CALM).code == code

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from sbon_node.adaptation.settings import AdaptationSettings, preset
 from sbon_node.config.config import Config
 from sbon_node.events import MoveDecided
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.network.paths import NetworkQuality
 from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
+from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, finished
 from tests.workflow.test_notifications import listening, told
 
 SMALL = preset("eager", period_s=5.0, least_measured_s=5.0, least_saving_bytes=0.5, rest_s=10.0, return_s=50.0)
@@ -88,6 +90,29 @@ def test_an_overloaded_node_moves_its_busiest_operator_away(tmp_path: Path) -> N
         check_filtered(tmp_path / "out.csv", 1200)
 
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", msgspec.structs.replace(SMALL, overload_cost=100.0)))
+
+
+@pytest.mark.parametrize("near_bound, hosts", [(0.2, ("b", "a")), (0.9, ("b",))])
+def test_a_bound_that_is_about_to_be_broken_moves_an_operator_that_saves_usage(
+    tmp_path: Path, near_bound: float, hosts: tuple[str, ...]
+) -> None:
+    """At b, the source with most rows, those of c take two links; at the consumer's node one, but all rows travel."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=1600, rate=40.0), source_at("c", rows=160, rate=4.0))
+        await submitted(
+            cluster, "a", None, sql=WINDOWS, strategy="producer", adapt="local", decompose="never", max_delay_ms=1400.0
+        )
+        await cluster.clock.sleep(35)
+        operator = await only(cluster)
+        assert (*(past.node for past in operator.past_moves), operator.node) == hosts
+        for past in operator.past_moves:
+            assert "through a 150.0 instead of 300.0 ms" in past.reason
+
+    settings = msgspec.structs.replace(SMALL, least_saving=0.4, near_bound=near_bound)
+    quality = NetworkQuality(jitter=0.0, spike=0.0, loss=0.0)
+    configs = adapting("abc", settings)
+    in_cluster(tmp_path, "abc", test, configs=configs, latency=lambda one, other: 0.15, quality=quality)
 
 
 def test_an_error_of_the_program_ends_one_decision_only(tmp_path: Path) -> None:
