@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.experiments.adaptation.figures import experiment, figures, plan_changes, returns, unpaid
+from sbon_node.experiments.adaptation.figures import experiment, figures, missed, plan_changes, relieved, returns, unpaid
 from sbon_node.experiments.adaptation.paper_figures import by_placement, by_query, over_time
+from sbon_node.experiments.adaptation.posts import rows_of
 from sbon_node.experiments.adaptation.run import Look, Observed, Sent
 from sbon_node.experiments.adaptation.world import Change, Weather, draw
 
 
 def observed(looks: list[Look], hosts: dict[str, list[tuple[float, str]]]) -> Observed:
-    return Observed(looks, hosts, Counter(), Sent(0, 0), 400.0, 1.0)
+    return Observed(looks, hosts, [], Sent(0, 0), 400.0, 1.0)
 
 
 def test_the_saving_counts_from_three_periods_after_each_change() -> None:
@@ -24,7 +25,10 @@ def test_the_saving_counts_from_three_periods_after_each_change() -> None:
     looks = [Look(at_s, "q0", 1000.0, usage, 200.0) for at_s, usage in adapting.items()]
     row = figures(observed(looks, {"q0-x.b0": [(0.0, "a"), (50.0, "b")]}), [Change(100.0, "latency")], 20.0)
     assert row["saving_share"] == pytest.approx((3000 - 1100) / (3000 - 600))
+    assert row["saving_share_begin"] == pytest.approx(1200 / 1600)
+    assert row["saving_share_latency"] == pytest.approx(700 / 800)
     assert (row["moves"], row["most_moves"], row["moves_operator_hour"]) == (1, 1, 9.0)
+    assert row["missed"] == ["saving_share", "moves_operator_hour"]
 
 
 def test_returns_within_a_time_are_counted() -> None:
@@ -32,6 +36,12 @@ def test_returns_within_a_time_are_counted() -> None:
     assert returns({"q.b0": seen}, 200.0) == 1  # a again, 150 s after it was left; b only after 250 s
     assert returns({"q.b0": seen}, 300.0) == 2
     assert returns({"q.b0": seen}, 100.0) == 0
+
+
+def test_a_busy_node_is_relieved_if_an_operator_leaves_it_soon() -> None:
+    seen = {"q0-x.b0": [(0.0, "a"), (150.0, "b")], "q0-x.b1": [(0.0, "c"), (100.0, "d")]}
+    for busy, count in ((((100.0, "a"),), 1), (((80.0, "a"),), 0), (((100.0, "c"),), 0), (((100.0, "a"), (90.0, "c")), 2)):
+        assert relieved(observed([], seen)._replace(busy=busy), 60.0) == count
 
 
 def test_a_move_that_raises_usage_has_not_paid() -> None:
@@ -42,7 +52,7 @@ def test_a_move_that_raises_usage_has_not_paid() -> None:
 
 def test_changes_come_after_the_first_quarter() -> None:
     changes = plan_changes(600.0, 3)
-    assert [change.kind for change in changes] == ["latency", "selectivity"] * 2
+    assert [change.kind for change in changes] == ["latency", "rate", "selectivity", "load"]
     assert changes[0].at_s == 150.0
     assert all(change.at_s < 600.0 for change in changes)
 
@@ -81,8 +91,36 @@ def test_a_matrix_may_have_too_few_nodes(tmp_path: Path) -> None:
         draw(matrix(tmp_path, 8), nodes=9, queries=1, seed=1, changes=(), round_s=1.0)
 
 
+def test_the_aims_without_changes_are_stricter() -> None:
+    row = {"changes": 3, "saving_share": 0.91, "moves_operator_hour": 4.0, "returns": 0, "unpaid_moves": 1}
+    assert missed(row) == []
+    assert missed(row | {"saving_share": 0.89, "returns": 1}) == ["saving_share", "returns"]
+    assert missed(row | {"changes": 0}) == ["moves_operator_hour", "unpaid_moves"]
+    assert missed(row | {"optimizers_bytes_s_node": 301.0}) == ["optimizers_bytes_s_node"]
+
+
+def test_changes_of_rate_and_selectivity_are_taken_back_by_the_next_one(tmp_path: Path) -> None:
+    flow = draw(matrix(tmp_path, 6), nodes=5, queries=1, seed=1, changes=(), round_s=1.0).queries[0].flows[0]
+    before = flow.rows_s, flow.share
+    flow.change("rate")
+    flow.change("selectivity")
+    assert flow.rows_s == pytest.approx(5 * before[0])
+    assert {flow.share, before[1]} == {0.1, 0.9}
+    flow.change("selectivity")
+    flow.change("rate")
+    assert (flow.rows_s, flow.share) == pytest.approx(before)
+
+
+def test_rows_carry_the_share_and_are_spread_over_time(tmp_path: Path) -> None:
+    flow = draw(matrix(tmp_path, 6), nodes=5, queries=1, seed=1, changes=(), round_s=1.0).queries[0].flows[0]
+    rows = [json.loads(row) for row in rows_of(flow, 4, 100, 8000.0, 4.0, np.random.default_rng(1))]
+    assert [row["id"] for row in rows] == [100, 101, 102, 103]
+    assert [row["ts"] for row in rows] == [8000, 9000, 10_000, 11_000]
+    assert {(row["share"], len(row["t"])) for row in rows} == {(flow.share, 1000)}
+
+
 def test_a_small_run_has_all_figures(tmp_path: Path) -> None:
-    result = experiment(matrix(tmp_path, 6), nodes=5, queries=1, minutes=0.5, period_s=5.0, changes=False)
+    result = experiment(matrix(tmp_path, 6), nodes=5, queries=1, minutes=0.5, period_s=5.0)
     (row,) = result["rows"]
     assert row["operators"] == 4
     assert row["never_bytes"] >= row["oracle_bytes"] > 0

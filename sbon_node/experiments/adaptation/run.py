@@ -15,7 +15,8 @@ from sbon_node.adaptation.settings import preset
 from sbon_node.config.config import Config
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.errors import SbonError
-from sbon_node.experiments.adaptation.world import SLOWER_MS, DrawnQuery, World
+from sbon_node.experiments.adaptation.posts import keep_posting
+from sbon_node.experiments.adaptation.world import BUSY_LOAD, SLOWER_MS, Change, DrawnQuery, World
 from sbon_node.experiments.coordinates.embedding import refitted
 from sbon_node.experiments.harness.network import plain
 from sbon_node.model.adaptation import Adapt, MoveDecision
@@ -33,6 +34,8 @@ from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
 
+POSTS = 5
+"""Posts to each source in a period. More of them make the run slower, and the measured rates hardly any better."""
 CONTROL = ("request", "response")
 """Kinds of frames that carry calls and their answers."""
 
@@ -40,7 +43,7 @@ CONTROL = ("request", "response")
 class Look(NamedTuple):
     """A query at a time since it began: usage as placed at first, as it is, and with the best placement; in bytes in transit.
 
-    All three are by the latencies and measured rates of that time.
+    All three are by the latencies and measured rates of that time. The best placement has no operator on a busy node.
     """
 
     at_s: float
@@ -60,15 +63,17 @@ class Sent(NamedTuple):
 class Observed(NamedTuple):
     """Findings of a run: looks, and for each operator its hosts with the time of their first look.
 
-    ``decisions`` counts them by verdict and code. ``sent`` is between the first and the last look.
+    ``decisions`` are in the order of time. ``sent`` is between the first and the last look. ``busy`` are the nodes whose load has
+    risen, with the time.
     """
 
     looks: list[Look]
     hosts: dict[str, list[tuple[float, str]]]
-    decisions: Counter[str]
+    decisions: list[MoveDecision]
     sent: Sent
     seconds: float
     cpu_s: float
+    busy: tuple[tuple[float, str], ...] = ()
 
 
 def observe(
@@ -101,7 +106,7 @@ def observe(
 
     async def play(cluster: SimulatedCluster, root: Path) -> Ended:
         await cluster.warm_start(coordinates)
-        observed.append(await _Run(cluster, world, adapt, notify).watch(seconds, every_s))
+        observed.append(await _Run(cluster, world, adapt, seed, notify).watch(seconds, every_s, period_s / POSTS))
         return Ended(0, "watched")
 
     outcome = run_cluster(build, play, seed=seed, max_time_s=seconds + 900, replay="sbon experiment adaptation")
@@ -117,46 +122,71 @@ def _config(period_s: float) -> Config:
     )
     streams = msgspec.structs.replace(CONFIG.streams, measures_half_life_s=period_s)
     directory = DirectorySettings(fresh_s=2 * period_s)
-    connectors = msgspec.structs.replace(CONFIG.connectors, linger_s=1.0)
-    return msgspec.structs.replace(CONFIG, adaptation=adaptation, streams=streams, directory=directory, connectors=connectors)
+    return msgspec.structs.replace(CONFIG, adaptation=adaptation, streams=streams, directory=directory)
 
 
 class _Run:
-    def __init__(self, cluster: SimulatedCluster, world: World, adapt: Adapt, notify: Callable[[str], None]) -> None:
-        self._cluster, self._world, self._adapt, self._notify = cluster, world, adapt, notify
+    def __init__(self, cluster: SimulatedCluster, world: World, adapt: Adapt, seed: int, notify: Callable[[str], None]) -> None:
+        self._cluster, self._world, self._adapt, self._seed, self._notify = cluster, world, adapt, seed, notify
         self._first: dict[str, dict[str, str]] = {}
         """Hosts by query as they were placed."""
         self._looks: list[Look] = []
         self._hosts: dict[str, list[tuple[float, str]]] = {}
         self._decisions: dict[tuple[str, str, int], MoveDecision] = {}
+        self._became_busy: list[tuple[float, str]] = []
 
-    async def watch(self, seconds: float, every_s: float) -> Observed:
-        cluster, changes = self._cluster, [change for change in self._world.changes if change.kind == "latency"]
+    async def watch(self, seconds: float, every_s: float, post_s: float) -> Observed:
+        posting = await self._declare(post_s)
         await asyncio.gather(*(self._begin(query) for query in self._world.queries))
+        try:
+            return await self._watch(seconds, every_s, posting)
+        finally:
+            for task in posting:
+                task.cancel()
+            await asyncio.wait(posting)
+
+    async def _watch(self, seconds: float, every_s: float, posting: list[asyncio.Task[None]]) -> Observed:
+        cluster, changes = self._cluster, list(self._world.changes)
         began_s, sent = cluster.loop.time(), self._sent()
         while (now_s := cluster.loop.time() - began_s) < seconds:
             while changes and now_s >= changes[0].at_s:
-                self._slow_down()
-                changes.pop(0)
+                self._change(changes.pop(0), now_s)
             for query in self._world.queries:
                 await self._look(query, now_s)
+            for task in posting:
+                if task.done():
+                    task.result()
             self._notify(f"{now_s:.0f} s of {seconds:.0f}")
             await cluster.sleep(every_s)
         total = self._sent()
-        counted = Counter(f"{one.verdict} {one.code}" for one in self._decisions.values())
         return Observed(
-            self._looks, self._hosts, counted, Sent(total.datagrams - sent.datagrams, total.calls - sent.calls), now_s, 0.0
+            self._looks,
+            self._hosts,
+            sorted(self._decisions.values(), key=lambda one: (one.at_ms, one.operator)),
+            Sent(total.datagrams - sent.datagrams, total.calls - sent.calls),
+            now_s,
+            0.0,
+            tuple(self._became_busy),
         )
+
+    async def _declare(self, post_s: float) -> list[asyncio.Task[None]]:
+        """Declare all streams and sources, and begin to post rows."""
+        tasks = []
+        for number, query in enumerate(self._world.queries):
+            daemon = self._cluster.nodes[query.consumer].daemon
+            for stream in query.streams:
+                await self._cluster.answer(query.consumer, daemon.create_stream(stream))
+            for part, flow in enumerate(query.flows):
+                await self._cluster.answer(query.consumer, daemon.attach_source(flow.source))
+                rng = np.random.default_rng((self._seed, 43, number, part))
+                tasks.append(asyncio.create_task(keep_posting(self._cluster, flow, post_s, rng)))
+        return tasks
 
     async def _begin(self, query: DrawnQuery) -> None:
         cluster, at = self._cluster, query.consumer
         daemon = cluster.nodes[at].daemon
 
         async def submit() -> None:
-            for stream in query.streams:
-                await daemon.create_stream(stream)
-            for source in query.sources:
-                await daemon.attach_source(source)
             submission = Submission(
                 sql=query.sql, name=query.name, decompose="never", adapt=self._adapt, sink=SinkSpec(kind="blackhole")
             )
@@ -166,12 +196,30 @@ class _Run:
 
         await cluster.answer(at, submit())
 
-    def _slow_down(self) -> None:
-        """Let the node slow down that hosts most operators, of those that have not yet."""
-        now = Counter(seen[-1][1] for seen in self._hosts.values())
-        slower = self._world.weather.slower
-        chosen = next(node for node, _ in sorted(now.items(), key=lambda item: (-item[1], item[0])) if node not in slower)
-        slower[chosen] = SLOWER_MS
+    def _change(self, change: Change, now_s: float) -> None:
+        """Let the world change. A node that becomes slow or busy is the one that hosts most operators that could be elsewhere."""
+        if change.kind in ("rate", "selectivity"):
+            self._world.queries[change.query].flows[0].change(change.kind)
+            return
+        slower, busy = self._world.weather.slower, self._busy()
+        for node in busy if change.kind == "load" else ():
+            self._cluster.nodes[node].load_per_core = 0.0
+        ends = {query.name: query.ends for query in self._world.queries}
+        now = Counter(
+            dict.fromkeys(self._world.weather.names, 0)
+            | Counter(at for one, seen in self._hosts.items() if (at := seen[-1][1]) not in ends[one.partition("-")[0]])
+        )
+        chosen = next(
+            node for node, _ in sorted(now.items(), key=lambda item: (-item[1], item[0])) if node not in {*slower, *busy}
+        )
+        if change.kind == "latency":
+            slower[chosen] = SLOWER_MS
+        else:
+            self._cluster.nodes[chosen].load_per_core = BUSY_LOAD
+            self._became_busy.append((now_s, chosen))
+
+    def _busy(self) -> list[str]:
+        return [name for name, node in self._cluster.nodes.items() if node.load_per_core >= BUSY_LOAD]
 
     async def _look(self, query: DrawnQuery, now_s: float) -> None:
         info: QueryInfo = await self._cluster.answer(query.consumer, self._cluster.nodes[query.consumer].daemon.query(query.name))
@@ -184,13 +232,13 @@ class _Run:
             self._decisions |= {(one.operator, one.code, one.at_ms): one for one in operator.decisions}
         weather, virtual_s = self._world.weather, self._cluster.loop.time()
         problem = problem_of(measured_plan(info.plan, info.operators), info.consumer, None, info)
-        names = weather.names
-        everyone = np.arange(len(names))
-        instance = Instance(problem, names, weather.at(virtual_s), [everyone] * len(problem.operators))
+        names, busy = weather.names, self._busy()
+        hosts = np.array([number for number, name in enumerate(names) if name not in busy])
+        instance = Instance(problem, names, weather.at(virtual_s), [hosts] * len(problem.operators))
         best = instance.named(solve(instance).hosts.tolist())
         never, adapting, oracle = (
-            network_usage(problem, hosts, lambda a, b: weather.between_ms(a, b, virtual_s))
-            for hosts in (self._first[query.name], info.hosts(), best)
+            network_usage(problem, placed, lambda a, b: weather.between_ms(a, b, virtual_s))
+            for placed in (self._first[query.name], info.hosts(), best)
         )
         self._looks.append(Look(now_s, query.name, never, adapting, oracle))
 

@@ -1,4 +1,4 @@
-"""A drawn world: nodes of a matrix with its rounds as weather, queries over generated streams, and changes at known times."""
+"""A drawn world: nodes of a matrix with its rounds as weather, queries over streams of posts, and changes at known times."""
 
 from __future__ import annotations
 
@@ -15,39 +15,63 @@ from sbon_node.experiments.harness.network import Floats
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 
-Kind = Literal["latency", "selectivity"]
-KINDS: tuple[Kind, ...] = ("latency", "selectivity")
+Kind = Literal["latency", "rate", "selectivity", "load"]
+KINDS: tuple[Kind, ...] = ("latency", "rate", "selectivity", "load")
 
-TYPES = {"id": "bigint", "v": "double", "flip": "bigint", "t": "string", "ts": "timestamp"}
+TYPES = {"id": "bigint", "v": "double", "share": "double", "t": "string", "ts": "timestamp"}
 SCHEMA = tuple(Column(name, type_) for name, type_ in TYPES.items())
-NEVER = -(10**12)
-"""Start of a sequence that does not become positive."""
 ROWS_S, ROW_BYTES = (1.0, 4.0), 1000
 """Rows a second of a source, drawn evenly, and the length of their text."""
 SHARES = (0.1, 0.9)
-"""Shares of rows that a filter lets through, before and after its change or the other way round."""
+"""Shares of rows that a filter lets through; a change of selectivity takes the other one."""
+RATE_FACTOR = 5.0
+"""Factor by which a change of rate multiplies the rows of a source, or divides them the next time."""
 SLOWER_MS = 80.0
 """One-way latency that a change of latency adds to all paths of a node."""
+BUSY_LOAD = 2.5
+"""Runnable processes per core of a node after a change of load, until the next change of load."""
 LEAST_MS = 0.05
 
 
 class Change(NamedTuple):
-    """A change of ``kind`` at a time; ``query`` is that of the filter whose selectivity changes."""
+    """A change of ``kind`` at a time; ``query`` is that of the source whose rate or selectivity changes."""
 
     at_s: float
     kind: Kind
     query: int = -1
 
 
+@dataclass
+class Flow:
+    """The rows posted to a source: rows a second, and the share of them that the query's filter lets through."""
+
+    source: SourceDeclaration
+    rows_s: float
+    share: float
+    fast: bool = False
+
+    def change(self, kind: Kind) -> None:
+        """Change the rate or the selectivity; twice is as before."""
+        if kind == "selectivity":
+            self.share = SHARES[self.share == SHARES[0]]
+        else:
+            self.rows_s, self.fast = self.rows_s * (1 / RATE_FACTOR if self.fast else RATE_FACTOR), not self.fast
+
+
 @dataclass(frozen=True)
 class DrawnQuery:
-    """A query over one stream with sources at several nodes: a filter for each, and what joins or counts their rows."""
+    """A query over streams with sources at several nodes: a filter for each, and what joins or counts their rows."""
 
     name: str
     sql: str
     consumer: str
     streams: tuple[StreamDeclaration, ...]
-    sources: tuple[SourceDeclaration, ...]
+    flows: tuple[Flow, ...]
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """The nodes of its sources and its consumer."""
+        return frozenset({self.consumer, *(flow.source.node for flow in self.flows)})
 
 
 @dataclass
@@ -81,7 +105,7 @@ class Weather:
 
 @dataclass(frozen=True)
 class World:
-    """Nodes and queries, with the changes in order; those of selectivity are in the sources themselves."""
+    """Nodes and queries, with the changes in order."""
 
     weather: Weather
     queries: tuple[DrawnQuery, ...]
@@ -103,43 +127,41 @@ def draw(data: Path, *, nodes: int, queries: int, seed: int, changes: Sequence[C
     latencies_ms = rounds[:, chosen][:, :, chosen]
     latencies_ms = np.maximum(np.nan_to_num((latencies_ms + latencies_ms.transpose(0, 2, 1)) / 4), LEAST_MS)
     names = tuple(f"n{number:03d}" for number in range(nodes))
-    flips = {change.query: change.at_s for change in changes if change.kind == "selectivity"}
-    drawn = tuple(_query(number, names, flips.get(number), rng) for number in range(queries))
+    drawn = tuple(_query(number, names, rng) for number in range(queries))
     return World(Weather(names, latencies_ms, round_s), drawn, tuple(sorted(changes)))
 
 
-def _query(number: int, names: Sequence[str], flips_at_s: float | None, rng: np.random.Generator) -> DrawnQuery:
+def _query(number: int, names: Sequence[str], rng: np.random.Generator) -> DrawnQuery:
     """Return a windowed count over three filtered sources, or every other time a join of two."""
     is_join = number % 2 == 1
     ends = [names[i] for i in rng.choice(len(names), 3 if is_join else 4, replace=False)]
     consumer, hosts = ends[0], ends[1:]
     named = [f"s{number}x{part}" for part in range(len(hosts) if is_join else 1)]
     streams = tuple(StreamDeclaration(name=name, schema=SCHEMA, event_time="ts") for name in named)
-    rises = bool(rng.integers(2))
-    before, after = SHARES if rises else SHARES[::-1]
+    first = SHARES[int(rng.integers(2))]
     rates = [float(rng.uniform(*ROWS_S)) for _ in hosts]
-    sources = tuple(
-        _source(streams[part if is_join else 0].name, host, flips_at_s if part == 0 else None, rates[0 if is_join else part])
+    flows = tuple(
+        _flow(streams[part if is_join else 0].name, host, rates[0 if is_join else part], SHARES[1] if part else first)
         for part, host in enumerate(hosts)
     )
-    share = f"CASE WHEN flip > 0 THEN {after} ELSE {before} END"
     if is_join:
         sql = (
             f"SELECT a.t, b.id FROM {streams[0].name} AS a JOIN {streams[1].name} AS b ON a.id = b.id AND b.ts BETWEEN "
-            f"a.ts - INTERVAL 1 SECOND AND a.ts + INTERVAL 1 SECOND WHERE a.v < {_of('a', share)} AND b.v < {_of('b', share)}"
+            "a.ts - INTERVAL 10 SECOND AND a.ts + INTERVAL 10 SECOND WHERE a.v < a.share AND b.v < b.share"
         )
     else:
-        sql = f"SELECT count(*) AS n, max(t) AS t FROM {streams[0].name} WHERE v < {share} GROUP BY window(ts, '1 second')"
-    return DrawnQuery(f"q{number}", sql, consumer, streams, sources)
+        sql = f"SELECT count(*) AS n, max(t) AS t FROM {streams[0].name} WHERE v < share GROUP BY window(ts, '1 second')"
+    return DrawnQuery(f"q{number}", sql, consumer, streams, flows)
 
 
-def _of(table: str, share: str) -> str:
-    return share.replace("flip", f"{table}.flip")
-
-
-def _source(stream: str, host: str, flips_at_s: float | None, rows_s: float) -> SourceDeclaration:
-    start = NEVER if flips_at_s is None else -round(flips_at_s * rows_s)
-    columns = {"flip": {"kind": "sequence", "start": start}, "t": {"kind": "choice", "values": ["x" * ROW_BYTES]}}
-    return SourceDeclaration(
-        stream=stream, name=f"at-{host}", node=host, connector="generator", options={"rate": rows_s, "columns": columns}
+def _flow(stream: str, host: str, rows_s: float, share: float) -> Flow:
+    source = SourceDeclaration(
+        stream=stream,
+        name=f"at-{host}",
+        node=host,
+        connector="http",
+        options={"timestamp_format": "epoch_ms"},
+        rows_s=rows_s,
+        row_bytes=float(ROW_BYTES),
     )
+    return Flow(source, rows_s, share)

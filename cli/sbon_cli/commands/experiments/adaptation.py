@@ -39,7 +39,9 @@ def _world_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @_world_options
 @click.option("--seeds", type=Seeds(), default="1", show_default=True, help="Seeds of nodes, queries and network: 1,2,5 or 1-10.")
-@click.option("--changes/--no-changes", default=True, show_default=True, help="Change latencies and selectivities on the way.")
+@click.option(
+    "--changes/--no-changes", default=True, show_default=True, help="Change latencies, rates, selectivities and load on the way."
+)
 @click.option("--traffic", is_flag=True, help="Run each world again without adaptation, to see the optimizers' traffic.")
 @json_option
 @reports_errors
