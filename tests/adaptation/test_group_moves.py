@@ -27,7 +27,7 @@ def test_two_operators_of_a_chain_move_together_from_a_far_node(tmp_path: Path) 
             await cluster.clock.sleep(0.2)
         filters, counts = operators(cluster)
         for operator in (filters, counts):
-            await move(cluster, operator, "a", "c")
+            await move(cluster, operator, "a", "c", attempt=operator[-2:])
         assert {operator.node for operator in (await state_of(cluster, "a")).operators} == {"c"}
         await cluster.clock.sleep(35)
         info = await state_of(cluster, "a")

@@ -46,7 +46,7 @@ async def begun(cluster: SimulatedCluster, out: Path, **fields: object) -> str:
     """Begin a query whose operator reads rows of b and c, and return the operator's host."""
     await cluster.sleep(5.0)
     await declare(cluster, "a", *(source_at(node, rows=ROWS, rate=20.0) for node in "bc"))
-    await submitted(cluster, "a", out, sql=GROUPS, decompose="off", **{"strategy": "hybrid", "adapt": "full", **fields})
+    await submitted(cluster, "a", out, sql=GROUPS, decompose="never", **{"strategy": "hybrid", "adapt": "full", **fields})
     while not (await state_of(cluster, "a")).rows:
         await cluster.sleep(0.5)
     return await host(cluster)
@@ -84,7 +84,7 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
         assert not await until(cluster, lambda node: node != first, limit_s=15.0)
         stays = [event for event in told(listener) if isinstance(event, MoveDecided)]
         assert {(one.verdict, one.code) for one in stays} == {("stays", "same-placement")}
-        weather.between_s = 0.0102
+        weather.between_s = 0.01
         assert not await until(cluster, lambda node: node != first, limit_s=15.0)
         assert told(listener)[-1].code == "saves-little"
         weather.between_s = 0.2

@@ -213,7 +213,7 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         until(lambda: "start the stopped nodes again" in CliRunner().invoke(sbon, status).stderr)
         assert CliRunner().invoke(sbon, status).exit_code == 1
         again = CliRunner().invoke(sbon, ["cluster", "up", "-n", "5", "--dir", str(tmp_path / "c")])
-        assert (again.exit_code, "a cluster of 2 runs here already" in again.stderr) == (1, True)
+        assert (again.exit_code, "a cluster of 2 is here already" in again.stderr) == (1, True)
         other = ["cluster", "up", "--set", "engine.jit=c1", "--dir", str(tmp_path / "c")]
         assert "start the stopped nodes again, with their settings: sbon cluster start" in CliRunner().invoke(sbon, other).stderr
         wrong = CliRunner().invoke(sbon, ["cluster", "start", up[1]["node"], "--dir", str(tmp_path / "c")])
@@ -229,6 +229,13 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         assert isinstance(up, list)
         assert (up[0]["pid"], up[1]["pid"] != back[1]["pid"]) == (back[0]["pid"], True)
         assert said[-1] == f"restarted: {up[1]['node']}"
+        run("down")
+        again = CliRunner().invoke(sbon, other)
+        assert (again.exit_code, "a cluster with other settings is here already" in again.stderr) == (1, True)
+        back = run("up", "-n", "2")
+        assert isinstance(back, list)
+        assert [(n["node"], n["api"]) for n in back] == [(n["node"], n["api"]) for n in up]
+        assert (tmp_path / "c" / up[0]["node"] / "data").is_dir()
     finally:
         run("down")
         assert (tmp_path / "c" / up[0]["node"]).is_dir()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import msgspec
 import psutil
 from click.core import ParameterSource
 
@@ -63,16 +64,17 @@ def cluster() -> None:
 @json_option
 @reports_errors
 def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path, json_: bool) -> None:
-    """Starts the nodes and waits until all see each other. In a running cluster, starts the nodes that are down."""
+    """Starts the nodes and waits until all see each other. If the folder has a cluster, starts its nodes that are down."""
     old = state_in(folder)
-    if old is not None and any(node.process() for node in old.nodes):
+    if old is not None:
         _start_dead(old, folder, json_)
         return
     flags = flags_of(settings, {})
     load(None, environ={}, flags=flags)  # refused before anything starts
     overrides = {name: flag.value for name, flag in flags.items()}
     with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
-        state = ClusterState(mark=local.mark, nodes=tuple(NodeState.of(node) for node in local.nodes))
+        nodes = tuple(NodeState.of(node) for node in local.nodes)
+        state = ClusterState(mark=local.mark, nodes=nodes, latency=latency, settings=settings)
         state.write(local.folder)
     _show(state, json_)
     err().print(f"[dim]end all with: {_command_line('down', folder)}; to talk to the first node:[/]")
@@ -82,15 +84,15 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
 def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     """Start the dead nodes of a cluster; raise ``cluster-exists`` if all run, or another cluster is wanted."""
     context = click.get_current_context()
-    end = f"end it: {_command_line('down', folder)}"
-    for option in ("latency", "settings"):
-        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+    down = [node.name for node in old.nodes if node.process() is None]
+    end = f"end it, and delete its data: {_command_line('down', folder, '--purge')}"
+    for option, present in (("latency", old.latency), ("settings", old.settings)):
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE and context.params[option] != present:
             hint = f"start the stopped nodes again, with their settings: {_command_line('start', folder)}; or {end}"
-            raise SbonError("cluster-exists", "a cluster with other settings runs here already", where=str(folder), hint=hint)
+            raise SbonError("cluster-exists", "a cluster with other settings is here already", where=str(folder), hint=hint)
     count = context.params["count"]
     if context.get_parameter_source("count") is ParameterSource.COMMANDLINE and count != len(old.nodes):
-        raise SbonError("cluster-exists", f"a cluster of {len(old.nodes)} runs here already", where=str(folder), hint=end)
-    down = [node.name for node in old.nodes if node.process() is None]
+        raise SbonError("cluster-exists", f"a cluster of {len(old.nodes)} is here already", where=str(folder), hint=end)
     if not down:
         raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=end)
     _start(old, down, folder)
@@ -133,7 +135,7 @@ def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
 def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
     """Start nodes that are down on their data, in sequence."""
     if not all(node.arguments for node in state.nodes):
-        hint = f"stop it and start it again: {_command_line('down', folder)}"
+        hint = f"delete it, and start another: {_command_line('down', folder, '--purge')}"
         raise SbonError("bad-cluster", "an older sbon started it", where=str(folder), hint=hint)
     nodes = {node.name: node for node in state.nodes}
     for name in names:
@@ -141,7 +143,7 @@ def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
         node = LocalNode(name, host, folder.absolute() / name, nodes[name].arguments, state.mark, tied=False)
         node.start()
         nodes[name] = NodeState.of(node)
-        ClusterState(mark=state.mark, nodes=tuple(nodes.values())).write(folder)
+        msgspec.structs.replace(state, nodes=tuple(nodes.values())).write(folder)
         node.wait_ready()
 
 
@@ -164,9 +166,10 @@ def down(purge: bool, folder: Path) -> None:
     err().print(f"stopped {len(going)} of {len(state.nodes)} nodes{forced}")
 
 
-def _command_line(command: str, folder: Path) -> str:
+def _command_line(command: str, folder: Path, *flags: str) -> str:
     """Return the command to copy."""
-    return f"sbon cluster {command}" + ("" if folder == FOLDER else f" --dir {shlex.quote(str(folder))}")
+    where = () if folder == FOLDER else ("--dir", shlex.quote(str(folder)))
+    return " ".join(("sbon cluster", command, *flags, *where))
 
 
 def _show(state: ClusterState, json_: bool) -> bool:

@@ -49,6 +49,9 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 
     mark: str
     nodes: tuple[NodeState, ...]
+    latency: str | None = None
+    """The options with which it was made: of its latencies, and the settings of every node."""
+    settings: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
         temporary = folder / (STATE + ".new")
