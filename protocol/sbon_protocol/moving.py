@@ -38,7 +38,7 @@ class MoveOperator(Call, frozen=True):
 
     The caller chooses ``attempt``; a repeated call with it starts no second move. The reply comes after ``wait_s`` seconds, or
     once the move is over. ``how``: ``follow`` lets the target follow the operator until it is level; ``stop`` stops the operator
-    before its state is copied.
+    before its state is copied. ``why`` is kept with the move, for users; empty if a user wants it.
     """
 
     query: Line
@@ -48,6 +48,7 @@ class MoveOperator(Call, frozen=True):
     start: bool = True
     wait_s: Quantity = 0.0
     how: MoveHow = "follow"
+    why: Line = ""
 
 
 class OperatorMove(Message, frozen=True):

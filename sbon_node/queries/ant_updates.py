@@ -78,7 +78,7 @@ class AntUpdates:
         if found == hosts or found_ms * settings.beta >= present_ms:
             return publish_decision(context, info, STAYS, NOT_FASTER, f"{text}; beta is {settings.beta:g}")
         publish_decision(context, info, MOVES, FASTER, text, found)
-        await move_all(self._mover, record.id, hosts, found)
+        await move_all(self._mover, record.id, hosts, found, text)
         kept.rests_until_s = context.clock.now() + settings.rest_s
         kept.latency_ms = found_ms
         return None

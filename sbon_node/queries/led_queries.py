@@ -90,11 +90,11 @@ def settled_hosts(info: QueryInfo) -> dict[str, str] | None:
     return {one.id: one.node for one in info.operators}
 
 
-async def move_all(mover: OperatorMover, query: str, hosts: Mapping[str, str], found: Mapping[str, str]) -> None:
+async def move_all(mover: OperatorMover, query: str, hosts: Mapping[str, str], found: Mapping[str, str], why: str) -> None:
     """Move operators one after another; the first that cannot move ends it, and a later look begins anew."""
     for operator, node in found.items():
         if hosts[operator] != node:
-            async for _ in mover.move(query, MoveRequest(operator=operator, to=node)):
+            async for _ in mover.move(query, MoveRequest(operator=operator, to=node), why=why[:MAX_REASON]):
                 pass
             log.info("operator-adapted", operator=operator, target=node)
 

@@ -30,8 +30,10 @@ class OperatorMover:
     def __init__(self, context: Context, lookup: QueryLookup, registers: OperatorRegisters, report_s: float) -> None:
         self._context, self._lookup, self._registers, self._report_s = context, lookup, registers, report_s
 
-    async def move(self, query: str, request: MoveRequest) -> AsyncGenerator[Moving | Moved, None]:
+    async def move(self, query: str, request: MoveRequest, *, why: str = "") -> AsyncGenerator[Moving | Moved, None]:
         """Yield the steps of the move; the last is :class:`Moved`. It goes on if the caller leaves.
+
+        ``why`` is kept with the move; empty if a user wants it.
 
         Raises :class:`SbonError`: why the move was refused or given up, ``move-unknown`` if nobody knows how it went on.
         """
@@ -43,6 +45,7 @@ class OperatorMover:
             target=request.to,
             attempt=f"{self._context.rng.getrandbits(64):016x}",
             how=request.how,
+            why=why,
         )
         try:
             state: OperatorMove | None = await self._ask(origin, call, hint="start that node again, then move the operator")

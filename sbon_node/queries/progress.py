@@ -76,11 +76,11 @@ def _share(sources: Collection[SourceInfo], taken: dict[str, int]) -> float | No
 def _lag_ms(sources: Iterable[SourceInfo], ends: Iterable[OperatorInfo]) -> int | None:
     """Return the event time between the sources' watermarks and those of the last operators.
 
-    None while one of these is 0, with which Spark begins.
+    None while one of these is not after 1970: Spark begins with that, and an operator with a delay before it.
     """
     newest = [source.watermark_ms for source in sources if source.watermark_ms is not None]
     left = [end.watermark_ms for end in ends if end.watermark_ms is not None]
-    return max(0, min(newest) - min(left)) if newest and left and 0 not in left else None
+    return max(0, min(newest) - min(left)) if newest and left and min(left) > 0 else None
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

@@ -89,7 +89,7 @@ class Replacements:
         if why.code not in rules.MOVING | {KEEPS_BOUND}:
             return publish_decision(context, info, STAYS, why.code, why.text)
         publish_decision(context, info, MOVES, why.code, why.text, found)
-        return await move_all(self._mover, record.id, hosts, found)
+        return await move_all(self._mover, record.id, hosts, found, f"placed again by {record.strategy}: {why.text}")
 
     def _must_wait(self, operators: Sequence[OperatorInfo]) -> bool:
         """Return whether an operator may not move now, or is not measured yet."""

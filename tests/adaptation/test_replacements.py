@@ -91,6 +91,8 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
         assert await until(cluster, lambda node: node == "d")
         moved = [event for event in told(listener) if isinstance(event, MoveDecided) and event.verdict == "moves"]
         assert [(one.code, one.target) for one in moved] == [("saves", "d")]
+        (past,) = (await state_of(cluster, "a")).operators[-1].past_moves
+        assert (past.node, past.reason.partition(":")[0]) == (first, "placed again by hybrid")
         await finished(cluster)
         check(out)
 

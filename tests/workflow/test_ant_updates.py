@@ -80,6 +80,8 @@ def test_operators_move_once_their_host_is_busy_and_stay_otherwise(tmp_path: Pat
         keep_busy(cluster, "b", 90.0)
         await cluster.sleep(25.0)
         assert await host(cluster) == "c"
+        (operator,) = (await state_of(cluster, "a")).operators
+        assert [past.reason.partition(" of ")[0] for past in operator.past_moves] == ["ants found a placement"]
         keep_busy(cluster, "b", 0.0)
         await cluster.sleep(30.0)
         assert await host(cluster) == "c", "it does not go back for a little"

@@ -62,7 +62,7 @@ class Departures:
         await self._driver.close()
 
     async def _handle(self, call: MoveOperator, caller: Caller) -> OperatorMove:
-        return await self.move(call, "a user moved it")
+        return await self.move(call, call.why or "a user moved it")
 
     async def move(self, call: MoveOperator, why: str = "") -> OperatorMove:
         """Begin the move, or return how far it is: after ``wait_s`` seconds, or at once when it is over. ``why`` is for users.
