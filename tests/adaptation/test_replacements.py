@@ -86,7 +86,7 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
         assert {(one.verdict, one.code) for one in stays} == {("stays", "same-placement")}
         weather.between_s = 0.01
         assert not await until(cluster, lambda node: node != first, limit_s=15.0)
-        assert told(listener)[-1].code == "saves-little"
+        assert told(listener)[-1].code in ("saves-little", "costs-more")
         weather.between_s = 0.2
         assert await until(cluster, lambda node: node == "d")
         moved = [event for event in told(listener) if isinstance(event, MoveDecided) and event.verdict == "moves"]

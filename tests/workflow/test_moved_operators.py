@@ -91,13 +91,19 @@ def changes(listener: Listener) -> list[tuple[str, str, str, str]]:
     return [(event.change, event.host, event.was, event.target) for event in events]
 
 
-def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_path: Path) -> None:
+def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
         engine, frozen = cluster.at("c").daemon.engine, list[int]()
         assert engine.status == "idle"
-        origin = cluster.at("b").daemon.context
-        origin.failpoint = lambda name: frozen.append(engine.starts) if name == "freeze" else None
+        origin = cluster.at("b").daemon.engine
+        hold = origin.hold
+
+        def held(operator: str) -> None:
+            frozen.append(engine.starts)
+            hold(operator)
+
+        monkeypatch.setattr(origin, "hold", held)
         state = await move(cluster, operators(cluster)[-1], "b", "c", how="stop")
         assert state.step == "moved", state
         assert frozen[0] == 1
