@@ -140,9 +140,8 @@ def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer")
         (operator,) = cluster.at("b").daemon._operators.hosted()
-        configuration = cluster.at("b").daemon.registers.configuration(operator_key(operator))
-        assert configuration is not None
-        lost = sorted(one.node for one in configuration.acceptors if one.node != "b")[-2:]
+        state = await ask(cluster, "b", cluster.at("b").daemon.registers.read(operator_key(operator)))
+        lost = sorted(one.node for one in state.configuration.acceptors if one.node != "b")[-2:]
         for node in lost:
             cluster.crash(cluster.at(node))
         membership = cluster.at("b").daemon.membership
