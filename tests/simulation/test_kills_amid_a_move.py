@@ -52,7 +52,7 @@ def faults_of(role: str) -> list[Fault]:
 def play(fault: Fault) -> None:
     outcome = run_schedule([fault], seed=1, casting=CASTING)
     assert not outcome.failure, outcome.failure
-    assert outcome.ending == "finished"
+    assert (outcome.ending, outcome.struck["kill"]) == ("finished", 1)
 
 
 def test_the_move_takes_steps_of_all_kinds_on_both_hosts() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import SbonError
+from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.records import MoveLease
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.streams.outbox.handover import StreamState
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
@@ -159,6 +161,14 @@ def test_a_host_held_before_its_last_batch_has_emitted_less_than_its_follower(tm
     in_cluster(tmp_path, "abc", test)
 
 
+def handed_over(cluster: SimulatedCluster, operator: str) -> StreamState:
+    """Give node c the frames that b retains, and return the stream."""
+    outbox = cluster.at("b").daemon.outbox
+    stream = outbox.handover.export(operator)
+    cluster.at("c").daemon.outbox.handover.take(operator, stream, outbox.read(operator, stream.trimmed, 2**30))
+    return stream
+
+
 def test_a_frozen_host_and_its_follower_emit_nothing_when_their_engines_start_again(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
@@ -169,12 +179,25 @@ def test_a_frozen_host_and_its_follower_emit_nothing_when_their_engines_start_ag
             engine: Any = cluster.at(node).engine
             engine.kill_engine_process()
         await cluster.clock.sleep(10)
-        outbox = cluster.at("b").daemon.outbox
-        stream = outbox.handover.export(followed.operator)
-        frames = outbox.read(followed.operator, stream.trimmed, 2**30)
+        stream = handed_over(cluster, followed.operator)
         assert stream.tail == frozen.stream.tail
-        cluster.at("c").daemon.outbox.handover.take(followed.operator, stream, frames)
         await ask(cluster, "c", target.go_live(frozen, stream, followed.spec.epoch + 1))
         assert cluster.at("c").daemon.outbox.latest(followed.operator) == frozen.stream.tail.last
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_stream_that_grew_at_its_frozen_host_is_not_adopted(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        followed = Followed(cluster)
+        target = await followed.follow()
+        frozen = await followed.settle(target)
+        stream = handed_over(cluster, followed.operator)
+        for grown in (replace(stream.tail, batch=stream.tail.batch + 1), replace(stream.tail, rows=stream.tail.rows + 1)):
+            with pytest.raises(BrokenInvariantError, match="at its frozen host"):
+                await ask(cluster, "c", target.go_live(frozen, replace(stream, tail=grown), followed.spec.epoch + 1))
+        await followed.give_up()
+        await finished(cluster)
 
     in_cluster(tmp_path, "abc", test)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.handover import StreamState
-from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
+from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 
@@ -227,7 +227,7 @@ class Target:
         which may have fewer frames than in ``frozen``, since readers acknowledge there meanwhile. Raises ``not-settled`` if the
         engine has died and takes too long to come to rest again; call it again then.
         """
-        if _emitted(stream.tail) != _emitted(frozen.stream.tail):
+        if stream.tail != frozen.stream.tail:
             raise BrokenInvariantError(f"{self._spec.id} has published batch {stream.tail.batch} at its frozen host")
         check_aligned(await self._rest(), frozen.cut, self._spec.id)
         tail = self._port.discarded
@@ -256,8 +256,3 @@ class Target:
 
 def _nothing_to_copy(operator: str) -> SbonError:
     return SbonError("nothing-to-copy", "it has committed no batch yet", where=operator, hint="start it anew")
-
-
-def _emitted(tail: Tail) -> Tail:
-    """Return the tail without its batch: an engine that starts again amid a move runs one more, from which nothing comes."""
-    return replace(tail, batch=NO_BATCH, offsets=())

@@ -1,0 +1,66 @@
+"""A real node is drained while its queries run: their rows stay DuckDB's; state in RocksDB moves, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.model import DrainStep, NodeDrained
+from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
+from sbon_node.experiments.bench.migration.feed import Feed
+from sbon_node.experiments.bench.migration.kinds import KINDS
+
+pytestmark = pytest.mark.live
+NODES = ("mia", "noa", "oda")
+TINY_MB = 1e-6
+"""Expected state from which these nodes choose RocksDB: any."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    overrides = {**SHORT_LIVED, "query.rocksdb_from_mb": TINY_MB}
+    with LocalCluster(NODES, overrides=overrides) as started:
+        yield started
+
+
+def query_at(cluster: LocalCluster, kind: str, folder: Path) -> MovingQuery:
+    """Return a query with source and consumer at mia, whose operators nobody moves unasked."""
+    return MovingQuery(cluster, "mia", f"at-{kind}", KINDS[kind], Feed(), folder / kind, strategy="consumer", adapt="off")
+
+
+def providers(cluster: LocalCluster, query: MovingQuery) -> set[str]:
+    """Return where the query's operators with state keep it."""
+    explained = cluster["mia"].client.explain_query(query.name)
+    return {one.state_provider for one in explained.components if one.state_mb is not None}
+
+
+def assert_right(query: MovingQuery) -> None:
+    assert query.end(query.answers()) == (0, 0)
+    numbers = [arrival.number for arrival in query.arrivals]
+    assert numbers == sorted(set(numbers))
+
+
+def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Their state is in RocksDB, chosen at the submission by its expected size, and moves twice."""
+    with query_at(cluster, "tumbling", tmp_path) as windows, query_at(cluster, "filter", tmp_path) as rows:
+        last = {}
+        for query in (windows, rows):
+            query.more(3)
+            last[query] = query.operators()[-1]
+            query.beyond(query.move(last[query], "noa"))
+        assert providers(cluster, windows) == {"rocksdb"}
+        *steps, end = cluster["noa"].client.drain()
+        assert isinstance(end, NodeDrained)
+        assert (end.has_left, set(end.moved), end.stays) == (True, set(last.values()), ())
+        moved = {step.operator for step in steps if isinstance(step, DrainStep) and step.step == "moved"}
+        assert moved == set(last.values())
+        for query, operator in last.items():
+            assert query.host_of(operator) in ("mia", "oda")
+            reasons = [one.reason for info in query.info().operators if info.id == operator for one in info.past_moves]
+            assert reasons == ["a user moved it", "noa was drained"]
+            query.more(3)
+        for query in last:
+            assert_right(query)
