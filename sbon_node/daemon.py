@@ -21,13 +21,14 @@ from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.logging.tap import LogTap
 from sbon_node.net.counters import Counters
-from sbon_node.net.delays import Delays
+from sbon_node.net.delays import Delays, keep_reread
 from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.names import is_loopback
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Transport
 from sbon_node.node import Node
 from sbon_node.private_files import make_private
+from sbon_node.tasks import Tasks
 
 log = structlog.get_logger()
 
@@ -54,13 +55,17 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
     clock = Clock.real()
     counters = Counters(clock.now)
     rng = random.Random(os.urandom(16))
+    tasks = Tasks()
+    transport: Transport = SocketTransport(clock, config.net, counters, source_host=config.node.bind)
+    if config.node.emulation:
+        delays = Delays.load(Path(config.node.emulation))
+        transport = EmulatedTransport(transport, delays, config.node.bind, clock, rng, config.net, counters)
+        tasks.start("emulation", keep_reread(delays, Path(config.node.emulation), clock))
 
     def engine(data_dir: Path, on_state: OnOperatorState) -> MovingEngine:
         return SparkEngine(config.engine, data_dir, clock, on_state, fsync=config.streams.fsync)
 
-    node = Node(
-        config, transport=_transport(config, clock, counters, rng), clock=clock, rng=rng, engine=engine, counters=counters
-    )
+    node = Node(config, transport=transport, clock=clock, rng=rng, engine=engine, counters=counters)
     tap.listen_to(node.bus)
     api = ApiServer(node, config.api, names=config.node.names, counters=counters)
     try:
@@ -86,6 +91,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
         api.set_ready(False)
         await api.close()
         await node.close()
+        await tasks.close()
 
 
 async def _start(node: Node, config: Config) -> None:
@@ -128,14 +134,6 @@ def lock_data_dir(folder: Path) -> int:
         hint = "give each node a data directory of its own"
         raise SbonError("data-dir-in-use", "another node runs on it", where=f"node.data_dir {folder}", hint=hint) from error
     return lock
-
-
-def _transport(config: Config, clock: Clock, counters: Counters, rng: random.Random) -> Transport:
-    sockets = SocketTransport(clock, config.net, counters, source_host=config.node.bind)
-    if not config.node.emulation:
-        return sockets
-    delays = Delays.load(Path(config.node.emulation))
-    return EmulatedTransport(sockets, delays, config.node.bind, clock, rng, config.net, counters)
 
 
 def _obey_signals(stopping: asyncio.Event) -> None:

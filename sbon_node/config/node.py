@@ -56,7 +56,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tuple[str, ...], Meta(max_length=64, description="addresses host:port of nodes to join at start; any live one will do")
     ] = ()
     emulation: Annotated[
-        str, Meta(description="file of round-trip times between nodes, to live in a wide area on one machine; empty for none")
+        str,
+        Meta(
+            description="file of round-trip times between nodes, to live in a wide area on one machine, read again when it "
+            "changes; empty for none"
+        ),
     ] = ""
 
     @property

@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import structlog
 from msgspec import Meta
 
+from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.validation_messages import in_plain_words
 from sbon_protocol.rtt_matrix import MAX_RTT_MS
+
+log = structlog.get_logger()
+
+REREAD_S = 1.0
+"""Pause between two looks whether the file has changed."""
 
 Rtt = Annotated[float, Meta(ge=0, le=MAX_RTT_MS)]
 
@@ -75,3 +82,26 @@ def read_delays(path: Path) -> DelayTable:
         raise SbonError("bad-delays", f"{field}: {message}" if field else message, where=str(path), hint=hint) from error
     except (OSError, msgspec.DecodeError) as error:
         raise SbonError("bad-delays", str(error), where=str(path), hint=hint) from error
+
+
+async def keep_reread(delays: Delays, path: Path, clock: Clock) -> None:
+    """Replace the delays for ever when the file has changed. The old ones stay while it is missing or cannot be used."""
+    seen: tuple[int, int, int] | None = None
+    while True:
+        stamp = _stamp(path)
+        if stamp is not None and stamp != seen:
+            seen = stamp
+            try:
+                delays.replace(read_delays(path))
+            except SbonError as error:
+                log.warning("delays-not-reread", reason=str(error), hint="the former delays stay")
+        await clock.sleep(REREAD_S)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes with the file: time, number and size; None if it is missing."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sbon.local.cluster import LocalCluster
-from sbon.local.wide_area import CITIES, cities, great_circle_km, load_wide_area, of_mapping
+from sbon.local.wide_area import CITIES, WideArea, cities, great_circle_km, load_wide_area, of_mapping
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.generated_matrix import TRUTHS
 from tests.measured import measured
@@ -120,6 +120,21 @@ def test_two_clusters_live_apart_and_the_emulation_names_every_site(tmp_path: Pa
     assert table["rtt_ms"][0][1] == cities().rtt_ms[2][1]
     one.stop()
     two.stop()
+
+
+def test_latencies_change_for_the_same_sites_only(tmp_path: Path) -> None:
+    cluster = LocalCluster(["london", "frankfurt"], "cities", folder=tmp_path / "one")
+    cluster.change_latency({("frankfurt", "london"): 300.0})
+    table = json.loads((tmp_path / "one" / "emulation.json").read_text())
+    assert table["rtt_ms"] == [[0.0, 300.0], [300.0, 0.0]]
+    assert table["sites"] == {node.host: node.name for node in cluster.nodes}
+    still = LocalCluster(2, folder=tmp_path / "two")
+    for other, latency in ((still, "cities"), (cluster, None), (cluster, WideArea(("a", "b"), ((0.0, 1.0), (1.0, 0.0))))):
+        with pytest.raises(SbonError) as refused:
+            other.change_latency(latency)
+        assert refused.value.code == "bad-latency"
+    cluster.stop()
+    still.stop()
 
 
 def test_an_unmeasured_pair_goes_over_a_third_site(tmp_path: Path) -> None:

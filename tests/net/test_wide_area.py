@@ -10,12 +10,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
-from sbon_node.net.delays import Delays, DelayTable, read_delays
+from sbon_node.net.delays import REREAD_S, Delays, DelayTable, keep_reread, read_delays
 from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError
@@ -105,6 +106,33 @@ def test_a_bad_table_is_refused_with_its_place(tmp_path: Path, text: str | None,
         read_delays(file)
     assert (caught.value.code, caught.value.where) == ("bad-delays", str(file))
     assert told in caught.value.message
+
+
+def test_a_changed_file_is_read_again_and_a_bad_or_missing_one_leaves_the_delays(tmp_path: Path) -> None:
+    file = tmp_path / "delays.json"
+
+    def write(text: str) -> None:
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").replace(file)
+
+    async def main(loop: VirtualLoop, rng: random.Random) -> None:
+        write(msgspec.json.encode(table(200)).decode())
+        delays = Delays.load(file)
+        task = asyncio.ensure_future(keep_reread(delays, file, loop.clock()))
+        for text, one_way_s in (
+            (msgspec.json.encode(table(300)).decode(), 0.15),
+            ("{", 0.15),
+            (msgspec.json.encode(table(20)).decode(), 0.01),
+        ):
+            write(text)
+            await asyncio.sleep(2 * REREAD_S)
+            assert delays.one_way_s(LONDON.host, TOKYO.host) == one_way_s
+        file.unlink()
+        await asyncio.sleep(2 * REREAD_S)
+        assert delays.one_way_s(LONDON.host, TOKYO.host) == 0.01
+        task.cancel()
+
+    run(main, seed=1, max_time_s=60)
 
 
 # -- delays -----------------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class LocalCluster:
         self.mark = secrets.token_hex(8)
         self._keep, self._detached, self._timeout_s = keep, detached, timeout_s
         hosts = [f"{net}.{number}" for number in range(1, len(names) + 1)]
-        emulation = self._write_emulation(hosts, names)
+        emulation = str(self._write_emulation(hosts, names)) if self._area is not None else ""
         seeds = ",".join(f"{host}:{PORT}" for host in hosts[:3])
         self.nodes = [
             LocalNode(
@@ -152,14 +152,27 @@ class LocalCluster:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
-    def _write_emulation(self, hosts: Sequence[str], names: Sequence[str]) -> str:
-        if self._area is None:
-            return ""
+    def change_latency(self, latency: Latency) -> None:
+        """Emulate other round-trip times between the nodes, open connections included; they read them within a second.
+
+        Raises ``bad-latency`` if the cluster emulates none, or for other sites.
+        """
+        names = [node.name for node in self.nodes]
+        area, _ = _placed(names, latency)
+        if self._area is None or area is None or area.names != self._area.names:
+            raise SbonError("bad-latency", "the cluster's nodes are not at these sites", where="latency")
+        self._area = area
+        self._write_emulation([node.host for node in self.nodes], names)
+
+    def _write_emulation(self, hosts: Sequence[str], names: Sequence[str]) -> Path:
+        assert self._area is not None
         path = self.folder / "emulation.json"
         content = {"sites": dict(zip(hosts, names, strict=True)), "names": list(names), "rtt_ms": self._area.rtt_ms}
-        path.write_text(json.dumps(content), encoding="utf-8")
-        path.chmod(0o600)
-        return str(path)
+        written = path.with_suffix(".new")
+        written.write_text(json.dumps(content), encoding="utf-8")
+        written.chmod(0o600)
+        written.replace(path)
+        return path
 
 
 def _placed(nodes: int | Sequence[str], latency: Latency) -> tuple[WideArea | None, tuple[str, ...]]:
