@@ -69,6 +69,7 @@ from sbon_node.queries.ant_updates import AntUpdates
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.move_targets import MoveTargets
@@ -192,7 +193,8 @@ class Node:
         self._measurements = MeasurementStore(
             self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
         )
-        hosts = QueryHosts(self.context, self._operator_registers)
+        self._decisions = LeaderDecisions(self.name, self.bus, self.context.clock.wall_ms, self._config.adaptation.decisions)
+        hosts = QueryHosts(self.context, self._operator_registers, self._decisions)
         self._book = QueryHolder(self.context, self._measurements, records, hosts)
         self._record_calls = RecordCalls(
             self.context, records, self._book, self._operator_registers, hosts, self._destroyer.components, self._sinks.rows
@@ -225,8 +227,9 @@ class Node:
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         names = QueryNames(self.registers, records, self._lookup.is_over)
         leader = AntLeader(self.context, self._operators.ants)
-        self._ants = AntUpdates(self.context, self._book, self._mover, leader, config.placement)
-        self._replacements = Replacements(self.context, self._book, self._mover, config.adaptation, config.placement)
+        led = (self.context, self._book, self._mover, self._decisions)
+        self._ants = AntUpdates(*led, leader, config.placement)
+        self._replacements = Replacements(*led, config.adaptation, config.placement)
         set_here = (config.connectors, config.adaptation.default, leader)
         self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)

@@ -7,18 +7,16 @@ operator of a query move at a time.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 from msgspec.structs import replace
 
 from sbon_node.adaptation.deciding import Deciding, Memory
 from sbon_node.adaptation.decision import RELIEVES, Why
+from sbon_node.adaptation.decision_log import DecisionLog, event_of
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.errors import SbonError
-from sbon_node.events import MoveDecided
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.operators import OperatorHost
@@ -50,7 +48,7 @@ class _Kept:
 
     def __init__(self, due_s: float, most: int) -> None:
         self.due_s, self.memory = due_s, Memory()
-        self.decisions: deque[MoveDecision] = deque(maxlen=most)
+        self.decisions = DecisionLog(most)
 
 
 class LocalOptimizer:
@@ -81,7 +79,7 @@ class LocalOptimizer:
     def decisions(self, operator: str) -> tuple[MoveDecision, ...]:
         """Return the newest decisions about an operator, oldest first."""
         kept = self._known.get(operator)
-        return tuple(kept.decisions) if kept is not None else ()
+        return kept.decisions.all() if kept is not None else ()
 
     async def _run(self) -> None:
         """Decide for ever about operators that are due."""
@@ -136,25 +134,8 @@ class LocalOptimizer:
 
     def _enter(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
         """Remember and publish a decision; equal ones in a row are one."""
-        last = kept.decisions[-1] if kept.decisions else None
-        if last is not None and (last.verdict, last.code, last.target) == (STAYS, made.code, made.target):
-            kept.decisions[-1] = replace(made, times=last.times + 1)
-            return
-        kept.decisions.append(made)
-        event = partial(
-            MoveDecided,
-            query=name_of(hosted.spec.query),
-            operator=made.operator,
-            verdict=made.verdict,
-            code=made.code,
-            reason=made.reason,
-            target=made.target,
-            usage=made.usage,
-            usage_there=made.usage_there,
-            cost=made.cost,
-            probes=made.probes,
-        )
-        self._context.bus.publish("placement", event)
+        if kept.decisions.enter(made):
+            self._context.bus.publish("placement", event_of(name_of(hosted.spec.query), made))
 
     async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> bool:
         """Move the operator, and return whether it has moved; after a failure the target is left alone for a while."""
@@ -172,8 +153,7 @@ class LocalOptimizer:
             log.info("operator-adapted", operator=spec.id, target=made.target, reason=made.reason)
             return True
         log.info("adaptation-failed", operator=spec.id, target=made.target, code=failure.code, reason=str(failure))
-        outcome = f"{move_states.GIVEN_UP}: {failure}"[:MAX_REASON]
-        kept.decisions[-1] = replace(kept.decisions[-1], outcome=outcome)
+        kept.decisions.failed(failure)
         kept.memory.glance = None
         if failure.where == made.target:
             kept.memory.failed_until_s[made.target] = now_s() + self._settings.return_s

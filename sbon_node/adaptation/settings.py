@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from sbon_node.model.adaptation import Adapt
+
 Preset = Literal["calm", "eager"]
 
 
@@ -21,10 +23,11 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         ),
     ] = "calm"
     default: Annotated[
-        Literal["off", "local"],
+        Adapt,
         Meta(
             description="adaptation of queries that this node accepts and that name none: local lets hosts of their operators "
-            "move them, off leaves them where they are"
+            "move them, full has them placed again as a whole, too, ants lets ants move them to least latency, off leaves them "
+            "where they are"
         ),
     ] = "off"
     period_s: Annotated[

@@ -33,6 +33,7 @@ from sbon_node.logging.output import LogSettings
 from sbon_node.membership.settings import PRESETS as MEMBERSHIP_PRESETS
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.migration.settings import MigrationSettings
+from sbon_node.model.adaptation import BY_HOSTS
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
 from sbon_node.placement.ant_settings import AntSettings
@@ -298,6 +299,11 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> Iterator[str]
         origin = origins["streams.batch_span_bytes"]
         origin = origins["streams.inbox_credit_bytes"] if origin == "default" else origin
         yield f"{origin}: streams.batch_span_bytes must be at most half of streams.inbox_credit_bytes"
+    if config.adaptation.default in BY_HOSTS and not config.adaptation.most_moves:
+        yield (
+            f"{origins['adaptation.default']}: adaptation.default {config.adaptation.default} moves nothing while "
+            "adaptation.most_moves is 0: raise that, or set off"
+        )
     if not LOCAL_MASTER.match(config.engine.master):
         yield (
             f"{origins['engine.master']}: engine.master must be local, local[N] or local[*], not {config.engine.master!r}: "

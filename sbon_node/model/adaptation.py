@@ -41,7 +41,9 @@ class PastMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision of an operator's host about its place; equal ones in a row are one decision, made ``times`` times.
+    """A decision about an operator's place; equal ones in a row are one decision, made ``times`` times.
+
+    Its host ``node`` has made it if ``leader`` is empty, or else the node that leads its query.
 
     Usage is in bytes in transit (rate x one-way latency): ``usage`` of the operator's links as they are, ``usage_there`` with the
     operator at ``target``. ``cost`` is that of moving, in bytes in transit x seconds. ``virtual_moved_ms`` is how far its virtual
@@ -63,6 +65,7 @@ class MoveDecision(msgspec.Struct, frozen=True, kw_only=True):
     probes: Counted = 0
     times: Annotated[int, Meta(ge=1, le=2**62)] = 1
     outcome: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+    leader: Annotated[str, Meta(max_length=63)] = ""
 
     @property
     def saving(self) -> float | None:

@@ -74,7 +74,7 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
     ] = ""
     sink: SinkSpec = SinkSpec()
     adapt: Adapt | None = None
-    """Whether, and how, the hosts of its operators move them; None for the setting ``adaptation.default`` of the node asked."""
+    """Whether, and how, its operators move by themselves; None for the setting ``adaptation.default`` of the node asked."""
 
     def check(self) -> None:
         super().check()
@@ -136,7 +136,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     past_moves: Annotated[tuple[PastMove, ...], Meta(max_length=MAX_PAST_MOVES)] = ()
     """Its newest moves, whatever was their cause."""
     decisions: Annotated[tuple[MoveDecision, ...], Meta(max_length=MAX_SHOWN_DECISIONS)] = ()
-    """Its host's newest decisions to move it or not, oldest first."""
+    """The newest decisions of its host, and of its query's leader, to move it or not; oldest first."""
 
 
 class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,8 @@ from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.led_queries import LedQueries, move_all, publish_decision, settled_hosts
+from sbon_node.queries.leader_decisions import LeaderDecisions
+from sbon_node.queries.led_queries import LedQueries, move_all, settled_hosts
 from sbon_node.queries.moving import OperatorMover
 from sbon_node.queries.updating_view import UpdatingView
 from sbon_node.workflow.context import Context
@@ -42,13 +43,20 @@ class AntUpdates:
     """Looks after the placements of the queries that this node leads and that ants adapt."""
 
     def __init__(
-        self, context: Context, book: QueryHolder, mover: OperatorMover, leader: AntLeader, placement: PlacementSettings
+        self,
+        context: Context,
+        book: QueryHolder,
+        mover: OperatorMover,
+        decisions: LeaderDecisions,
+        leader: AntLeader,
+        placement: PlacementSettings,
     ) -> None:
-        self._context, self._book, self._mover, self._leader = context, book, mover, leader
+        self._context, self._book, self._mover, self._decisions, self._leader = context, book, mover, decisions, leader
         self._settings, self._placement = context.ant_settings, placement
         self.led = LedQueries(
             context,
             book,
+            decisions,
             wanted=lambda record: record.adapt == ANTS,
             every_s=self._settings.update_s / LOOKS,
             remembers=_Kept,
@@ -72,13 +80,13 @@ class AntUpdates:
         kept.due_s, kept.latency_ms = now + settings.update_s, present_ms
         found = await self._leader.look(problem, view, self._placement, record.id)
         if found is None:
-            return publish_decision(context, info, STAYS, NOWHERE, "no scout has found hosts for all operators")
+            return self._decisions.enter(info, STAYS, NOWHERE, "no scout has found hosts for all operators")
         found_ms = await self.latency_ms(problem, found, view)
         text = f"ants found a placement of {found_ms:.1f} ms, it has {present_ms:.1f} ms"
         if found == hosts or found_ms * settings.beta >= present_ms:
-            return publish_decision(context, info, STAYS, NOT_FASTER, f"{text}; beta is {settings.beta:g}")
-        publish_decision(context, info, MOVES, FASTER, text, found)
-        await move_all(self._mover, record.id, hosts, found, text)
+            return self._decisions.enter(info, STAYS, NOT_FASTER, f"{text}; beta is {settings.beta:g}")
+        self._decisions.enter(info, MOVES, FASTER, text, found)
+        await move_all(self._mover, self._decisions, record.id, hosts, found, text)
         kept.rests_until_s = context.clock.now() + settings.rest_s
         kept.latency_ms = found_ms
         return None

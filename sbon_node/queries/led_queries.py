@@ -6,20 +6,18 @@ The driver of a query's record is its leader: the first of its acceptors that li
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Generic, TypeVar
 
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.events import MoveDecided
-from sbon_node.model.adaptation import MOVES, STAYS, Verdict
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.moves import MoveRequest
 from sbon_node.model.queries import QueryInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import operator_states, query_states
 from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.moving import OperatorMover
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -40,13 +38,14 @@ class LedQueries(Generic[Memory]):
         self,
         context: Context,
         book: QueryHolder,
+        decisions: LeaderDecisions,
         *,
         wanted: Callable[[QueryRecord], bool],
         every_s: float,
         remembers: Callable[[float], Memory],
         look: Callable[[QueryRecord, Memory], Awaitable[None]],
     ) -> None:
-        self._context, self._book, self._wanted, self._every_s = context, book, wanted, every_s
+        self._context, self._book, self._decisions, self._wanted, self._every_s = context, book, decisions, wanted, every_s
         self._remembers, self._look = remembers, look
         self._known: dict[str, Memory] = {}
         self._tasks = Tasks()
@@ -67,10 +66,13 @@ class LedQueries(Generic[Memory]):
         while True:
             await clock.sleep(self._every_s * rng.uniform(0.75, 1.25))
             led = self.ids()
-            self._known = {query: memory for query, memory in self._known.items() if query in led}
+            for query in [one for one in self._known if one not in led]:
+                del self._known[query]
+                self._decisions.forget(query)
             for query in led:
                 if query not in self._known:
                     self._known[query] = self._remembers(clock.now())
+                    self._decisions.begin(query)
                 self._tasks.start(f"look {query}", self._look_at(query))
 
     async def _look_at(self, query: str) -> None:
@@ -90,29 +92,21 @@ def settled_hosts(info: QueryInfo) -> dict[str, str] | None:
     return {one.id: one.node for one in info.operators}
 
 
-async def move_all(mover: OperatorMover, query: str, hosts: Mapping[str, str], found: Mapping[str, str], why: str) -> None:
+async def move_all(
+    mover: OperatorMover,
+    decisions: LeaderDecisions,
+    query: str,
+    hosts: Mapping[str, str],
+    found: Mapping[str, str],
+    why: str,
+) -> None:
     """Move operators one after another; the first that cannot move ends it, and a later look begins anew."""
     for operator, node in found.items():
         if hosts[operator] != node:
-            async for _ in mover.move(query, MoveRequest(operator=operator, to=node), why=why[:MAX_REASON]):
-                pass
+            try:
+                async for _ in mover.move(query, MoveRequest(operator=operator, to=node), why=why[:MAX_REASON]):
+                    pass
+            except SbonError as error:
+                decisions.failed(query, operator, error)
+                raise
             log.info("operator-adapted", operator=operator, target=node)
-
-
-def publish_decision(
-    context: Context, info: QueryInfo, verdict: Verdict, code: str, reason: str, found: Mapping[str, str] | None = None
-) -> None:
-    """Publish the decision about each operator that moves, or about all that stay."""
-    for operator in info.operators:
-        target = (found or {}).get(operator.id, "")
-        if verdict == STAYS or target != operator.node:
-            event: Callable[..., MoveDecided] = partial(
-                MoveDecided,
-                query=info.id,
-                operator=operator.id,
-                verdict=verdict,
-                code=code,
-                reason=reason[:MAX_REASON],
-                target=target if verdict == MOVES else "",
-            )
-            context.bus.publish("placement", event)

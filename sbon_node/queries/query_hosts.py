@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 
+import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
@@ -12,6 +13,7 @@ from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.queries import deploy
 from sbon_node.queries.describe import Description, describe
+from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.workflow.context import Context
 
@@ -21,8 +23,8 @@ log = structlog.get_logger()
 class QueryHosts:
     """The hosts of a query's operators and sources by id: as this node knows them, or as their registers have them."""
 
-    def __init__(self, context: Context, registers: OperatorRegisters) -> None:
-        self._context, self._registers = context, registers
+    def __init__(self, context: Context, registers: OperatorRegisters, decisions: LeaderDecisions) -> None:
+        self._context, self._registers, self._decisions = context, registers, decisions
 
     def known(self, record: QueryRecord) -> dict[str, str]:
         """Return the hosts as far as this node knows, without a message."""
@@ -31,6 +33,12 @@ class QueryHosts:
         return {**record.hosts, **{one: register.host for one, register in known if register is not None}}
 
     async def describe(self, record: QueryRecord) -> Description:
+        """Describe the query, with this node's decisions if it leads it."""
+        info, latencies_ms = await self._describe(record)
+        operators = self._decisions.added(record.id, info.operators)
+        return Description(msgspec.structs.replace(info, operators=operators), latencies_ms)
+
+    async def _describe(self, record: QueryRecord) -> Description:
         """Describe the query; ask again where an operator is said not to be, or nobody answers, and it has moved."""
         hosts = self.known(record)
         described = await describe(self._context, record, hosts)

@@ -25,7 +25,8 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.led_queries import LedQueries, move_all, publish_decision, settled_hosts
+from sbon_node.queries.leader_decisions import LeaderDecisions
+from sbon_node.queries.led_queries import LedQueries, move_all, settled_hosts
 from sbon_node.queries.moving import OperatorMover
 from sbon_node.queries.updating_view import UpdatingView
 from sbon_node.workflow.context import Context
@@ -50,14 +51,16 @@ class Replacements:
         context: Context,
         book: QueryHolder,
         mover: OperatorMover,
+        decisions: LeaderDecisions,
         settings: AdaptationSettings,
         placement: PlacementSettings,
     ) -> None:
-        self._context, self._book, self._mover = context, book, mover
+        self._context, self._book, self._mover, self._decisions = context, book, mover, decisions
         self._settings, self._placement = settings, placement
         self.led = LedQueries(
             context,
             book,
+            decisions,
             wanted=lambda record: record.adapt == FULL,
             every_s=settings.replace_s / LOOKS,
             remembers=_Kept,
@@ -71,8 +74,10 @@ class Replacements:
             return None
         info = await self._book.describe(record)
         hosts = settled_hosts(info)
-        if not hosts or self._must_wait(info.operators) or hosts.keys() != {one.id for one in record.plan.operators}:
+        if not hosts or hosts.keys() != {one.id for one in record.plan.operators}:
             return None
+        if (why := self._waits(info.operators)) is not None:
+            return self._decisions.enter(info, STAYS, why.code, why.text)
         kept.due_s = now_s + settings.replace_s * context.rng.uniform(0.75, 1.25)
         refused = self._left_lately(info.operators)
         problem = problem_of(measured_plan(record.plan, info.operators), record.consumer, refused, record)
@@ -81,21 +86,26 @@ class Replacements:
         try:
             found = (await place(problem, view, self._placement, record.strategy)).hosts()
         except SbonError as error:
-            return publish_decision(context, info, STAYS, error.code, f"{record.strategy} finds no placement: {error}")
+            return self._decisions.enter(info, STAYS, error.code, f"{record.strategy} finds no placement: {error}")
         if found == hosts:
-            return publish_decision(context, info, STAYS, SAME, f"{record.strategy} places it where it is")
+            return self._decisions.enter(info, STAYS, SAME, f"{record.strategy} places it where it is")
         await view.measure_links(problem, found)
         why = self._why(problem, hosts, found, view, info.operators)
         if why.code not in rules.MOVING | {KEEPS_BOUND}:
-            return publish_decision(context, info, STAYS, why.code, why.text)
-        publish_decision(context, info, MOVES, why.code, why.text, found)
-        return await move_all(self._mover, record.id, hosts, found, f"placed again by {record.strategy}: {why.text}")
+            return self._decisions.enter(info, STAYS, why.code, why.text)
+        self._decisions.enter(info, MOVES, why.code, why.text, found)
+        return await move_all(
+            self._mover, self._decisions, record.id, hosts, found, f"placed again by {record.strategy}: {why.text}"
+        )
 
-    def _must_wait(self, operators: Sequence[OperatorInfo]) -> bool:
-        """Return whether an operator may not move now, or is not measured yet."""
+    def _waits(self, operators: Sequence[OperatorInfo]) -> Why | None:
+        """Return why an operator may not move now, or is not measured yet; None if all may move."""
         now_ms = self._context.clock.wall_ms()
-        known = [(one.measures.seconds if one.measures is not None else 0.0, one.past_moves) for one in operators]
-        return any(rules.waits(seconds, past, now_ms, self._settings) is not None for seconds, past in known)
+        for one in operators:
+            seconds = one.measures.seconds if one.measures is not None else 0.0
+            if (why := rules.waits(seconds, one.past_moves, now_ms, self._settings)) is not None:
+                return Why(why.code, f"{one.id}: {why.text}")
+        return None
 
     def _left_lately(self, operators: Sequence[OperatorInfo]) -> dict[str, frozenset[str]]:
         now_ms = self._context.clock.wall_ms()

@@ -88,7 +88,9 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
         listener = listening(cluster, leader, "placement")
         assert not await until(cluster, lambda node: node != first, limit_s=15.0)
         stays = [event for event in told(listener) if isinstance(event, MoveDecided)]
-        assert {(one.verdict, one.code) for one in stays} == {("stays", "same-placement")}
+        assert {(one.verdict, one.code) for one in stays} <= {("stays", "measures"), ("stays", "same-placement")}
+        shown = (await state_of(cluster, "a" if leader != "a" else "d")).operators[-1].decisions
+        assert (shown[-1].verdict, shown[-1].code, shown[-1].leader, shown[-1].node) == ("stays", "same-placement", leader, first)
         weather.between_s = 0.01
         assert not await until(cluster, lambda node: node != first, limit_s=15.0)
         assert told(listener)[-1].code in ("saves-little", "costs-more")
@@ -96,8 +98,11 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
         assert await until(cluster, lambda node: node == "d")
         moved = [event for event in told(listener) if isinstance(event, MoveDecided) and event.verdict == "moves"]
         assert [(one.code, one.target) for one in moved] == [("saves", "d")]
-        (past,) = (await state_of(cluster, "a")).operators[-1].past_moves
+        operator = (await state_of(cluster, "a")).operators[-1]
+        (past,) = operator.past_moves
         assert (past.node, past.reason.partition(":")[0]) == (first, "placed again by hybrid")
+        made = [one for one in operator.decisions if one.verdict == "moves"]
+        assert [(one.code, one.target, one.node, one.leader, one.outcome) for one in made] == [("saves", "d", first, leader, "")]
         await finished(cluster)
         check(out)
 

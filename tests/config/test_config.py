@@ -246,3 +246,19 @@ def test_a_spark_cluster_is_refused_until_it_is_built(master: str) -> None:
 @pytest.mark.parametrize("master", ["local", "local[1]", "local[16]", "local[*]"])
 def test_spark_on_this_machine_is_not(master: str) -> None:
     assert load(flags={**flag("node.name", "n"), **flag("engine.master", master)}).config.engine.master == master
+
+
+@pytest.mark.parametrize("adapt", ["off", "local", "ants", "full"])
+def test_each_adaptation_may_be_the_default(adapt: str) -> None:
+    assert load(flags={**flag("node.name", "n"), **flag("adaptation.default", adapt)}).config.adaptation.default == adapt
+
+
+@pytest.mark.parametrize("adapt, refused", [("local", True), ("full", True), ("ants", False), ("off", False)])
+def test_hosts_that_may_move_nothing_are_no_default(adapt: str, refused: bool) -> None:
+    flags = {**flag("node.name", "n"), **flag("adaptation.default", adapt), **flag("adaptation.most_moves", "0")}
+    if not refused:
+        assert load(flags=flags).config.adaptation.most_moves == 0
+        return
+    with pytest.raises(SbonError) as refusal:
+        load(flags=flags)
+    assert f"--set adaptation.default: adaptation.default {adapt} moves nothing" in refusal.value.message

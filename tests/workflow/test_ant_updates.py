@@ -77,11 +77,16 @@ def test_operators_move_once_their_host_is_busy_and_stay_otherwise(tmp_path: Pat
         keep_busy(cluster, "b", 20.0)
         await cluster.sleep(15.0)
         assert await host(cluster) == "b", "it has become slower, but nothing is faster by beta"
+        (operator,) = (await state_of(cluster, "a")).operators
+        assert [(one.verdict, one.code, one.leader) for one in operator.decisions] == [("stays", "not-faster", "e")]
         keep_busy(cluster, "b", 90.0)
         await cluster.sleep(25.0)
         assert await host(cluster) == "c"
         (operator,) = (await state_of(cluster, "a")).operators
         assert [past.reason.partition(" of ")[0] for past in operator.past_moves] == ["ants found a placement"]
+        (moved,) = [one for one in operator.decisions if one.verdict == "moves"]
+        assert (moved.code, moved.node, moved.target, moved.leader) == ("faster", "b", "c", "e")
+        assert moved.reason == operator.past_moves[0].reason
         keep_busy(cluster, "b", 0.0)
         await cluster.sleep(30.0)
         assert await host(cluster) == "c", "it does not go back for a little"

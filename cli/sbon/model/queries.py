@@ -143,7 +143,9 @@ class PastMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision of an operator's host: it ``moves`` or ``stays``; equal ones in a row are one, made ``times`` times.
+    """A decision of an operator's host, or of the ``leader`` of its query: the operator ``moves`` or ``stays``.
+
+    Equal decisions in a row are one, made ``times`` times.
 
     Usage of its links, here and at ``target``, is in bytes in transit, the ``cost`` of the move in bytes in transit x seconds.
     """
@@ -162,6 +164,7 @@ class MoveDecision(msgspec.Struct, frozen=True, kw_only=True):
     probes: int = 0
     times: int = 1
     outcome: str = ""
+    leader: str = ""
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-// What the hosts of the chosen query's operators have decided about their places, the newest first.
+// Decisions of the hosts and of the leader about the places of the chosen query's operators, the newest first.
 
 import { el } from "./dom.js";
 import { bytes, clock, partName } from "./format.js";
@@ -14,11 +14,12 @@ export class DecisionsView {
       { head: "Operator", first: true, text: (row) => partName(row.operator, this.model.query) },
       { head: "Decided", text: (row) => `${clock(row.at_ms)}${row.times > 1 ? `, ${row.times} times` : ""}` },
       { head: "At", text: (row) => row.node },
+      { head: "By", text: (row) => (row.leader ? `leader ${row.leader}` : "host") },
       { head: "Verdict", text: (row) => (row.verdict === "moves" ? `moves to ${row.target}` : "stays") },
       { head: "Usage", numeric: true, text: (row) => usage(row) },
       { head: "Reason", wide: true, text: (row) => [row.reason, row.outcome].filter(Boolean).join("; ") },
     ];
-    this.table = new Table(this.box, "Decisions of the operators' hosts", columns, (row) => `${row.operator} ${row.at_ms} ${row.code}`);
+    this.table = new Table(this.box, "Decisions about the places of operators", columns, (row) => `${row.operator} ${row.at_ms} ${row.leader} ${row.code}`);
     parent.append(this.box);
     model.on(["infos", "chosen"], () => this.draw());
     this.draw();

@@ -210,17 +210,18 @@ def _show_measures(info: QueryInfo) -> None:
 
 
 def _show_decisions(info: QueryInfo) -> None:
-    """Print what the hosts have decided about the places of their operators, oldest first."""
+    """Print the decisions of hosts and of the query's leader about the places of operators, oldest first."""
     decisions = sorted((one for operator in info.operators for one in operator.decisions), key=lambda one: one.at_ms)
     if decisions:
         say()
         print_table(
-            ("decided", "operator", "node", "verdict", "times", "reason"),
+            ("decided", "operator", "node", "by", "verdict", "times", "reason"),
             [
                 (
                     _time(one.at_ms),
                     one.operator,
                     one.node,
+                    f"leader {one.leader}" if one.leader else "host",
                     one.verdict,
                     one.times,
                     "; ".join(filter(None, (one.reason, one.outcome))),

@@ -1,0 +1,63 @@
+"""Decisions of this node about the queries that it leads: to move operators, or to leave them where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from sbon_node.adaptation.decision_log import DecisionLog, event_of
+from sbon_node.events import Bus
+from sbon_node.model.adaptation import MOVES, MoveDecision, Verdict
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.queries import MAX_SHOWN_DECISIONS, OperatorInfo, QueryInfo
+
+
+class LeaderDecisions:
+    """The newest decisions about each operator of the led queries, at most ``most`` of each, until the leadership ends."""
+
+    def __init__(self, node: str, bus: Bus, wall_ms: Callable[[], int], most: int) -> None:
+        self._node, self._bus, self._wall_ms, self._most = node, bus, wall_ms, most
+        self._kept: dict[str, dict[str, DecisionLog]] = {}
+
+    def begin(self, query: str) -> None:
+        """Remember decisions about a query from now on, until :meth:`forget`."""
+        self._kept[query] = {}
+
+    def enter(self, info: QueryInfo, verdict: Verdict, code: str, reason: str, found: Mapping[str, str] | None = None) -> None:
+        """Remember and publish the decision about each operator that moves to its node in ``found``, or about all that stay."""
+        logs = self._kept.get(info.uid, {})  # Without a leadership, which may have ended, the decision is only published.
+        for operator in info.operators:
+            target = (found or {}).get(operator.id, "") if verdict == MOVES else ""
+            if verdict == MOVES and target in ("", operator.node):
+                continue
+            made = MoveDecision(
+                operator=operator.id,
+                node=operator.node,
+                leader=self._node,
+                at_ms=self._wall_ms(),
+                verdict=verdict,
+                code=code,
+                reason=reason[:MAX_REASON],
+                target=target,
+            )
+            if logs.setdefault(operator.id, DecisionLog(self._most)).enter(made):
+                self._bus.publish("placement", event_of(info.id, made))
+
+    def failed(self, query: str, operator: str, error: Exception) -> None:
+        """Keep why a move of the newest decision was given up."""
+        if (log := self._kept.get(query, {}).get(operator)) is not None:
+            log.failed(error)
+
+    def forget(self, query: str) -> None:
+        self._kept.pop(query, None)
+
+    def added(self, query: str, operators: Sequence[OperatorInfo]) -> tuple[OperatorInfo, ...]:
+        """Return the operators with their hosts' decisions and these, the newest of both, oldest first."""
+        logs = self._kept.get(query, {})
+        return tuple(_with(one, logs[one.id].all()) if one.id in logs else one for one in operators)
+
+
+def _with(operator: OperatorInfo, more: Sequence[MoveDecision]) -> OperatorInfo:
+    decisions = sorted((*operator.decisions, *more), key=lambda one: one.at_ms)
+    return replace(operator, decisions=tuple(decisions[-MAX_SHOWN_DECISIONS:]))
