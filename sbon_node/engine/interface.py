@@ -194,3 +194,5 @@ class EngineCapacity(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: float
     bandwidth_bytes_s: float
     operators: int = 10
+    speed: float = 1.0
+    """Speed of a core, relative to the reference processor."""

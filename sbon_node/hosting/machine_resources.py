@@ -10,6 +10,7 @@ import psutil
 
 from sbon_node.clock import Clock
 from sbon_node.engine.interface import EngineCapacity
+from sbon_node.hosting.processor_speed import processor_speed
 from sbon_node.membership.service import Membership
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.workflow.settings import ControlSettings
@@ -43,7 +44,12 @@ class Machine:
             memory_mb=settings.memory_mb or psutil.virtual_memory().total / MB * 0.75,
             bandwidth_bytes_s=settings.bandwidth_bytes_s,
             operators=max_operators,
+            speed=self.speed(),
         )
+
+    def speed(self) -> float:
+        """Return the speed of a core, relative to the reference processor."""
+        return self._settings.speed or processor_speed()
 
     def load(self) -> float:
         """Return the load average of the last minute per core: runnable processes for each core."""

@@ -29,11 +29,12 @@ class NodeAnswers:
         reservations: Reservations,
         ports: OperatorPorts,
         load: Callable[[], float],
+        speed: float,
         start_engine: Callable[[], Awaitable[None]],
     ) -> None:
         self._context, self._reservations, self._ports, self._load = context, reservations, ports, load
-        self._start_engine = start_engine
-        self.ants = AntService(context, Room(self._flows, self._free), self._reserve, self._release)
+        self._speed, self._start_engine = speed, start_engine
+        self.ants = AntService(context, Room(speed, self._flows, self._free), self._reserve, self._release)
         context.server.handle(AskNode, self._answer)
 
     def holder(self, caller: Caller) -> str:
@@ -65,20 +66,19 @@ class NodeAnswers:
             server=self._server(load, call.query),
         )
 
-    def _server(self, load: float, query: str) -> ServerReport | None:
-        """Return the measured flows, and those for which ants have reserved capacity, without those of a query."""
+    def _server(self, load: float, query: str) -> ServerReport:
+        """Return the speed, the measured flows, and those for which ants have reserved capacity, without those of a query."""
         booked = tuple(
             ServedFlow(rows_s=flow.rate_s, row_ms=flow.service.mean_ms, row_scv=flow.service.scv)
             for flow in self.ants.booked(query)
         )
         flows = (*self._measured(load, query), *booked)
-        return ServerReport(flows=flows[:MAX_FLOWS]) if flows else None
+        return ServerReport(speed=self._speed, flows=flows[:MAX_FLOWS])
 
     def _measured(self, load: float, query: str) -> tuple[ServedFlow, ...]:
         measures = {operator: port.measures() for operator, port in sorted(self._ports.open.items())}
         own = [one for operator, one in measures.items() if query and operator.startswith(f"{query}.")]
-        report = server_report(load, measures.values(), own)
-        return () if report is None else report.flows
+        return server_report(load, self._speed, measures.values(), own).flows
 
     # -- the cell of ants ----------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class OperatorHost:
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
             self._states.begin(operator, "waits for its record")
-        self._answers = NodeAnswers(context, self._reservations, self.ports, load, engine.start)
+        self._answers = NodeAnswers(context, self._reservations, self.ports, load, capacity.speed, engine.start)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
 

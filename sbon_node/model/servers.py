@@ -10,10 +10,12 @@ from msgspec import Meta
 from sbon_node.model.bounded import PerSecond
 
 MAX_FLOWS = 256
+LEAST_SPEED, MOST_SPEED = 0.01, 100.0
+"""Bounds of a server's speed: a wrong number makes no time infinite, and no work free."""
 
 
 class ServedFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one operator: their rate, and the mean and squared coefficient of variation of the time that one takes."""
+    """Rows of one operator: their rate, and mean and squared coefficient of variation of the time of one at speed 1."""
 
     rows_s: PerSecond
     row_ms: Annotated[float, Meta(ge=0, le=1e9)]
@@ -21,6 +23,7 @@ class ServedFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The flows that a node serves; all together make the load that its machine measures."""
+    """The speed of a node's cores, and the flows that it serves; all together make the load that its machine measures."""
 
+    speed: Annotated[float, Meta(ge=LEAST_SPEED, le=MOST_SPEED)] = 1.0
     flows: Annotated[tuple[ServedFlow, ...], Meta(max_length=MAX_FLOWS)] = ()

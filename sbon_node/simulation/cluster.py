@@ -84,7 +84,7 @@ class NodeDiedError(Exception):
 
 
 class SimulatedMachine(Machine):
-    """A machine with the load of its simulated node, whatever the load of the real machine is."""
+    """A machine with the load of its simulated node and the reference speed, whatever those of the real machine are."""
 
     counts_usage = False
 
@@ -94,6 +94,9 @@ class SimulatedMachine(Machine):
 
     def load(self) -> float:
         return self._node.load_per_core
+
+    def speed(self) -> float:
+        return self._settings.speed or 1.0
 
 
 class SimulatedCluster:

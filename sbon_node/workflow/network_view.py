@@ -135,7 +135,7 @@ class LiveNetworkView:
         )
 
     def _server_of(self, answer: NodeAnswer, node: str) -> Server | None:
-        """Return the node's server with its flows; None if it states none, or impossible ones."""
+        """Return the node's server with its speed and flows; None if it states none, or impossible ones."""
         if answer.server is None:
             return None
         try:
@@ -143,7 +143,8 @@ class LiveNetworkView:
         except ProtocolError as error:
             self._context.counters.refuse("server-refused", node=node, reason=str(error))
             return None
-        return Server(flows=tuple(Flow(rate_s=f.rows_s, service=Service(mean_ms=f.row_ms, scv=f.row_scv)) for f in report.flows))
+        flows = (Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in report.flows)
+        return Server(speed=report.speed, flows=tuple(flows))
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         answers = await asyncio.gather(*(self.ask(node, needs) for node in nodes))

@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sbon_node.model.servers import MOST_SPEED
+
 
 class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Timeouts of workflows between peers, and limits of what they keep."""
@@ -192,6 +194,14 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ),
     ] = 125_000_000.0
     cores: Annotated[float, Meta(ge=0, le=4096, description="cores operators may reserve; 0 takes what the machine has")] = 0.0
+    speed: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=MOST_SPEED,
+            description="speed of a core, relative to a Xeon core of 2.8 GHz; 0 measures it when the node starts",
+        ),
+    ] = 0.0
     memory_mb: Annotated[
         float, Meta(ge=0, le=1e8, description="memory operators may reserve; megabytes; 0 takes three quarters of the machine's")
     ] = 0.0

@@ -6,16 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from sbon_node.config.config import Config
+from sbon_node.hosting.machine_resources import Machine
+from sbon_node.hosting.processor_speed import REFERENCE_S, speed_of
 from sbon_node.hosting.served_flows import BUSIEST, server_report
 from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.operators import Needs
-from sbon_node.model.servers import MAX_FLOWS
+from sbon_node.model.placement import Placement
+from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
+from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.network_view import Answer
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.placement.model.objective import objective_named
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted
 from tests.workflow.test_moved_operators import FILTER
+
+SPEED = 2.0
+"""Of a node that takes half of the time of the reference."""
 
 
 def measured(rows_s: float | None, row_ms: float | None, row_scv: float | None = 1.0) -> OperatorMeasures:
@@ -24,23 +38,23 @@ def measured(rows_s: float | None, row_ms: float | None, row_scv: float | None =
 
 @pytest.mark.parametrize("load, expected", [(0.3, 0.3), (5.0, BUSIEST)])
 def test_all_flows_make_the_load_of_the_machine(load: float, expected: float) -> None:
-    report = server_report(load, [measured(100.0, 6.0, 0.5), measured(10.0, 30.0), measured(None, None), measured(0.0, 1.0)])
-    assert report is not None
+    report = server_report(
+        load, SPEED, [measured(100.0, 6.0, 0.5), measured(10.0, 30.0), measured(None, None), measured(0.0, 1.0)]
+    )
     assert [flow.rows_s for flow in report.flows] == [100.0, 10.0]
-    assert sum(flow.rows_s * flow.row_ms / 1e3 for flow in report.flows) == pytest.approx(expected)
+    assert sum(flow.rows_s * flow.row_ms / 1e3 / SPEED for flow in report.flows) == pytest.approx(expected)
     assert report.flows[0].row_ms / report.flows[1].row_ms == pytest.approx(6.0 / 30.0)
     assert report.flows[0].row_scv == 0.5
 
 
 def test_nothing_is_reported_without_measures_or_load() -> None:
-    assert server_report(0.5, []) is None
-    assert server_report(0.5, [measured(None, None)]) is None
-    assert server_report(0.0, [measured(1.0, 1.0)]) is None
+    assert server_report(0.5, SPEED, []) == ServerReport(speed=SPEED)
+    assert server_report(0.5, SPEED, [measured(None, None)]) == ServerReport(speed=SPEED)
+    assert server_report(0.0, SPEED, [measured(1.0, 1.0)]) == ServerReport(speed=SPEED)
 
 
 def test_the_busiest_flows_are_reported_if_there_are_too_many() -> None:
-    report = server_report(0.5, [measured(float(rows), 1.0) for rows in range(1, MAX_FLOWS + 11)])
-    assert report is not None
+    report = server_report(0.5, SPEED, [measured(float(rows), 1.0) for rows in range(1, MAX_FLOWS + 11)])
     assert (len(report.flows), report.flows[-1].rows_s) == (MAX_FLOWS, 11.0)
 
 
@@ -66,3 +80,57 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
         assert answer.free is not None
 
     in_cluster(tmp_path, "ab", test)
+
+
+def with_speed(speed: float) -> Config:
+    return replace(CONFIG, control=replace(CONFIG.control, speed=speed), ants=AntSettings(tell_s=2.0))
+
+
+def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=4000, rate=40.0))
+        await submitted(cluster, "a", tmp_path / "out.csv", sql=FILTER, strategy="producer")
+        await cluster.sleep(15.0)
+        cluster.at("b").load_per_core = 0.4
+        view = LiveNetworkView(cluster.at("a").daemon.context)
+        fast, slow = [await ask(cluster, "a", view.ask(node, Needs())) for node in "bc"]
+        assert fast.server is not None
+        assert fast.server.speed == 4.0
+        (flow,) = fast.server.flows
+        assert flow.rate_s * flow.service.mean_ms / 1e3 == pytest.approx(4.0 * 0.4, rel=1e-6)
+        assert float(fast.server.traffic().load) == pytest.approx(0.4, rel=1e-6)
+        assert slow.server is not None
+        assert (slow.server.speed, slow.server.flows) == (0.25, ())
+        await cluster.sleep(15.0)  # The cell of ants looks at its node from time to time.
+        cell = cluster.at("b").daemon._operators.ants.cell
+        assert (cell.speed, float(cell.traffic.load)) == (4.0, pytest.approx(0.4, rel=0.05))
+
+    in_cluster(tmp_path, "abc", test, configs={"b": with_speed(4.0), "c": with_speed(0.25)})
+
+
+@pytest.mark.parametrize("strategy", ["ants", "centralized"])
+@pytest.mark.parametrize("fast", ["b", "c"])
+def test_strategies_that_count_with_queues_prefer_the_faster_of_two_equal_nodes(tmp_path: Path, strategy: str, fast: str) -> None:
+    problem = PlacementProblem(
+        pinned={"source": "a", "consumer": "d"},
+        operators=(Operator(id="f", needs=Needs(cores=0.5), rows_s=10.0, row_core_ms=20.0),),
+        edges=(Edge("source", "f", 4e3, 10.0), Edge("f", "consumer", 2e3, 10.0)),
+        objective=objective_named("latency"),
+    )
+
+    async def test(cluster: SimulatedCluster) -> None:
+        view = LiveNetworkView(cluster.at("a").daemon.context)
+        placed: Placement = await ask(cluster, "a", STRATEGIES[strategy](problem, view, PlacementSettings()))
+        assert placed.hosts() == {"f": fast}
+
+    speeds = {node: with_speed(4.0 if node == fast else 0.5) for node in "bc"}
+    full = replace(CONFIG, control=replace(CONFIG.control, cores=0.1))
+    in_cluster(tmp_path, "abcd", test, configs={**speeds, "a": full, "d": full})
+
+
+def test_the_processor_is_measured_where_no_speed_is_configured() -> None:
+    measured_speed = Machine(ControlSettings()).speed()
+    assert 0.05 < measured_speed < 20.0
+    assert Machine(ControlSettings(speed=3.0)).capacity(1).speed == 3.0
+    assert speed_of(REFERENCE_S / 2) == pytest.approx(2.0)
+    assert [speed_of(took_s) for took_s in (0.0, 1e6)] == [MOST_SPEED, LEAST_SPEED]

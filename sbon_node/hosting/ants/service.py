@@ -53,8 +53,9 @@ class Round(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Questions of the cell to its node: the measured flows and the free capacity."""
+    """The speed of the cell's node, and questions to it: the measured flows and the free capacity."""
 
+    speed: float
     flows: Callable[[str], Sequence[Flow]]
     """Without those of a query, if one is named."""
     free: Callable[[str], Needs]
@@ -196,7 +197,7 @@ class AntService:
         self.walk.changed()
 
     def _present(self, query: str) -> tuple[Server, Needs]:
-        return Server(flows=(*self._room.flows(query), *self.booked(query))), self._room.free(query)
+        return Server(speed=self._room.speed, flows=(*self._room.flows(query), *self.booked(query))), self._room.free(query)
 
     def _beside(self, query: str) -> Cell:
         """Return the cell without the load of a query, as of the last look."""

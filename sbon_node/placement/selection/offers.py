@@ -31,7 +31,9 @@ async def ask_offers(problem: PlacementProblem, view: NetworkView, nodes: Sequen
 
 
 def server_of(problem: PlacementProblem, answer: Answer) -> Server:
-    """Return the node's server. If it publishes only its load, its messages are assumed to be like this query's on average."""
-    if answer.server is not None:
-        return answer.server
-    return busy(answer.load, sum(operator.service.mean_ms for operator in problem.operators) / len(problem.operators))
+    """Return the node's server. If it publishes no flows, its messages are assumed to be like this query's on average."""
+    server = answer.server or Server()
+    if server.flows:
+        return server
+    mean_ms = sum(operator.service.mean_ms for operator in problem.operators) / len(problem.operators)
+    return busy(answer.load, mean_ms, server.speed)
