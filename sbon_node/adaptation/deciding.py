@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sbon_node.adaptation import decision as rules
+from sbon_node.adaptation import throughput
 from sbon_node.adaptation.decision import Glance, Link, Offer, Why
 from sbon_node.adaptation.delay import measured_delay_ms
 from sbon_node.adaptation.scene import Scene, best_host, links_of, scene_of, usage_at
@@ -44,6 +45,8 @@ class Memory:
         self.failed_until_s: dict[str, float] = {}
         self.not_faster_until_s = -math.inf
         """Time until which no shorter way is looked for, since there was none."""
+        self.no_capacity_until_s = -math.inf
+        """Time until which no host is looked for to keep a bound on throughput, since there was none."""
 
 
 class Made(NamedTuple):
@@ -125,6 +128,7 @@ class Deciding:
         """Look at the subject, for a better host if that may pay, and decide."""
         settings, first = self._settings, subject.members[0]
         overloaded = not group and self._relieves(first)
+        lacking = None if group else self._lacking(first, memory)
         view = AdaptingView(self._context, settings.period_s, settings.overload / 2)
         scene = await scene_of(self._context, first.spec.id, subject.links, view)
         last = memory.glance
@@ -135,9 +139,11 @@ class Deciding:
             shorter, why = faster
             cost = rules.cost_of_move(scene.links, subject.state_bytes, shorter)
             return made(MOVES, why, target=shorter.node, usage_there=shorter.usage, cost=cost, probes=view.probes)
+        if lacking is not None:
+            return await self._carried(subject, scene, memory, view, lacking, made)
         if looked.code == rules.UNCHANGED:
             return made(STAYS, looked, probes=view.probes)
-        offer = await self._offer(subject, scene, memory, view, overloaded=overloaded)
+        offer = await self._offer(subject, scene, memory, view, elsewhere=overloaded)
         if offer is None:
             return made(STAYS, Why(IS_BEST, f"{looked.text}; no node is better"), probes=view.probes)
         cost = rules.cost_of_move(scene.links, subject.state_bytes, offer)
@@ -203,16 +209,19 @@ class Deciding:
         memory: Memory,
         view: AdaptingView,
         *,
-        overloaded: bool = False,
+        elsewhere: bool = False,
         most_way_ms: float | None = None,
     ) -> Offer | None:
-        """Return the best other host; with ``most_way_ms``, None if no way through any host is so short."""
+        """Return the best other host, ``elsewhere`` if this one is no candidate.
+
+        With ``most_way_ms``, None if no way through any host is so short.
+        """
         try:
             return await best_host(
                 subject.members[0].spec.id,
                 total([one.spec.needs for one in subject.members]),
                 scene,
-                self._refused(subject, memory) | ({self._context.name} if overloaded else set()),
+                self._refused(subject, memory) | ({self._context.name} if elsewhere else set()),
                 view,
                 self._placement,
                 here=self._context.name,
@@ -223,6 +232,31 @@ class Deciding:
             if error.code != "delay-bound":
                 raise
             return None
+
+    def _lacking(self, hosted: HostedOperator, memory: Memory) -> Why | None:
+        """Return why this node is about to break the query's bound on throughput; None also where no other host was found lately.
+
+        An operator that has moved within ``return_s`` stays: if it falls behind again, no host has been of use.
+        """
+        spec, clock = hosted.spec, self._context.clock
+        if clock.now() < memory.no_capacity_until_s or rules.left_lately(spec.past_moves, clock.wall_ms(), self._settings):
+            return None
+        measures, free = self._operators.ports.described(spec.id), self._operators.free()
+        return throughput.lacks(spec.min_throughput_bytes_s, measures, free.bandwidth_bytes_s, self._settings)
+
+    async def _carried(
+        self, subject: _Subject, scene: Scene, memory: Memory, view: AdaptingView, lacking: Why, made: Callable[..., MoveDecision]
+    ) -> MoveDecision:
+        """Decide about an operator whose bound on throughput this node is about to break; without a host, pause looking."""
+        until_s, memory.no_capacity_until_s = memory.no_capacity_until_s, self._context.clock.now() + self._settings.look_again_s
+        offer = await self._offer(subject, scene, memory, view, elsewhere=True)
+        if offer is None:
+            return made(STAYS, Why(lacking.code, f"{lacking.text}; no other node has the capacity"), probes=view.probes)
+        cost = rules.cost_of_move(scene.links, subject.state_bytes, offer)
+        why = throughput.carries(scene.way_ms, offer, bounded=subject.bound_ms is not None)
+        verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{lacking.text}; {why.text}")
+        memory.no_capacity_until_s = until_s if verdict == MOVES else memory.no_capacity_until_s
+        return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
 
     def _refused(self, subject: _Subject, memory: Memory) -> frozenset[str]:
         """Return the nodes that are no candidates: those where a move has failed lately, and those that a member has left."""

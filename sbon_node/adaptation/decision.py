@@ -9,6 +9,7 @@ Against oscillation: an operator rests after each move, does not return soon to 
 last hour raises the share of its usage that the next one must save.
 
 If the rows of a query take so long that its bound is about to be broken, the way of rows counts and no usage (:func:`hastens`).
+Bounds on throughput are in :mod:`sbon_node.adaptation.throughput`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ UNCHANGED = "unchanged"
 SAVES, SAVES_LITTLE, COSTS_MORE, TOO_SLOW, NO_BETTER = "saves", "saves-little", "costs-more", "too-slow", "no-better"
 RELIEVES, TOO_FAR = "relieves", "too-far"
 HASTENS, NO_FASTER = "hastens", "no-faster"
-MOVING: frozenset[str] = frozenset({SAVES, RELIEVES, HASTENS})
+LACKS_THROUGHPUT, KEEPS_THROUGHPUT = "lacks-throughput", "keeps-throughput"
+MOVING: frozenset[str] = frozenset({SAVES, RELIEVES, HASTENS, KEEPS_THROUGHPUT})
 """Codes of decisions to move."""
 
 

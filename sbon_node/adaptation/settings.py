@@ -123,7 +123,8 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             gt=0,
             le=1,
             description="share of a query's bound on delay from which its operators move to hosts that shorten the way of its "
-            "rows, whatever that costs in usage: the measured delay of 95 % of the rows counts",
+            "rows, whatever that costs in usage: the measured delay of 95 % of the rows counts; and of the bytes sent from which "
+            "a bound on throughput is about to be broken",
         ),
     ] = 0.9
     payback_s: Annotated[

@@ -152,6 +152,10 @@ class OperatorHost:
     def ants(self) -> AntService:
         return self._answers.ants
 
+    def free(self) -> Needs:
+        """Return the free capacity; negative where operators from before a restart hold more than there is."""
+        return self._reservations.free(self._context.clock.now())[0]
+
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))
 

@@ -127,8 +127,8 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
     """An operator at its host, with the nodes of its inputs.
 
     ``readers`` are the subscribers for which its stream keeps its frames from the first on, however late they subscribe. Its
-    host may move it as ``adapt`` says; ``max_delay_ms`` is the bound on delay of its query, None without one. ``past_moves`` are
-    its newest.
+    host may move it as ``adapt`` says; ``max_delay_ms`` and ``min_throughput_bytes_s`` are the bounds of its query, None without
+    them. ``past_moves`` are its newest.
     """
 
     query: str
@@ -139,6 +139,7 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
     readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
     adapt: Adapt = OFF
     max_delay_ms: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    min_throughput_bytes_s: Annotated[float, Meta(gt=0, le=1e15)] | None = None
     past_moves: Annotated[tuple[PastMove, ...], Meta(max_length=MAX_PAST_MOVES)] = ()
 
     def views(self) -> list[list[tuple[int, InputSpec]]]:

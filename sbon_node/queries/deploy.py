@@ -88,7 +88,10 @@ async def start(context: Context, record: QueryRecord, acceptors: tuple[Acceptor
 async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator, acceptors: tuple[Acceptor, ...]) -> None:
     readers = record.plan.readers(operator.id, record.sink_component)
     spec = msgspec.structs.replace(
-        operator.spec(record.id, record.hosts, readers=readers), adapt=record.adapt, max_delay_ms=record.max_delay_ms
+        operator.spec(record.id, record.hosts, readers=readers),
+        adapt=record.adapt,
+        max_delay_ms=record.max_delay_ms,
+        min_throughput_bytes_s=record.min_throughput_bytes_s,
     )
     call = InstantiateOperator(spec=spec, acceptors=acceptors)
     await context.call(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
