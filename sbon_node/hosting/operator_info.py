@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.ports import OperatorPorts
+from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.stream_counts import SpillCount
@@ -29,7 +32,7 @@ def operator_info(
         fragment=hosted.spec.fragment,
         state=state,
         reason=reason,
-        stats=engine.stats(operator),
+        stats=engine.stats(operator) if port is None else _since_it_began(engine.stats(operator), port),
         spilled=port.spilled if port is not None else SpillCount(),
         watermark_ms=watermark_ms,
         ended=ended,
@@ -37,6 +40,19 @@ def operator_info(
         dead_letters=letters.path if letters is not None else "",
         measures=ports.described(operator),
         past_moves=hosted.spec.past_moves,
+    )
+
+
+def _since_it_began(stats: OperatorStats, port: NodePort) -> OperatorStats:
+    """Return the engine's statistics with counts that go on over restarts and moves."""
+    totals = port.meter.totals
+    return msgspec.structs.replace(
+        stats,
+        rows_in=totals.rows_in,
+        rows_out=totals.rows_out,
+        bytes_in=totals.bytes_in,
+        bytes_out=totals.bytes_out,
+        batches=totals.batches,
     )
 
 

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-Counted = Annotated[int, Meta(ge=0, le=2**62)]
+MAX_COUNT = 2**62
+
+Counted = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 PerSecond = Annotated[float, Meta(ge=0, le=1e15)]

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.bounded import Counted, PerSecond
+from sbon_node.model.bounded import MAX_COUNT, Counted, PerSecond
 
 Sum = Annotated[float, Meta(ge=0, le=1e18)]
 
@@ -19,6 +19,26 @@ class InputSums(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: Sum = 0.0
     bytes: Sum = 0.0
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts over all batches of an operator since it began; they do not decay."""
+
+    rows_in: Counted = 0
+    rows_out: Counted = 0
+    bytes_in: Counted = 0
+    bytes_out: Counted = 0
+    batches: Counted = 0
+
+    def plus(self, *, rows_in: int, rows_out: int, bytes_in: int, bytes_out: int) -> Totals:
+        """Return the counts with one more batch. They stay within their bounds, whatever a peer has handed over."""
+        return Totals(
+            rows_in=min(self.rows_in + rows_in, MAX_COUNT),
+            rows_out=min(self.rows_out + rows_out, MAX_COUNT),
+            bytes_in=min(self.bytes_in + bytes_in, MAX_COUNT),
+            bytes_out=min(self.bytes_out + bytes_out, MAX_COUNT),
+            batches=min(self.batches + 1, MAX_COUNT),
+        )
 
 
 class MeasureSums(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +58,7 @@ class MeasureSums(msgspec.Struct, frozen=True, kw_only=True):
     work_rows: Sum = 0.0
     work_s: Sum = 0.0
     work_s2_row: Sum = 0.0
+    totals: Totals = Totals()
 
 
 class InputMeasures(msgspec.Struct, frozen=True, kw_only=True):

@@ -156,7 +156,7 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
 
 
 class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts for strategies since the operator's last start. They come from peers, so they are bounded."""
+    """Counts of an operator since it began, at all of its hosts. They come from peers, so they are bounded."""
 
     rows_in: Counted = 0
     rows_out: Counted = 0

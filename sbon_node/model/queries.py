@@ -117,7 +117,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A state of :mod:`.states.operator_states`: as its host reports it, or as another node derives it."""
     reason: str = ""
     stats: OperatorStats | None = OperatorStats()
-    """Counts since its last start; None if unknown."""
+    """Counts since it began, at all of its hosts; None if unknown."""
     spilled: SpillCount = SpillCount()
     watermark_ms: EventTimeMs | None = None
     """Watermark of its output: no row that follows is earlier.

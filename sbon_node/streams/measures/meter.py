@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sbon_node.model.measures import InputMeasures, InputSums, MeasureSums, OperatorMeasures
+from sbon_node.model.measures import InputMeasures, InputSums, MeasureSums, OperatorMeasures, Totals
 
 LEAST_WEIGHT = 1e-9
 """Less than this of a sum counts as nothing."""
@@ -81,7 +81,13 @@ class OperatorMeter:
             work_rows=sums.work_rows + rows_in,
             work_s=sums.work_s + (took_s if rows_in else 0.0),
             work_s2_row=sums.work_s2_row + (took_s**2 / rows_in if rows_in else 0.0),
+            totals=sums.totals.plus(rows_in=rows_in, rows_out=rows, bytes_in=sum(batch.bytes), bytes_out=size),
         )
+
+    @property
+    def totals(self) -> Totals:
+        """Counts since the operator began, here or at other hosts."""
+        return self._sums.totals
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -128,11 +134,12 @@ class OperatorMeter:
         return MeasureSums(
             seconds=sums.seconds * weight + observed_s,
             inputs=tuple(InputSums(rows=read.rows * weight, bytes=read.bytes * weight) for read in sums.inputs),
+            totals=sums.totals,
             **{name: getattr(sums, name) * weight for name in _DECAYED},
         )
 
 
-_DECAYED = tuple(name for name in MeasureSums.__struct_fields__ if name not in ("seconds", "inputs"))
+_DECAYED = tuple(name for name in MeasureSums.__struct_fields__ if name not in ("seconds", "inputs", "totals"))
 
 
 class _Batch:
