@@ -130,6 +130,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "experiment scale": ("sbon experiment scale --operators 20 --sequence 0",),
     "experiment ants": ("sbon experiment ants --part 2a",),
     "experiment adaptation": ("sbon experiment adaptation --data latencies.npz --nodes 20 --json",),
+    "experiment strategies-live": (
+        "sbon experiment strategies-live --data latencies.npz --strategy hybrid --strategy ants --json",
+    ),
     "experiment sbon-live": ("sbon experiment sbon-live --figure 10 --data latencies.npz --out figure10",),
     "experiment ants-live": ("sbon experiment ants-live --topology ts208 --queries 5 --loss 0.1",),
     "experiment live": ("sbon experiment live --data latencies.npz --nodes 12",),

@@ -67,9 +67,9 @@ def experiment(
     return {"name": f"adaptation on {data.stem}, a period of {period_s:g} s", "rows": rows}
 
 
-def plan_changes(seconds: float, queries: int) -> tuple[Change, ...]:
-    """Return changes at even times, of all kinds in turn; the first quarter is without one."""
-    count = max(2, round(seconds / 150))
+def plan_changes(seconds: float, queries: int, least: int = 2) -> tuple[Change, ...]:
+    """Return changes at even times, ``least`` or more, of all kinds in turn; the first quarter is without one."""
+    count = max(least, round(seconds / 150))
     times = np.linspace(seconds / 4, seconds, count, endpoint=False)
     return tuple(Change(float(at_s), KINDS[number % len(KINDS)], number % queries) for number, at_s in enumerate(times))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -16,16 +17,17 @@ from sbon_node.config.config import Config
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.errors import SbonError
 from sbon_node.experiments.adaptation.posts import keep_posting
-from sbon_node.experiments.adaptation.world import BUSY_LOAD, SLOWER_MS, Change, DrawnQuery, World
+from sbon_node.experiments.adaptation.world import BUSY_LOAD, SLOWER_MS, Change, DrawnQuery, World, straight_ms
 from sbon_node.experiments.coordinates.embedding import refitted
 from sbon_node.experiments.harness.network import plain
 from sbon_node.model.adaptation import Adapt, MoveDecision
 from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.model.states import query_states
+from sbon_node.model.strategies import DEFAULT_STRATEGY
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.measured_plan import measured_plan
-from sbon_node.placement.model.objective import network_usage
+from sbon_node.placement.model.objective import longest_delay_ms, network_usage
 from sbon_node.placement.solvers.exact import solve
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
@@ -51,20 +53,33 @@ class Look(NamedTuple):
     never: float
     adapting: float
     oracle: float
+    delay_ms: float = 0.0
+    """One-way latency of its longest path from a source to the consumer, as it is."""
+    late: bool = False
+    """Whether that breaks its bound, though rows sent straight to the consumer would keep it."""
 
 
 class Sent(NamedTuple):
-    """Bytes that all nodes have sent: datagrams, and calls with their answers."""
+    """Bytes that all nodes have sent: datagrams, and calls with their answers; ``messages`` counts them all."""
 
     datagrams: int
     calls: int
+    messages: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.datagrams + self.calls
+
+    def since(self, before: Sent) -> Sent:
+        return Sent(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class Observed(NamedTuple):
     """Findings of a run: looks, and for each operator its hosts with the time of their first look.
 
     ``decisions`` are in the order of time. ``sent`` is between the first and the last look. ``busy`` are the nodes whose load has
-    risen, with the time.
+    risen, with the time. ``placing`` was sent by all nodes while the queries were submitted, and ``probes`` are
+    those of their placements. ``failed`` has the reason of each query that was refused or has ended.
     """
 
     looks: list[Look]
@@ -74,6 +89,9 @@ class Observed(NamedTuple):
     seconds: float
     cpu_s: float
     busy: tuple[tuple[float, str], ...] = ()
+    placing: Sent = Sent(0, 0)
+    probes: int = 0
+    failed: Mapping[str, str] = MappingProxyType({})
 
 
 def observe(
@@ -84,11 +102,13 @@ def observe(
     period_s: float,
     every_s: float,
     adapt: Adapt = "local",
+    strategy: str = DEFAULT_STRATEGY,
+    may_fail: bool = False,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Observed:
     """Run the world for ``seconds`` after the queries have been submitted; look every ``every_s``.
 
-    Raises :class:`SbonError` ``simulation-failed``.
+    Raises :class:`SbonError` ``simulation-failed``; without ``may_fail`` also if a query ends, and as its submission.
     """
     weather, observed = world.weather, list[Observed]()
     positions = refitted(plain("drawn", weather.rounds[0]), SpaceSettings().dimensions, seed)
@@ -106,7 +126,9 @@ def observe(
 
     async def play(cluster: SimulatedCluster, root: Path) -> Ended:
         await cluster.warm_start(coordinates)
-        observed.append(await _Run(cluster, world, adapt, seed, notify).watch(seconds, every_s, period_s / POSTS))
+        observed.append(
+            await _Run(cluster, world, adapt, strategy, may_fail, seed, notify).watch(seconds, every_s, period_s / POSTS)
+        )
         return Ended(0, "watched")
 
     outcome = run_cluster(build, play, seed=seed, max_time_s=seconds + 900, replay="sbon experiment adaptation")
@@ -126,8 +148,20 @@ def _config(period_s: float) -> Config:
 
 
 class _Run:
-    def __init__(self, cluster: SimulatedCluster, world: World, adapt: Adapt, seed: int, notify: Callable[[str], None]) -> None:
-        self._cluster, self._world, self._adapt, self._seed, self._notify = cluster, world, adapt, seed, notify
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        world: World,
+        adapt: Adapt,
+        strategy: str,
+        may_fail: bool,
+        seed: int,
+        notify: Callable[[str], None],
+    ) -> None:
+        self._cluster, self._world, self._seed, self._notify = cluster, world, seed, notify
+        self._adapt, self._strategy, self._may_fail = adapt, strategy, may_fail
+        self._failed: dict[str, str] = {}
+        self._probes = 0
         self._first: dict[str, dict[str, str]] = {}
         """Hosts by query as they were placed."""
         self._looks: list[Look] = []
@@ -137,9 +171,13 @@ class _Run:
 
     async def watch(self, seconds: float, every_s: float, post_s: float) -> Observed:
         posting = await self._declare(post_s)
+        sent = self._sent()
         await asyncio.gather(*(self._begin(query) for query in self._world.queries))
+        placing = self._sent().since(sent)
         try:
-            return await self._watch(seconds, every_s, posting)
+            return (await self._watch(seconds, every_s, posting))._replace(
+                placing=placing, probes=self._probes, failed=dict(sorted(self._failed.items()))
+            )
         finally:
             for task in posting:
                 task.cancel()
@@ -152,18 +190,18 @@ class _Run:
             while changes and now_s >= changes[0].at_s:
                 self._change(changes.pop(0), now_s)
             for query in self._world.queries:
-                await self._look(query, now_s)
+                if query.name not in self._failed:
+                    await self._look(query, now_s)
             for task in posting:
                 if task.done():
                     task.result()
             self._notify(f"{now_s:.0f} s of {seconds:.0f}")
             await cluster.sleep(every_s)
-        total = self._sent()
         return Observed(
             self._looks,
             self._hosts,
             sorted(self._decisions.values(), key=lambda one: (one.at_ms, one.operator)),
-            Sent(total.datagrams - sent.datagrams, total.calls - sent.calls),
+            self._sent().since(sent),
             now_s,
             0.0,
             tuple(self._became_busy),
@@ -188,16 +226,31 @@ class _Run:
 
         async def submit() -> None:
             submission = Submission(
-                sql=query.sql, name=query.name, decompose="never", adapt=self._adapt, sink=SinkSpec(kind="blackhole")
+                sql=query.sql,
+                name=query.name,
+                decompose="never",
+                adapt=self._adapt,
+                strategy=self._strategy,
+                max_delay_ms=query.max_delay_ms,
+                sink=SinkSpec(kind="blackhole"),
             )
             async for event in daemon.submit(submission):
                 if isinstance(event, Accepted):
                     self._first[query.name] = event.query.hosts()
+                    self._probes += event.query.placement.probes if event.query.placement is not None else 0
 
-        await cluster.answer(at, submit())
+        try:
+            await cluster.answer(at, submit())
+        except SbonError as error:
+            if not self._may_fail:
+                raise
+            self._failed[query.name] = f"{error.code}: {error.message}"
 
     def _change(self, change: Change, now_s: float) -> None:
-        """Let the world change. A node that becomes slow or busy is the one that hosts most operators that could be elsewhere."""
+        """Let the world change. A node that becomes slow or busy is the one that hosts most operators that could be elsewhere.
+
+        Where none could, it is a node that is no end of a query, if there is one.
+        """
         if change.kind in ("rate", "selectivity"):
             self._world.queries[change.query].flows[0].change(change.kind)
             return
@@ -209,8 +262,11 @@ class _Run:
             dict.fromkeys(self._world.weather.names, 0)
             | Counter(at for one, seen in self._hosts.items() if (at := seen[-1][1]) not in ends[one.partition("-")[0]])
         )
+        at_ends = frozenset[str]().union(*ends.values())
         chosen = next(
-            node for node, _ in sorted(now.items(), key=lambda item: (-item[1], item[0])) if node not in {*slower, *busy}
+            node
+            for node, _ in sorted(now.items(), key=lambda item: (-item[1], item[0] in at_ends, item[0]))
+            if node not in {*slower, *busy}
         )
         if change.kind == "latency":
             slower[chosen] = SLOWER_MS
@@ -224,6 +280,9 @@ class _Run:
     async def _look(self, query: DrawnQuery, now_s: float) -> None:
         info: QueryInfo = await self._cluster.answer(query.consumer, self._cluster.nodes[query.consumer].daemon.query(query.name))
         if info.state != query_states.RUNNING or info.plan is None:
+            self._failed[query.name] = f"{info.state}: {info.reason}"
+            if self._may_fail:
+                return
             raise SbonError("simulation-failed", f"{query.name} is {info.state}: {info.reason}")
         for operator in info.operators:
             seen = self._hosts.setdefault(operator.id, [])
@@ -236,14 +295,23 @@ class _Run:
         hosts = np.array([number for number, name in enumerate(names) if name not in busy])
         instance = Instance(problem, names, weather.at(virtual_s), [hosts] * len(problem.operators))
         best = instance.named(solve(instance).hosts.tolist())
-        never, adapting, oracle = (
-            network_usage(problem, placed, lambda a, b: weather.between_ms(a, b, virtual_s))
-            for placed in (self._first[query.name], info.hosts(), best)
-        )
-        self._looks.append(Look(now_s, query.name, never, adapting, oracle))
+
+        def latency_ms(a: str, b: str) -> float:
+            return weather.between_ms(a, b, virtual_s)
+
+        placements = (self._first[query.name], info.hosts(), best)
+        never, adapting, oracle = (network_usage(problem, placed, latency_ms) for placed in placements)
+        delay_ms = longest_delay_ms(problem, info.hosts(), latency_ms)
+        bound_ms = query.max_delay_ms
+        late = bound_ms is not None and straight_ms(query, weather, virtual_s) <= bound_ms < delay_ms
+        self._looks.append(Look(now_s, query.name, never, adapting, oracle, delay_ms, late))
 
     def _sent(self) -> Sent:
         flows = [node.daemon.context.counters.traffic.snapshot() for node in self._cluster.nodes.values()]
-        frames = sum(flow.bytes for one in flows for (_, way, kind), flow in one.items() if way == "sent" and kind in CONTROL)
-        datagrams = sum(self._cluster.network.traffic(name).datagram_bytes_sent for name in self._world.weather.names)
-        return Sent(datagrams, frames)
+        calls = [flow for one in flows for (_, way, kind), flow in one.items() if way == "sent" and kind in CONTROL]
+        nodes = [self._cluster.network.traffic(name) for name in self._world.weather.names]
+        return Sent(
+            sum(one.datagram_bytes_sent for one in nodes),
+            sum(flow.bytes for flow in calls),
+            sum(one.datagrams_sent for one in nodes) + sum(flow.messages for flow in calls),
+        )

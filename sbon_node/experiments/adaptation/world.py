@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -31,6 +31,8 @@ SLOWER_MS = 80.0
 BUSY_LOAD = 2.5
 """Runnable processes per core of a node after a change of load, until the next change of load."""
 LEAST_MS = 0.05
+BOUNDED = (1, 2)
+"""Queries with a bound among each four, a join and a count, if the world has bounds."""
 
 
 class Change(NamedTuple):
@@ -67,6 +69,7 @@ class DrawnQuery:
     consumer: str
     streams: tuple[StreamDeclaration, ...]
     flows: tuple[Flow, ...]
+    max_delay_ms: float | None = None
 
     @property
     def ends(self) -> frozenset[str]:
@@ -112,8 +115,20 @@ class World:
     changes: tuple[Change, ...]
 
 
-def draw(data: Path, *, nodes: int, queries: int, seed: int, changes: Sequence[Change], round_s: float) -> World:
+def draw(
+    data: Path,
+    *,
+    nodes: int,
+    queries: int,
+    seed: int,
+    changes: Sequence[Change],
+    round_s: float,
+    bound: float | None = None,
+) -> World:
     """Draw nodes without missing pairs, and queries of both kinds in turn.
+
+    With ``bound`` every other query of each kind has a bound on its delay: that many times the one-way latency from its farthest
+    source straight to its consumer, in the first round.
 
     Raises :class:`SbonError` ``bad-matrix`` for a file without so many nodes.
     """
@@ -128,7 +143,18 @@ def draw(data: Path, *, nodes: int, queries: int, seed: int, changes: Sequence[C
     latencies_ms = np.maximum(np.nan_to_num((latencies_ms + latencies_ms.transpose(0, 2, 1)) / 4), LEAST_MS)
     names = tuple(f"n{number:03d}" for number in range(nodes))
     drawn = tuple(_query(number, names, rng) for number in range(queries))
-    return World(Weather(names, latencies_ms, round_s), drawn, tuple(sorted(changes)))
+    weather = Weather(names, latencies_ms, round_s)
+    if bound is not None:
+        drawn = tuple(
+            replace(query, max_delay_ms=bound * straight_ms(query, weather, 0.0)) if number % 4 in BOUNDED else query
+            for number, query in enumerate(drawn)
+        )
+    return World(weather, drawn, tuple(sorted(changes)))
+
+
+def straight_ms(query: DrawnQuery, weather: Weather, now_s: float) -> float:
+    """Return the one-way latency from the query's farthest source straight to its consumer."""
+    return max(weather.between_ms(flow.source.node, query.consumer, now_s) for flow in query.flows)
 
 
 def _query(number: int, names: Sequence[str], rng: np.random.Generator) -> DrawnQuery:

@@ -25,19 +25,24 @@ _OPTIONS = (
     ),
     click.option("--nodes", type=click.IntRange(5, 1000), default=20, show_default=True, help="Nodes drawn from it."),
     click.option("--queries", type=click.IntRange(1, 1000), default=4, show_default=True, help="Queries that run all the time."),
-    click.option("--minutes", type=Number(2, 600), default=10.0, show_default=True, help="How long they run."),
     click.option("--period", "period_s", type=Number(5, 3600), default=20.0, show_default=True, help="Of decisions; seconds."),
 )
 
 
-def _world_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def world_options(minutes: float = 10.0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the options of a drawn world, which runs for so many minutes by default."""
+    duration = click.option("--minutes", type=Number(2, 600), default=minutes, show_default=True, help="How long they run.")
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed((*_OPTIONS, duration)):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.command()
-@_world_options
+@world_options()
 @click.option("--seeds", type=Seeds(), default="1", show_default=True, help="Seeds of nodes, queries and network: 1,2,5 or 1-10.")
 @click.option(
     "--changes/--no-changes", default=True, show_default=True, help="Change latencies, rates, selectivities and load on the way."
@@ -79,7 +84,7 @@ def adaptation(
 
 @click.command("sbon-live")
 @click.option("--figure", type=click.Choice(["10", "11", "12"]), required=True, help="The figure of the paper.")
-@_world_options
+@world_options()
 @seed_option("nodes, queries and network")
 @out_option
 @json_option

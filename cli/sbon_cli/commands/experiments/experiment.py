@@ -14,6 +14,7 @@ from sbon_cli.commands.experiments.bench import show_result
 from sbon_cli.commands.experiments.estimates import estimates
 from sbon_cli.commands.experiments.options import out_option, repeated, rtt_files_option, seed_option
 from sbon_cli.commands.experiments.overlay import overlay
+from sbon_cli.commands.experiments.strategies_live import strategies_live
 from sbon_cli.options.types import KnownName, Number
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_node.logging import output
@@ -142,6 +143,7 @@ for command in (
     live.live,
     adaptation.adaptation,
     adaptation.sbon_live,
+    strategies_live,
     ants.ants,
     placement.opb_table1,
     growth.nes,
