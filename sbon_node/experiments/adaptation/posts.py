@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -13,7 +14,6 @@ from sbon_node.experiments.adaptation.world import ROW_BYTES, Flow
 from sbon_node.simulation.cluster import SimulatedCluster
 
 MEDIA_TYPE = "application/x-ndjson"
-TEXT = "x" * ROW_BYTES
 STRIDE = 1_000_000
 """Distance of the ids of two posts. Rows with equal ids of two sources are partners."""
 
@@ -40,12 +40,19 @@ async def keep_posting(cluster: SimulatedCluster, flow: Flow, every_s: float, rn
 
 
 def rows_of(flow: Flow, count: int, first: int, from_ms: float, span_s: float, rng: np.random.Generator) -> list[bytes]:
-    """Return ``count`` rows with ids from ``first`` on, evenly spread over ``span_s`` from a time."""
+    """Return ``count`` rows with ids from ``first`` on, evenly spread over ``span_s`` from a time.
+
+    Their text is random, so that frames do not become small by compression.
+    """
     times = np.rint(from_ms + 1000 * span_s * np.arange(count) / count).astype(np.int64).tolist()
     return [
-        msgspec.json.encode({"id": first + i, "v": v, "share": flow.share, "t": TEXT, "ts": at_ms})
+        msgspec.json.encode({"id": first + i, "v": v, "share": flow.share, "t": _text(rng), "ts": at_ms})
         for i, (v, at_ms) in enumerate(zip(rng.uniform(size=count).tolist(), times, strict=True))
     ]
+
+
+def _text(rng: np.random.Generator) -> str:
+    return base64.b64encode(rng.bytes(ROW_BYTES * 3 // 4)).decode()
 
 
 async def _body(rows: bytes) -> AsyncIterator[bytes]:

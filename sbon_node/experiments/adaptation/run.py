@@ -139,9 +139,7 @@ def observe(
 
 def _config(period_s: float) -> Config:
     """Return the preset eager with another period: rates and measured pairs are as old as a few periods."""
-    adaptation = preset(
-        "eager", period_s=period_s, least_measured_s=period_s, rest_s=2 * period_s, return_s=10 * period_s, least_saving_bytes=5.0
-    )
+    adaptation = preset("eager", period_s=period_s, least_measured_s=period_s, rest_s=2 * period_s, return_s=10 * period_s)
     streams = msgspec.structs.replace(CONFIG.streams, measures_half_life_s=period_s)
     directory = DirectorySettings(fresh_s=2 * period_s)
     return msgspec.structs.replace(CONFIG, adaptation=adaptation, streams=streams, directory=directory)
