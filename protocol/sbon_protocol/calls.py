@@ -286,11 +286,13 @@ class DescribeComponents(Call, frozen=True):
     """Request a host's state of a query: operators and sink, links of ``streams``, and latencies.
 
     The reply includes the state of those streams that are sources, and the one-way latency from the receiver to ``targets``.
+    Operators come with the newest decisions about them only if ``decisions`` are asked for.
     """
 
     query: Line
     streams: Names
     targets: Names
+    decisions: bool = False
 
 
 class ComponentStates(Message, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -55,7 +55,7 @@ class Descriptions:
     async def _described(self, call: DescribeComponents, caller: Caller) -> ComponentStates:
         directory, name = self._context.directory, self._context.name
         return ComponentStates(
-            operators=(*self._moves.arrivals.describe(call.query), *map(self._moving, self._operators.describe(call.query))),
+            operators=(*self._moves.arrivals.describe(call.query), *self._described_operators(call)),
             links=tuple(self._links(call.streams)),
             latencies_ms={
                 target: one_way_ms
@@ -70,9 +70,10 @@ class Descriptions:
             delay=self._sinks.delay(call.query),
         )
 
-    def _moving(self, operator: OperatorInfo) -> OperatorInfo:
-        move, decisions = self._moves.departures.under_way(operator.id), self._decisions(operator.id)
-        return msgspec.structs.replace(operator, move=move, decisions=decisions[-MAX_SHOWN_DECISIONS:])
+    def _described_operators(self, call: DescribeComponents) -> Iterator[OperatorInfo]:
+        for operator in self._operators.describe(call.query):
+            decisions = self._decisions(operator.id)[-MAX_SHOWN_DECISIONS:] if call.decisions else ()
+            yield msgspec.structs.replace(operator, move=self._moves.departures.under_way(operator.id), decisions=decisions)
 
     def _links(self, streams: Iterable[str]) -> Iterable[LinkInfo]:
         outbox = self._context.outbox
@@ -119,8 +120,10 @@ class Description(NamedTuple):
     latencies_ms: dict[str, dict[str, float]]
 
 
-async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, str]) -> Description:
+async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, str], *, decisions: bool = False) -> Description:
     """Ask every node that has a part, once and all at the same time; ``hosts`` are those of operators by id.
+
+    Decisions to move operators are long, and are asked for only if ``decisions``.
 
     A part is ``unreachable`` if its node gives no valid answer. The query's reason names the silent nodes, the sources that
     cannot be read, and the operators that wait, with what they wait for.
@@ -131,7 +134,8 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     }
     readers = {**hosts, record.sink_component: record.consumer}
     nodes = sorted({*streams.values(), record.consumer})
-    answers = dict(zip(nodes, await asyncio.gather(*(_ask(context, record, n, streams, nodes) for n in nodes)), strict=True))
+    asked = await asyncio.gather(*(_ask(context, record, n, streams, nodes, decisions) for n in nodes))
+    answers = dict(zip(nodes, asked, strict=True))
     reports = {node: answer for node, answer in answers.items() if answer is not None}
     unanswered = [node for node in nodes if node not in reports]
     operators = {operator.id: operator for report in reports.values() for operator in report.operators}
@@ -202,10 +206,12 @@ def delivery_of(context: Context, answer: ComponentStates | ComponentsDestroyed)
     return _decoded(context, answer.sink, SinkReport)
 
 
-async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> Reported | None:
+async def _ask(
+    context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str], decisions: bool
+) -> Reported | None:
     """Ask a node for its report; believe only what it says about its own parts."""
     here = tuple(sorted(s for s, at in streams.items() if at == node))
-    call = DescribeComponents(query=record.id, streams=here, targets=tuple(nodes))
+    call = DescribeComponents(query=record.id, streams=here, targets=tuple(nodes), decisions=decisions)
     try:
         answer = await context.ask(node, call, ComponentStates, timeout_s=context.settings.component_timeout_s)
         operators: list[OperatorInfo] = [decode_record(value, OperatorInfo) for value in answer.operators]

@@ -275,12 +275,12 @@ class QueryHolder:
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """Return the query's current state, or its last state if it is over."""
         if record.last is None:
-            return as_terminal((await self._described(record)).info)
+            return as_terminal((await self._described(record, decisions=True)).info)
         return msgspec.structs.replace(as_terminal(record.last), **self._keeping(record))
 
-    async def _described(self, record: QueryRecord) -> Description:
+    async def _described(self, record: QueryRecord, *, decisions: bool = False) -> Description:
         """Return the current state, and remember countable rows for lists."""
-        described = await self._hosts.describe(record)
+        described = await self._hosts.describe(record, decisions=decisions)
         described = described._replace(info=msgspec.structs.replace(described.info, **self._keeping(record)))
         now = self._records.get(record.id)
         if described.info.rows is not None and now is not None and now.state in LIVE:
@@ -301,7 +301,7 @@ class QueryHolder:
             later = tuple(point for point in record.query_usage.history if point.at_ms > after_ms)
             info = msgspec.structs.replace(as_terminal(record.last), **self._keeping(record))
             return info, msgspec.structs.replace(record.query_usage, history=later)
-        described = await self._described(record)
+        described = await self._described(record, decisions=True)
         query_usage = query_usage_of(self._context, record, described, self._histories.points(record.id, after_ms))
         return as_terminal(described.info), query_usage
 
@@ -344,7 +344,7 @@ class QueryHolder:
         record = await self.read(query)
         if record.state not in LIVE:
             return record
-        described = await self._described(record)
+        described = await self._described(record, decisions=True)
         query_usage = query_usage_of(self._context, record, described, self._histories.at_end(query))
         last = as_terminal(msgspec.structs.replace(described.info, state=state, reason=reason))
 

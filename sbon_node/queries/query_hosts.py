@@ -32,16 +32,16 @@ class QueryHosts:
         known = ((one, self._registers.known(one)) for one in operators if one in record.hosts)
         return {**record.hosts, **{one: register.host for one, register in known if register is not None}}
 
-    async def describe(self, record: QueryRecord) -> Description:
-        """Describe the query, with this node's decisions if it leads it."""
-        info, latencies_ms = await self._describe(record)
+    async def describe(self, record: QueryRecord, *, decisions: bool = False) -> Description:
+        """Describe the query, with its hosts' ``decisions`` and those of this node if it leads it."""
+        info, latencies_ms = await self._describe(record, decisions)
         operators = self._decisions.added(record.id, info.operators)
         return Description(msgspec.structs.replace(info, operators=operators), latencies_ms)
 
-    async def _describe(self, record: QueryRecord) -> Description:
+    async def _describe(self, record: QueryRecord, decisions: bool) -> Description:
         """Describe the query; ask again where an operator is said not to be, or nobody answers, and it has moved."""
         hosts = self.known(record)
-        described = await describe(self._context, record, hosts)
+        described = await describe(self._context, record, hosts, decisions=decisions)
         missing = [one.id for one in described.info.operators if one.state in (LOST, UNREACHABLE) and one.id in hosts]
         try:
             async with self._context.clock.timeout(self._context.settings.component_timeout_s / 2):
@@ -49,7 +49,7 @@ class QueryHosts:
         except TimeoutError:
             return described
         present = hosts | {register.id: register.host for register in registers}
-        return described if present == hosts else await describe(self._context, record, present)
+        return described if present == hosts else await describe(self._context, record, present, decisions=decisions)
 
     async def destroy(self, record: QueryRecord, nodes: Collection[str] = ()) -> deploy.Destroyed:
         """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""

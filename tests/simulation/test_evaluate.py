@@ -159,12 +159,13 @@ def test_the_output_does_not_depend_on_the_batches(fragment: str, sql: str, seed
         arrived = [stream.slice(at, to - at) for stream, at, to in zip(streams, done, upto, strict=True)]
         files.write(batch, arrived)
         left += _rows(evaluation.advance(arrived, before_ms, now_ms))
+        files.compact(batch, evaluation, now_ms)
         done, before_ms = upto, now_ms
         ahead = [_next_ms(stream, at) for stream, at in zip(streams, done, strict=True)]
         now_ms = max(now_ms, min(ahead) - 1 - rng.randrange(3000) * rng.randrange(2))
         if rng.random() < 0.2:
             evaluation = Evaluation(spec)
-            evaluation.advance(files.read(batch, evaluation.arrived([[]] * len(streams))), 0, before_ms)
+            files.restore(batch, evaluation, before_ms)
         batch += 1
     assert left == _answer(sql, streams)
 

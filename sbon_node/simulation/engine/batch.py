@@ -14,11 +14,9 @@ from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.states import operator_states
 from sbon_node.simulation.engine.engine_process import RunningOperator, SimulatedEngineProcess
-from sbon_node.simulation.engine.evaluate import Evaluation, StateFiles, encode
+from sbon_node.simulation.engine.evaluate import RETAINED, Evaluation, StateFiles, encode
 from sbon_node.simulation.engine.watermarks import Watermarks
 
-RETAINED = 10
-"""Batches that stay logged before the newest one, as in the session's ``spark.sql.streaming.minBatchesToRetain``."""
 MAX_CUTS = 3
 """Most frames of a batch's output. Each run cuts it differently, so that no code relies on the cut."""
 
@@ -47,8 +45,7 @@ class Progress:
         self.born_ms = 0
         self.has_run = False
         if spec.has_state and commits:
-            tables = self.state.read(committed, self.evaluation.arrived([[] for _ in spec.inputs]))
-            self.evaluation.advance(tables, EARLIEST_MS, self.watermark_ms)
+            self.state.restore(committed, self.evaluation, self.watermark_ms)
 
     @property
     def is_due(self) -> bool:
@@ -132,7 +129,11 @@ def _evaluate(operator: RunningOperator, progress: Progress, frames: Sequence[Se
     arrived = progress.evaluation.arrived(frames)
     if operator.spec.has_state:
         progress.state.write(progress.next, arrived)
-    return progress.evaluation.advance(arrived, progress.watermark_ms, progress.watermarks.global_ms)
+    now_ms = progress.watermarks.global_ms
+    output = progress.evaluation.advance(arrived, progress.watermark_ms, now_ms)
+    if operator.spec.has_state:
+        progress.state.compact(progress.next, progress.evaluation, now_ms)
+    return output
 
 
 def _cut(

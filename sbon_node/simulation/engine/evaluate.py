@@ -20,15 +20,20 @@ from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.schema import to_arrow
 from sbon_node.simulation.engine.duck import parse, run, written
-from sbon_node.simulation.engine.relations import Kept, LateRowsError, relation_of
+from sbon_node.simulation.engine.relations import Kept, LateRowsError, Relation, relation_of, sides_of, stateful
 from sbon_node.streams.payload import pack, unpack
+
+SNAPSHOT_EVERY = 10
+"""Batches between two snapshots of the state."""
+RETAINED = 10
+"""Batches that stay logged before the newest one, as in the session's ``spark.sql.streaming.minBatchesToRetain``."""
 
 
 class Evaluation:
-    """One operator's fragment with all the rows it keeps; it starts with none."""
+    """One operator's fragment with the rows that it keeps; it starts with none."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        self._spec = spec
+        self.spec = spec
         self._views = spec.views()
         views = tuple((inputs[0][1].schema, inputs[0][1].event_time) for inputs in self._views)
         self._relation = relation_of(spec.fragment, views)
@@ -51,34 +56,89 @@ class Evaluation:
 
         Raises :class:`SbonError` ``broken-invariant`` if a row is late.
         """
-        if self._spec.groups_per_batch:
+        if self.spec.groups_per_batch:
             return self._relation.advance({}, arrived, EARLIEST_MS, FAR_MS).cast(self._schema)
         try:
             return self._relation.advance(self._kept, arrived, before_ms, now_ms).cast(self._schema)
         except LateRowsError as error:
-            raise SbonError("broken-invariant", str(error), where=self._spec.id) from error
+            raise SbonError("broken-invariant", str(error), where=self.spec.id) from error
+
+    def kept(self) -> list[bytes]:
+        """Return the payloads of all tables that are kept, for :meth:`keep`."""
+        tables = [table for one in stateful(self._relation) for table in self._kept.get(one) or _empty_tables(one)]
+        return [encode(table) for table in tables]
+
+    def keep(self, payloads: Sequence[bytes]) -> None:
+        """Keep the rows of another evaluation of the same fragment, and no others."""
+        given = iter(payloads)
+        for relation in stateful(self._relation):
+            self._kept[relation] = [
+                decode(payload).cast(table.schema) if (payload := next(given)) else table for table in _empty_tables(relation)
+            ]
+
+
+def _empty_tables(relation: Relation) -> list[Any]:
+    return [to_arrow(side.schema).empty_table() for side in sides_of(relation)]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All rows that an operator keeps after a batch with this watermark: a payload for each table."""
+
+    watermark_ms: int
+    tables: list[bytes]
 
 
 class StateFiles:
-    """The input of each batch of an operator with state, in the checkpoint: ``state/b``, before ``commits/b``."""
+    """The state of an operator in its checkpoint, in files with Spark's names.
+
+    Batch b leaves version b + 1 before ``commits/b``: its input in ``N.delta``, and now and then all that is kept in
+    ``N.snapshot``. Versions older than the newest snapshot that ``RETAINED`` batches may need are deleted.
+    """
 
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint / "state"
 
     def write(self, batch: int, arrived: Sequence[Any]) -> None:
+        """Write the input of a batch."""
         self._folder.mkdir(exist_ok=True)
-        scratch = self._folder / f".{batch}.tmp"
-        scratch.write_bytes(msgspec.msgpack.encode([encode(table) for table in arrived]))
-        scratch.rename(self._folder / str(batch))
+        self._write(f"{batch + 1}.delta", msgspec.msgpack.encode([encode(table) for table in arrived]))
 
-    def read(self, upto: int, empty: Sequence[Any]) -> list[Any]:
-        """Return all rows of each view up to and including that batch."""
-        tables = [[table] for table in empty]
-        for batch in range(upto + 1):
-            payloads = msgspec.msgpack.decode((self._folder / str(batch)).read_bytes(), type=list[bytes])
-            for frames, payload in zip(tables, payloads, strict=True):
-                frames += [decode(payload)] if payload else []
-        return [pa.concat_tables(frames) for frames in tables]
+    def compact(self, batch: int, evaluation: Evaluation, watermark_ms: int) -> None:
+        """Write a snapshot after each ``SNAPSHOT_EVERY`` batches, and delete files that no retained batch needs."""
+        if (batch + 1) % SNAPSHOT_EVERY:
+            return
+        self._write(f"{batch + 1}.snapshot", msgspec.msgpack.encode(Snapshot(watermark_ms, evaluation.kept())))
+        base = self._newest(batch + 1 - RETAINED)
+        for version in [version for version in self._versions("delta") if version <= base]:
+            (self._folder / f"{version}.delta").unlink()
+        for version in [version for version in self._versions("snapshot") if version < base]:
+            (self._folder / f"{version}.snapshot").unlink()
+
+    def restore(self, upto: int, evaluation: Evaluation, watermark_ms: int) -> None:
+        """Let a new evaluation keep what it had kept after a batch with this watermark."""
+        base, before_ms = self._newest(upto + 1), EARLIEST_MS
+        if base:
+            snapshot = msgspec.msgpack.decode((self._folder / f"{base}.snapshot").read_bytes(), type=Snapshot)
+            evaluation.keep(snapshot.tables)
+            before_ms = snapshot.watermark_ms
+        tables = [[table] for table in evaluation.arrived([[] for _ in evaluation.spec.inputs])]
+        for version in range(base + 1, upto + 2):
+            payloads = msgspec.msgpack.decode((self._folder / f"{version}.delta").read_bytes(), type=list[bytes])
+            for parts, payload in zip(tables, payloads, strict=True):
+                parts += [decode(payload)] if payload else []
+        evaluation.advance([pa.concat_tables(parts) for parts in tables], before_ms, watermark_ms)
+
+    def _write(self, name: str, content: bytes) -> None:
+        scratch = self._folder / f".{name}.tmp"
+        scratch.write_bytes(content)
+        scratch.rename(self._folder / name)
+
+    def _versions(self, kind: str) -> list[int]:
+        return [int(path.stem) for path in self._folder.glob(f"*.{kind}") if path.stem.isdigit()]
+
+    def _newest(self, version: int) -> int:
+        """Return the version of the newest snapshot up to ``version``; 0 if there is none."""
+        return max((known for known in self._versions("snapshot") if known <= version), default=0)
 
 
 def rows_of(text: str, rows: Any) -> Any:

@@ -1,8 +1,9 @@
 """A fragment as a tree of relations; each turns a batch's input rows into output rows.
 
-A relation with state keeps every row that has arrived, in :data:`Kept`. It releases the rows that the watermark completes, as
-Spark does in append mode: a group once its end is reached; a pair of rows at once; a row without a partner once no partner
-can come. So the output up to a batch depends on the rows and the watermark up to there, and not on the cuts between batches.
+A relation with state keeps rows that have arrived, in :data:`Kept`, as long as they can change its output. It releases the rows
+that the watermark completes, as Spark does in append mode: a group once its end is reached; a pair of rows at once; a row
+without a partner once no partner can come. So the output up to a batch depends on the rows and the watermark up to there, and
+not on the cuts between batches.
 
 Watermarks are milliseconds, 0 before the first. ``now_ms`` is the watermark of a batch, ``before_ms`` that of the previous
 batch. Spark regards a row at or below ``before_ms`` as late.
@@ -86,13 +87,15 @@ class Plain:
 class Groups:
     """One row for each group. ``pieces`` is SQL that gives each row the end of its groups; ``sql`` groups the rows in reach.
 
-    A session group has an end only once all its rows are known, so ``least_end`` decides lateness.
+    A session group has an end only once all its rows are known, so ``least_end`` decides lateness. ``span_us`` is the time from
+    a row to the end of its last group at the latest; None for sessions.
     """
 
     child: Relation
     time: str
     pieces: str
     least_end: str
+    span_us: int | None
     sql: str
     schema: Schema = field(init=False)
     times: frozenset[str] = frozenset()
@@ -119,7 +122,16 @@ class Groups:
         if now_ms <= before_ms:
             return _empty(self)
         complete = f'"{END}" > {_at(before_ms)} AND "{END}" <= {_at(now_ms)}'
-        return run(self._grouped(complete), {"rows": state[self][0]}, self.schema)[1]
+        output = run(self._grouped(complete), {"rows": state[self][0]}, self.schema)[1]
+        state[self] = [self._open(state[self][0], now_ms)]
+        return output
+
+    def _open(self, rows: Any, now_ms: int) -> Any:
+        """Return the rows of groups that have not ended."""
+        if self.span_us is not None:
+            return _later(rows, self.time, 1000 * now_ms - self.span_us)
+        columns = ", ".join(f'"{column.name}"' for column in self.child.schema)
+        return run(f'SELECT {columns} FROM {self.pieces} WHERE "{END}" > {_at(now_ms)}', {"rows": rows}, self.child.schema)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +161,11 @@ class Pairs:
         """Return the time up to which rows of the side get no more partners: Spark's watermark of the side's state."""
         return self._input_ms(at_ms) + (self.least_ms if side == 0 else -self.most_ms) - 1
 
+    def _needed_ms(self, side: int, at_ms: int) -> int:
+        """Return the time up to which rows of the side have no partner that may get another one."""
+        others_ms = self._gone_ms(1 - side, at_ms) + (self.least_ms if side == 0 else -self.most_ms) - 1
+        return min(self._gone_ms(side, at_ms), others_ms)
+
     def watermark_ms(self, at_ms: int) -> int:
         """Return Spark's ``produceOutputWatermark``: no row that follows is earlier, by either side's time."""
         return min(self._input_ms(at_ms), self._gone_ms(0, at_ms), self._gone_ms(1, at_ms))
@@ -166,7 +183,13 @@ class Pairs:
         for side, kinds in enumerate((("left", "full"), ("right", "full"))):
             if self.kind in kinds:
                 queries.append(self._alone(side, self._gone_ms(side, before_ms), self._gone_ms(side, now_ms)))
-        return run(" UNION ALL ".join(queries), tables, self.schema)[1]
+        output = run(" UNION ALL ".join(queries), tables, self.schema)[1]
+        if now_ms > before_ms:
+            state[self] = [
+                _later(table, time, 1000 * self._needed_ms(side, now_ms))
+                for side, (table, time) in enumerate(zip(state[self], self.time, strict=True))
+            ]
+        return output
 
     def _matched(self) -> str:
         """Return SQL for pairs with a new row; in a semi-join, for each left row whose first partner comes now."""
@@ -192,6 +215,20 @@ class Pairs:
 
 
 Relation = View | Plain | Groups | Pairs
+
+
+def stateful(relation: Relation) -> list[Relation]:
+    """Return the relations of a tree that keep rows, children first."""
+    if isinstance(relation, Pairs):
+        return [*(one for side in relation.sides for one in stateful(side)), relation]
+    if isinstance(relation, View):
+        return []
+    return [*stateful(relation.child), *([relation] if isinstance(relation, Groups) else [])]
+
+
+def sides_of(relation: Relation) -> tuple[Relation, ...]:
+    """Return the relations whose rows a relation with state keeps, one for each of its tables."""
+    return relation.sides if isinstance(relation, Pairs) else (relation.child,) if isinstance(relation, Groups) else ()
 
 
 # -- from a fragment's text ------------------------------------------------------------------------------------------------
@@ -242,9 +279,11 @@ def _groups(select: exp.Select, child: Relation) -> Groups:
         is_session = windows[0].name.lower() == "session_window"
         pieces = _sessions(time, lengths_us[0], others) if is_session else _windows(time, *lengths_us)
         least_end = f'"{time}" + to_microseconds({lengths_us[0]})' if is_session else f'"{END}"'
+        span_us = None if is_session else lengths_us[0]
     else:
         time = next((key.name for key in others if isinstance(key, exp.Column) and key.name in child.times), "")
         pieces, least_end = f'(SELECT *, "{time}" AS "{END}" FROM rows)' if time else _UNENDING, f'"{END}"'
+        span_us = 0
     grouped = select.copy()
     for column in list(grouped.find_all(exp.Column)):
         if column.table in ("window", "session_window"):
@@ -253,7 +292,7 @@ def _groups(select: exp.Select, child: Relation) -> Groups:
     ends = [exp.column(name, quoted=True) for name in (START, END)] if windows else []
     grouped.set("group", exp.Group(expressions=[*ends, *(key.copy() for key in others)]))
     sql = written(grouped).replace("{", "{{").replace("}", "}}").replace('FROM "pieces"', "FROM {}")
-    return Groups(child, time, pieces, least_end, sql)
+    return Groups(child, time, pieces, least_end, span_us, sql)
 
 
 _UNENDING = f'(SELECT *, NULL::TIMESTAMPTZ AS "{END}" FROM rows)'
@@ -329,6 +368,12 @@ def _flagged(old: Any, new: Any) -> Any:
 
 def _at(ms: int) -> str:
     return f"make_timestamptz({ms * 1000})"
+
+
+def _later(rows: Any, time: str, limit_us: int) -> Any:
+    """Return the rows that are later than a time."""
+    limit = pa.scalar(limit_us, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    return rows.filter(pc.greater(rows.column(time), limit)).combine_chunks()
 
 
 def _any_at(rows: Any, time: str, ms: int) -> bool:
