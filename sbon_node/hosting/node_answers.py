@@ -8,8 +8,9 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Room
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.hosting.served_flows import server_report
+from sbon_node.hosting.served_flows import server_report, with_core_times
 from sbon_node.model.operators import Needs
+from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
 from sbon_node.net.peers import Caller
 from sbon_node.placement.model.network_view import NOTHING
@@ -79,6 +80,10 @@ class NodeAnswers:
         measures = {operator: port.measures() for operator, port in sorted(self._ports.open.items())}
         own = [one for operator, one in measures.items() if query and operator.startswith(f"{query}.")]
         return server_report(load, self._speed, measures.values(), own).flows
+
+    def with_core_times(self, described: list[OperatorInfo]) -> list[OperatorInfo]:
+        """Return the descriptions of operators here with the time that their rows keep a core busy."""
+        return with_core_times(self._load(), self._speed, [port.measures() for port in self._ports.open.values()], described)
 
     # -- the cell of ants ----------------------------------------------------------------------------------------------
 

@@ -125,7 +125,8 @@ class OperatorHost:
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query; those that have left are the business of their new hosts."""
         known = [hosted for one, hosted in sorted(self._hosted.items()) if hosted.spec.query == query]
-        return [operator_info(self._context, self._engine, self.ports, h, *self._states.of(h.spec.id)) for h in known]
+        described = [operator_info(self._context, self._engine, self.ports, h, *self._states.of(h.spec.id)) for h in known]
+        return self._answers.with_core_times(described)
 
     def all(self) -> list[tuple[str, OperatorInfo]]:
         """Return every operator of this node with its query's name."""

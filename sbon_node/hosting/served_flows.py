@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from sbon_node.model.measures import OperatorMeasures
+from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
 
 BUSIEST = 0.8
@@ -22,19 +25,37 @@ def server_report(
     times of the flows are those of a processor of speed 1, and this machine has ``speed``.
     """
     own = {id(one) for one in left_out}
-    measured = [
-        (rows_s, one.row_ms, one.row_scv or 0.0, id(one) in own)
-        for one in operators
-        if (rows_s := one.rows_in_s) and one.row_ms is not None and one.row_ms > 0
-    ]
-    most = sorted(measured, key=lambda flow: flow[0] * flow[1], reverse=True)[:MAX_FLOWS]
-    busy = sum(rows_s * row_ms / 1e3 for rows_s, row_ms, _, _ in most)
-    if not busy or load <= 0:
+    most = _busiest(operators)
+    if (scale := _scale(load, speed, most)) is None:
         return ServerReport(speed=speed)
-    scale = speed * min(load, BUSIEST) / busy
     flows = (
-        ServedFlow(rows_s=rows_s, row_ms=min(row_ms * scale, 1e9), row_scv=min(row_scv, MAX_SCV))
-        for rows_s, row_ms, row_scv, is_own in most
-        if not is_own
+        ServedFlow(rows_s=rows_s, row_ms=min(row_ms * scale, 1e9), row_scv=min(one.row_scv or 0.0, MAX_SCV))
+        for one, rows_s, row_ms in most
+        if id(one) not in own
     )
     return ServerReport(speed=speed, flows=tuple(flows))
+
+
+def with_core_times(
+    load: float, speed: float, operators: Iterable[OperatorMeasures], described: Iterable[OperatorInfo]
+) -> list[OperatorInfo]:
+    """Return the descriptions with ``core_ms``: each row's time, scaled as those that the node reports as a server."""
+    scale = _scale(load, speed, _busiest(operators))
+    return [
+        one
+        if scale is None or one.measures is None or one.measures.row_ms is None
+        else replace(one, measures=replace(one.measures, core_ms=min(one.measures.row_ms * scale, 1e9)))
+        for one in described
+    ]
+
+
+def _busiest(operators: Iterable[OperatorMeasures]) -> list[tuple[OperatorMeasures, float, float]]:
+    """Return the busiest operators that have measured their rows, with rows a second and milliseconds a row."""
+    measured = [(one, one.rows_in_s or 0.0, one.row_ms or 0.0) for one in operators if one.rows_in_s and one.row_ms]
+    return sorted(measured, key=lambda flow: flow[1] * flow[2], reverse=True)[:MAX_FLOWS]
+
+
+def _scale(load: float, speed: float, measured: Iterable[tuple[OperatorMeasures, float, float]]) -> float | None:
+    """Return the factor with which rows' times make the load, at speed 1; None without measured rows, or on an idle machine."""
+    busy = sum(rows_s * row_ms / 1e3 for _, rows_s, row_ms in measured)
+    return speed * min(load, BUSIEST) / busy if busy and load > 0 else None

@@ -94,6 +94,11 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
     busy: PerSecond | None = None
     state_bytes: Counted | None = None
     """Bytes of the checkpoint that a move would copy, as of the last look; None before the first."""
+    core_ms: PerSecond | None = None
+    """Time that a row keeps a core busy: ``row_ms``, scaled so that all operators of the host make its machine's load.
+
+    None while the machine is idle.
+    """
 
     @property
     def rows_in_s(self) -> float | None:

@@ -14,6 +14,8 @@ from sbon_cli.main import sbon
 from sbon_node.experiments.ants.world import chain_of, chain_query
 from sbon_node.experiments.harness.network import between, plain
 from sbon_node.experiments.harness.network_model import name_of
+from sbon_node.experiments.live.ant_adaptation import drawn
+from sbon_node.experiments.live.ant_figures import WITH, WITHOUT
 from sbon_node.experiments.live.ants import Truth
 
 
@@ -44,3 +46,37 @@ def test_the_truth_is_never_better_than_the_exact_optimum() -> None:
         assert truth.exact_ms(chain) >= least_ms - 1e-6
         truth.latency_ms(chain, [name_of(0)] * 3, stay=number < 2)
     assert truth.cells["n0000"].traffic.flows == 2
+
+
+@pytest.mark.slow
+def test_ants_move_a_running_query_whose_rate_rises(tmp_path: Path) -> None:
+    np.savez(tmp_path / "plane.npz", rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 30, (6, 2))))
+    command = (
+        "experiment",
+        "ants-live",
+        "--data",
+        str(tmp_path / "plane.npz"),
+        "--nodes",
+        "6",
+        "--figure",
+        "3a",
+        "--seconds",
+        "100",
+    )
+    result = CliRunner().invoke(sbon, [*command, "--json"])
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    latency_ms = {(row["strategy"], row["at"]): row["latency_ms"] for row in rows}
+    least_ms = {at: row["latency_ms"] / (1 + row["beyond_exact_pct"] / 100) for row in rows for at in [row["at"]]}
+    assert [row["updates"] > 0 for row in rows] == [row["strategy"] == WITH for row in rows]
+    assert latency_ms[WITHOUT, 100.0] > 1.5 * latency_ms[WITHOUT, 0.0], "its rate has risen twice"
+    assert latency_ms[WITH, 100.0] < 0.7 * latency_ms[WITHOUT, 100.0]
+    assert latency_ms[WITH, 100.0] < 1.5 * least_ms[100.0]
+
+
+def test_a_query_gets_the_rate_that_makes_a_load() -> None:
+    query = drawn(3, 8, np.random.default_rng(1))
+    query.flow.rows_s = query.rate_for(0.6)
+    chain = query.chain()
+    assert chain.flow(0, 3).rate_s * chain.flow(0, 3).service.mean_ms / 1000 == pytest.approx(0.6)
+    assert sum(rate * ms for rate, ms in zip(query.rates_s(), query.work_ms, strict=True)) == pytest.approx(600.0)

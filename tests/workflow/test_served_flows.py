@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from sbon_node.config.config import Config
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.processor_speed import REFERENCE_S, speed_of
-from sbon_node.hosting.served_flows import BUSIEST, server_report
+from sbon_node.hosting.served_flows import BUSIEST, server_report, with_core_times
 from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Placement
+from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
 from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.placement.model.measured_plan import measured_work
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.objective import objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -45,6 +47,30 @@ def test_all_flows_make_the_load_of_the_machine(load: float, expected: float) ->
     assert sum(flow.rows_s * flow.row_ms / 1e3 / SPEED for flow in report.flows) == pytest.approx(expected)
     assert report.flows[0].row_ms / report.flows[1].row_ms == pytest.approx(6.0 / 30.0)
     assert report.flows[0].row_scv == 0.5
+
+
+def test_an_operators_rows_keep_a_core_busy_as_the_load_says() -> None:
+    one, other = measured(100.0, 6.0), measured(10.0, 30.0)
+    described = [OperatorInfo(id="q.b0", node="a", fragment="", state="running", measures=one)]
+    (info,) = with_core_times(0.45, 2.0, [one, other], described)
+    assert info.measures is not None
+    assert info.measures.core_ms == pytest.approx(6.0), "0.3 of the load at 100 rows/s and speed 2"
+    assert with_core_times(0.0, 2.0, [one, other], described) == described
+    unmeasured = [replace(described[0], measures=None)]
+    assert with_core_times(0.45, 2.0, [one, other], unmeasured) == unmeasured
+
+
+def test_measured_work_replaces_estimates_once_it_is_known_for_long_enough() -> None:
+    problem = PlacementProblem(pinned={}, operators=(Operator(id="q.b0", row_core_ms=0.1, rows_s=10.0),), edges=())
+
+    def work(seconds: float, core_ms: float | None) -> tuple[float, float]:
+        measures = OperatorMeasures(seconds=seconds, core_ms=core_ms, row_scv=2.0)
+        info = OperatorInfo(id="q.b0", node="a", fragment="", state="running", measures=measures)
+        (operator,) = measured_work(problem, [info]).operators
+        return operator.service.mean_ms, operator.service.scv
+
+    assert work(20.0, 8.0) == (8.0, 1.0)
+    assert work(1.0, 8.0) == work(20.0, None) == (0.1, 1.0)
 
 
 def test_nothing_is_reported_without_measures_or_load() -> None:

@@ -107,6 +107,7 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
     row_scv: float | None = None
     busy: float | None = None
     state_bytes: int | None = None
+    core_ms: float | None = None
 
     @property
     def rows_in_s(self) -> float | None:

@@ -134,7 +134,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbon experiment strategies-live --data latencies.npz --strategy hybrid --strategy ants --json",
     ),
     "experiment sbon-live": ("sbon experiment sbon-live --figure 10 --data latencies.npz --out figure10",),
-    "experiment ants-live": ("sbon experiment ants-live --topology ts208 --queries 5 --loss 0.1",),
+    "experiment ants-live": (
+        "sbon experiment ants-live --topology ts208 --queries 5 --loss 0.1",
+        "sbon experiment ants-live --figure 3a --figure table1 --seeds 1-3 --json",
+    ),
     "experiment live": ("sbon experiment live --data latencies.npz --nodes 12",),
     "completion": (
         "echo 'eval \"$(sbon completion bash)\"' >> ~/.bashrc",

@@ -1,4 +1,4 @@
-"""The plan of a running query with the rates that its operators have measured, in place of those that were estimated."""
+"""The plan of a running query with the rates and the work that its operators have measured, in place of estimates."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.plan import Plan, Rate
 from sbon_node.model.queries import OperatorInfo
+from sbon_node.placement.model.problem import PlacementProblem
 
 LEAST_SECONDS = 10.0
 """Weighted time that measures must cover to replace an estimate."""
@@ -37,6 +38,20 @@ def measured_plan(plan: Plan, operators: Sequence[OperatorInfo]) -> Plan:
         sources=tuple(replace(one, rate=rates.get(one.source.id, one.rate)) for one in plan.sources),
         operators=tuple(replace(one, rate=rates.get(one.id, one.rate)) for one in plan.operators),
     )
+
+
+def measured_work(problem: PlacementProblem, operators: Sequence[OperatorInfo]) -> PlacementProblem:
+    """Return the problem with the measured work of each operator's rows, for the queueing model; estimates stay for others.
+
+    Its variance stays an estimate: the measured one is mostly that of the batches' fixed cost, which keeps no core busy.
+    """
+    known = {
+        one.id: one.measures.core_ms
+        for one in operators
+        if one.measures is not None and one.measures.seconds >= LEAST_SECONDS and one.measures.core_ms is not None
+    }
+    measured = (replace(one, row_core_ms=known.get(one.id, one.row_core_ms)) for one in problem.operators)
+    return replace(problem, operators=tuple(measured))
 
 
 def _output(measures: OperatorMeasures | None) -> Rate | None:
