@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from sbon_node.errors import SbonError
 from sbon_node.explain.compare import Known, alternative, turning_point, weigh
@@ -30,6 +30,7 @@ from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.geometric_median import median_positions
+from sbon_node.placement.strategies.profiles import PROFILES
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 from sbon_node.queries.lookup import QueryLookup
@@ -137,7 +138,10 @@ class PlacementExplainer:
                 for operator in problem.operators
             ),
             links=tuple(self._knowledge.links(problem, hosts, _measured_streams(subject.plan))),
-            strategies=tuple(_compared(name, outcome, problem, view, known) for name, outcome in outcomes.items()),
+            strategies=tuple(
+                replace(_compared(name, outcome, problem, view, known), **asdict(PROFILES[name]))
+                for name, outcome in outcomes.items()
+            ),
             checks=tuple(await self._checks(problem, view, current)),
             turns=tuple(sorted((self._knowledge.dated(turn) for turn in turning if _turns(turn)), key=_change)),
             settled=weighed.looked_at - sum(_turns(turn) for turn in turning),

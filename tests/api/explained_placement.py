@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict, replace
+
 from sbon_node.explain.placement_explanation import (
     Alternative,
     BoundCheck,
@@ -14,6 +16,7 @@ from sbon_node.explain.placement_explanation import (
 )
 from sbon_node.model.operators import Needs
 from sbon_node.model.queries import QuerySpec
+from sbon_node.placement.strategies.profiles import PROFILES
 
 FREE = Needs(cores=1.5, memory_mb=4000.0, bandwidth_bytes_s=1e8)
 
@@ -75,7 +78,7 @@ def explained_placement(query: str, question: QuerySpec) -> PlacementExplanation
                 age_s=None,
             ),
         ),
-        strategies=(refused, here, there),
+        strategies=tuple(replace(one, **asdict(PROFILES[one.strategy])) for one in (refused, here, there)),
         checks=(
             BoundCheck(bound="cores", where=at, limit=1.5, value=0.1, slack=1.4),
             BoundCheck(bound="cores", where="away", limit=None, value=0.1, slack=None),

@@ -13,6 +13,7 @@ from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_node.errors import SbonError
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.model.queries import QuerySpec, Submission
+from sbon_node.placement.strategies.profiles import PROFILES
 from tests.api.explained_placement import explained_placement
 from tests.cli.commands import on_a_terminal, run
 
@@ -83,6 +84,16 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
     ):
         assert line in lines, f"{line!r} is not in\n{shown.stdout}"
     assert "ip-multicast - - - - no-routes: which routers" in " ".join(lines)
+
+
+def test_strategies_are_shown_together_if_they_share_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    show_placement(explained_placement("q1", QuerySpec(sql="SELECT 1")))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for name in ("hybrid", "consumer", "ip-multicast"):
+        assert f"{name} {PROFILES[name].knows} {PROFILES[name].sends}" in lines
+    assert f"--adapt {PROFILES['hybrid'].adapts}: consumer, hybrid" in lines
+    assert f"if a node dies meanwhile {PROFILES['hybrid'].lost}: ip-multicast, consumer, hybrid" in lines
+    assert not any(line.startswith("ants ") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import astuple
+
 from sbon_node.model.strategies import AUTO, OBJECTIVES, STRATEGY_NAMES
+from sbon_node.placement.strategies.profiles import PROFILES
 from tests.docs.reading import ROOT, text_of
 
 PLACEMENT = text_of(ROOT / "docs" / "placement.md")
@@ -20,6 +23,14 @@ def first_cells(heading: str) -> list[str]:
 def test_every_strategy_and_objective_is_listed_once() -> None:
     assert sorted(first_cells("Strategies")) == sorted([AUTO, *STRATEGY_NAMES])
     assert first_cells("Objectives") == list(OBJECTIVES)
+
+
+def test_the_profiles_of_strategies_are_those_that_are_explained() -> None:
+    """The page and ``sbon explain placement`` share the words."""
+    section = PLACEMENT.split("\n## Which of them when\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", section, re.MULTILINE)
+    assert {name: tuple(cells.split(" | ")) for name, cells in rows} == {name: astuple(one) for name, one in PROFILES.items()}
+    assert list(PROFILES) == list(STRATEGY_NAMES)
 
 
 def test_the_readme_counts_them() -> None:

@@ -25,6 +25,7 @@ from sbon_node.model.strategies import LOOKING_EVERYWHERE
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
+from sbon_node.placement.strategies.profiles import PROFILES
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.leak_check import leaks
@@ -150,7 +151,7 @@ def test_a_placement_is_explained_by_what_else_there_is_and_nothing_comes_of_it(
         await cluster.sleep(20.0)
         found = await explained(cluster, "b", max_delay_ms=120.0)
         assert (found.query, found.state, found.max_delay_ms) == ("", "planned", 120.0)
-        assert {one.strategy for one in found.strategies} == set(STRATEGIES)
+        assert {one.strategy: one.lost for one in found.strategies} == {name: PROFILES[name].lost for name in STRATEGIES}
         (routes,) = (one for one in found.strategies if one.strategy == "ip-multicast")
         assert routes.refused.startswith("no-routes: ")
         (operator,) = found.operators

@@ -49,6 +49,10 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     probes: int = 0
     refused: str = ""
     breaks: str = ""
+    knows: str = ""
+    sends: str = ""
+    adapts: str = ""
+    lost: str = ""
 
 
 class BoundCheck(msgspec.Struct, frozen=True, kw_only=True):

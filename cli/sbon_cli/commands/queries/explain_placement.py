@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -120,6 +121,7 @@ def show_placement(shown: PlacementExplanation) -> None:
     for operator in shown.operators:
         _show_operator(shown, operator)
     _show_strategies(shown)
+    _show_profiles(shown)
     _show_checks(shown.checks)
     _show_turns(shown)
 
@@ -202,6 +204,29 @@ def _show_strategies(explanation: PlacementExplanation) -> None:
             )
         ],
     )
+
+
+def _show_profiles(explanation: PlacementExplanation) -> None:
+    """Show the profiles of the strategies; a line is for all that share it."""
+    known = [alternative for alternative in explanation.strategies if alternative.knows]
+    if not known:
+        return
+    say()
+    print_table(
+        ("strategy", "knows", "sends before it has placed"),
+        [(", ".join(names), *words) for words, names in _sharing(known, "knows", "sends").items()],
+    )
+    for title, field in (("--adapt", "adapts"), ("if a node dies meanwhile", "lost")):
+        for (words,), names in _sharing(known, field).items():
+            say(f"[dim]{title}[/] {escape(words)}: {', '.join(names)}")
+
+
+def _sharing(alternatives: Sequence[Alternative], *fields: str) -> dict[tuple[str, ...], list[str]]:
+    """Return the names of the strategies by these fields, which several may share."""
+    sharing: dict[tuple[str, ...], list[str]] = {}
+    for alternative in alternatives:
+        sharing.setdefault(tuple(getattr(alternative, field) for field in fields), []).append(alternative.strategy)
+    return sharing
 
 
 def _show_checks(checks: tuple[BoundCheck, ...]) -> None:
