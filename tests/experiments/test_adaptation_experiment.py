@@ -17,7 +17,7 @@ from sbon_node.experiments.adaptation.world import Change, Weather, draw
 
 
 def observed(looks: list[Look], hosts: dict[str, list[tuple[float, str]]]) -> Observed:
-    return Observed(looks, hosts, [], Sent(0, 0), 400.0, 1.0)
+    return Observed(looks, hosts, [], Sent(0, 0), 400.0, 400.0, 1.0)
 
 
 def test_the_saving_counts_from_three_periods_after_each_change() -> None:

@@ -20,7 +20,9 @@ def test_means_are_over_time_and_bounds_over_looks_at_queries_with_one() -> None
         Look(30.0, "q1", 600.0, 200.0, 100.0, 50.0),
     ]
     hosts = {"q0-x.b0": [(0.0, "a"), (30.0, "b")], "q1-x.b0": [(0.0, "a"), (30.0, "c")]}
-    run = Observed(looks, hosts, [], Sent(3000, 600, 30), 60.0, 1.0, (), Sent(1000, 5000, 12), 8, {"q2": "delay-bound: late"})
+    run = Observed(
+        looks, hosts, [], Sent(3000, 600, 30), 60.0, 60.0, 1.0, (), Sent(1000, 5000, 12), 8, {"q2": "delay-bound: late"}
+    )
     row = figures([run], queries=3, nodes=2, bounded={"q1", "q2"})
     assert row["usage_bytes"] == 500.0
     assert row["usage_over_oracle"] == pytest.approx(2000 / 800)
@@ -34,7 +36,9 @@ def test_means_are_over_time_and_bounds_over_looks_at_queries_with_one() -> None
 
 
 def test_figures_of_queries_that_are_all_refused_are_unknown() -> None:
-    row = figures([Observed([], {}, [], Sent(0, 0), 60.0, 1.0, failed={"q0": "unsupported"})], queries=1, nodes=2, bounded=set())
+    row = figures(
+        [Observed([], {}, [], Sent(0, 0), 60.0, 60.0, 1.0, failed={"q0": "unsupported"})], queries=1, nodes=2, bounded=set()
+    )
     assert [row[name] for name in ("usage_bytes", "usage_over_oracle", "delay_ms", "late_share", "moves_operator_hour")] == [
         None
     ] * 5

@@ -60,7 +60,7 @@ def experiment(
         row = {"seed": seed, "nodes": nodes, "queries": queries, **figures(observed, planned, period_s)}
         if traffic:
             still = run("off")
-            sent = sum(observed.sent) / observed.seconds - sum(still.sent) / still.seconds
+            sent = observed.sent.bytes / observed.between_s - still.sent.bytes / still.between_s
             row["optimizers_bytes_s_node"] = sent / nodes
             row["missed"] = missed(row)
         rows.append(row)

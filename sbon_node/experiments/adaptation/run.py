@@ -73,19 +73,24 @@ class Sent(NamedTuple):
     def since(self, before: Sent) -> Sent:
         return Sent(*(now - then for now, then in zip(self, before, strict=True)))
 
+    def plus(self, more: Sent) -> Sent:
+        return Sent(*(one + other for one, other in zip(self, more, strict=True)))
+
 
 class Observed(NamedTuple):
     """Findings of a run: looks, and for each operator its hosts with the time of their first look.
 
-    ``decisions`` are in the order of time. ``sent`` is between the first and the last look. ``busy`` are the nodes whose load has
-    risen, with the time. ``placing`` was sent by all nodes while the queries were submitted, and ``probes`` are
-    those of their placements. ``failed`` has the reason of each query that was refused or has ended.
+    ``decisions`` are in the order of time. ``sent`` is between the looks, in ``between_s`` seconds: a look asks all nodes of a
+    query for their decisions, which nobody does without an observer. ``busy`` are the nodes whose load has
+    risen, with the time. ``placing`` was sent by all nodes while the queries were submitted, and ``probes`` are those of their
+    placements. ``failed`` has the reason of each query that was refused or has ended.
     """
 
     looks: list[Look]
     hosts: dict[str, list[tuple[float, str]]]
     decisions: list[MoveDecision]
     sent: Sent
+    between_s: float
     seconds: float
     cpu_s: float
     busy: tuple[tuple[float, str], ...] = ()
@@ -183,7 +188,7 @@ class _Run:
 
     async def _watch(self, seconds: float, every_s: float, posting: list[asyncio.Task[None]]) -> Observed:
         cluster, changes = self._cluster, list(self._world.changes)
-        began_s, sent = cluster.loop.time(), self._sent()
+        began_s, sent, between_s = cluster.loop.time(), Sent(0, 0), 0.0
         while (now_s := cluster.loop.time() - began_s) < seconds:
             while changes and now_s >= changes[0].at_s:
                 self._change(changes.pop(0), now_s)
@@ -194,12 +199,15 @@ class _Run:
                 if task.done():
                     task.result()
             self._notify(f"{now_s:.0f} s of {seconds:.0f}")
+            before, slept_s = self._sent(), cluster.loop.time()
             await cluster.sleep(every_s)
+            sent, between_s = sent.plus(self._sent().since(before)), between_s + cluster.loop.time() - slept_s
         return Observed(
             self._looks,
             self._hosts,
             sorted(self._decisions.values(), key=lambda one: (one.at_ms, one.operator)),
-            self._sent().since(sent),
+            sent,
+            between_s,
             now_s,
             0.0,
             tuple(self._became_busy),

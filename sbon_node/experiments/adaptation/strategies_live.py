@@ -88,7 +88,7 @@ def figures(runs: Sequence[Observed], queries: int, nodes: int, bounded: set[str
     looks = [look for run in runs for look in run.looks]
     bound_looks = [look for look in looks if look.query in bounded]
     hours = sum(len(run.hosts) * run.seconds for run in runs) / 3600
-    seconds = sum(run.seconds for run in runs)
+    between_s = sum(run.between_s for run in runs)
     moves = sum(len(seen) - 1 for run in runs for seen in run.hosts.values())
     oracle = mean(looks, "oracle")
     return {
@@ -102,8 +102,8 @@ def figures(runs: Sequence[Observed], queries: int, nodes: int, bounded: set[str
         "probes_query": sum(run.probes for run in runs) / (queries * len(runs)),
         "placing_messages_query": sum(run.placing.messages for run in runs) / (queries * len(runs)),
         "placing_kb_query": sum(run.placing.bytes for run in runs) / 1000 / (queries * len(runs)),
-        "running_messages_s_node": sum(run.sent.messages for run in runs) / seconds / nodes,
-        "running_bytes_s_node": sum(run.sent.bytes for run in runs) / seconds / nodes,
+        "running_messages_s_node": sum(run.sent.messages for run in runs) / between_s / nodes,
+        "running_bytes_s_node": sum(run.sent.bytes for run in runs) / between_s / nodes,
         "failed": sum(len(run.failed) for run in runs),
         "failures": sorted({reason for run in runs for reason in run.failed.values()}),
         "cpu_s": round(sum(run.cpu_s for run in runs), 1),
