@@ -15,6 +15,7 @@ import pytest
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService
+from sbon_node.hosting.ants.wire import on_wire
 from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Placement
 from sbon_node.placement.ant_settings import AntSettings
@@ -28,7 +29,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.workflow.network_view import LiveNetworkView
-from sbon_protocol.ants import RouteAnt
+from sbon_protocol.ants import RouteAnt, ScoutAnt
 from tests.workflow.clusters import ask, in_warm_cluster
 
 RNG = random.Random(3)
@@ -230,5 +231,25 @@ def test_a_flood_of_ants_is_dropped_and_the_others_still_pass(tmp_path: Path) ->
         assert (await placed(cluster, victim, problem_between("n05", "n04"))).hosts()
         others = [node for node in NODES if node not in (victim, "n09")]
         assert all(cluster.at(node).daemon.membership.is_alive(victim) for node in others)
+
+    in_plane(tmp_path, test)
+
+
+def test_ants_to_invented_destinations_displace_no_pheromones(tmp_path: Path) -> None:
+    chain = on_wire(next_chain(problem_between("n09", "n04"), {}) or pytest.fail("no chain"))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(10.0)
+        victim, service = "n05", service_of(cluster, "n05")
+        liar = cluster.at("n09").daemon.membership
+        for number in range(20):
+            invented = msgspec.structs.replace(chain, source="n09", destination=f"invented-{number}")
+            scout = ScoutAnt(7, number, "n09", invented, 1, 0.9, None, 0.0, 0, ("n09",), ())
+            liar.ants.send(victim, scout)
+            liar.ants.send(victim, RouteAnt(8, number, "n09", "n09", f"invented-{number}", ("n09",), 1.0, 1))
+        await cluster.sleep(1.0)
+        assert service.cell.destinations
+        assert set(service.cell.destinations) <= set(NODES)
+        assert cluster.at(victim).daemon.context.counters.snapshot()["ant-astray"] == 40
 
     in_plane(tmp_path, test)

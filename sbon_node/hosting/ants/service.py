@@ -28,6 +28,7 @@ from sbon_protocol.ants import (
     EnforceReturn,
     RouteAnt,
     RouteReturn,
+    ScoutAnt,
     ScoutReturn,
     WithdrawAnt,
 )
@@ -137,8 +138,21 @@ class AntService:
     def _received(self, ant: Ant) -> None:
         if self._buckets.take(ant.sender, 1, self._context.clock.now()) > 0.0:
             self._context.counters.count("ant-dropped")
-            return
-        self._take(ant)
+        elif not self._leads_somewhere(ant):
+            self._context.counters.count("ant-astray")
+        else:
+            self._take(ant)
+
+    def _leads_somewhere(self, ant: Ant) -> bool:
+        """Return whether the destination is a member: invented ones would displace the pheromones of others."""
+        match ant:
+            case RouteAnt():
+                destination = ant.destination
+            case ScoutAnt():
+                destination = ant.chain.destination
+            case _:
+                return True
+        return destination == self._context.name or self._context.membership.get(destination) is not None
 
     def _take(self, ant: Ant) -> None:
         now = self._context.clock.now()

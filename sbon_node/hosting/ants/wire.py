@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sbon_node.model.operators import Needs
+from sbon_node.model.servers import LEAST_SPEED, MOST_SPEED
 from sbon_node.placement.model.queueing import Floats, Service, Traffic, waiting_ms
 from sbon_node.placement.strategies.ants.cell import ServerLoad
 from sbon_node.placement.strategies.ants.chain import Chain, Task
@@ -17,8 +18,6 @@ MOST = 1e15
 """Largest number on the wire."""
 MOST_MS, MOST_RATIO = 1e9, 1e6
 """The largest time and ratio of a task, so that no product of ten of them overflows."""
-LEAST_SPEED = 1e-3
-"""Least speed of a server that a node states: a wrong word makes no time infinite."""
 
 
 def state_of(load: ServerLoad) -> ServerState:
@@ -45,7 +44,7 @@ def load_of(node: str, state: ServerState) -> ServerLoad:
     sums = (state.flows, state.rate_s, state.load, state.service_ms, state.squares, state.rate_squares, state.burstiness)
     traffic = Traffic(*(np.asarray(value) for value in sums))
     free = Needs(cores=state.cores, memory_mb=state.memory_mb, bandwidth_bytes_s=state.bandwidth_bytes_s)
-    return ServerLoad(node, max(state.speed, LEAST_SPEED), traffic, float(waiting_ms(traffic)), free)
+    return ServerLoad(node, min(max(state.speed, LEAST_SPEED), MOST_SPEED), traffic, float(waiting_ms(traffic)), free)
 
 
 def on_wire(chain: Chain) -> AntChain:
