@@ -35,6 +35,7 @@ from sbon_node.placement.model.queueing import Flow as Served
 from sbon_node.placement.model.queueing import Server, Service
 from sbon_node.placement.strategies.ants.chain import Chain, Task
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, run_cluster
@@ -49,6 +50,8 @@ TASKS, WORK_MS, ROWS_S = 3, (10.0, 40.0), (4.0, 10.0)
 SHARE, CROSS_ROWS_S = 0.9, 5.0
 """Share of rows that the first operator lets through, and rows a second of the query that is a node's cross traffic."""
 ROW_BYTES = 1000.0
+CROSSING = "c"
+"""Beginning of the name of a node's cross traffic."""
 
 
 class Chained(NamedTuple):
@@ -128,9 +131,11 @@ class Plan(NamedTuple):
 class Live:
     """The daemons with their loads. ``cross`` is the load of each node by its cross traffic."""
 
-    def __init__(self, cluster: SimulatedCluster, plan: Plan, notify: Notify) -> None:
-        self._cluster, self._plan, self._notify = cluster, plan, notify
-        self._names = list(cluster.nodes)
+    _cluster: SimulatedCluster
+
+    def __init__(self, plan: Plan, notify: Notify) -> None:
+        self._plan, self._notify = plan, notify
+        self._names = [name_of(node) for node in range(plan.network.nodes)]
         self.cross: Floats = np.zeros(len(self._names))
         self.running: dict[str, Chained] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -138,8 +143,15 @@ class Live:
         self._moves = 0
         self._looks: list[Seen] = []
 
-    async def run(self) -> Watched:
-        plan, cluster = self._plan, self._cluster
+    def work_s(self, operator: str) -> float:
+        """Return the work of a row of an operator of a daemon."""
+        name, number = operator.partition("-")[0], _number(operator)
+        if name in self.running:
+            return self.running[name].work_ms[number] / 1000.0
+        return float(self.cross[number_of(name.removeprefix(CROSSING))]) / CROSS_ROWS_S if name.startswith(CROSSING) else 0.0
+
+    async def run(self, cluster: SimulatedCluster) -> Watched:
+        plan, self._cluster = self._plan, cluster
         try:
             if plan.cross:
                 for name in self._names:
@@ -199,8 +211,7 @@ class Live:
                 for operator in node.daemon._operators.hosted():
                     query = self.running.get(operator.partition("-")[0])
                     if query is not None:
-                        number = _number(operator)
-                        load += query.rates_s()[number] * query.work_ms[number] / 1000.0
+                        load += query.rates_s()[_number(operator)] * self.work_s(operator)
                 node.load_per_core = load
             await self._cluster.sleep(WEIGH_S)
 
@@ -236,7 +247,7 @@ class Live:
 
 def watched(plan: Plan, notify: Notify) -> Watched:
     """Return the findings of a run. Raises :class:`SbonError` ``simulation-failed``."""
-    network, found = plan.network, list[Watched]()
+    network, live, found = plan.network, Live(plan, notify), list[Watched]()
     positions = refitted(network, DIMENSIONS, plan.seed).tolist()
     coordinates = {
         name_of(node): Coordinate(vector=tuple(place[:-1]), height=max(0.0, place[-1]), error=0.1)
@@ -247,14 +258,13 @@ def watched(plan: Plan, notify: Notify) -> Watched:
         def one_way_s(source: str, target: str) -> float:
             return float(network.latency_ms[number_of(source), number_of(target)]) / 1000
 
-        quality = NetworkQuality(spike=0.0)
-        return SimulatedCluster(
-            loop, plan.seed, tuple(coordinates), root, config=_config(plan.beta), latency=one_way_s, quality=quality
-        )
+        quality, times = NetworkQuality(spike=0.0), EngineTimes(work_s=live.work_s)
+        config, names = _config(plan.beta), tuple(coordinates)
+        return SimulatedCluster(loop, plan.seed, names, root, config=config, latency=one_way_s, quality=quality, times=times)
 
     async def run(cluster: SimulatedCluster, root: Path) -> Ended:
         await cluster.warm_start(coordinates)
-        found.append(await Live(cluster, plan, notify).run())
+        found.append(await live.run(cluster))
         return Ended(0, "watched")
 
     outcome = run_cluster(build, run, seed=plan.seed, max_time_s=plan.seconds + 3600, replay="sbon experiment ants-live")
@@ -271,7 +281,7 @@ def drawn(number: int, nodes: int, rng: np.random.Generator) -> Chained:
 
 
 def _crossing(node: str) -> Chained:
-    return Chained(f"c{node}", node, _flow(f"cross{node}", node, CROSS_ROWS_S), ())
+    return Chained(f"{CROSSING}{node}", node, _flow(f"cross{node}", node, CROSS_ROWS_S), ())
 
 
 def _flow(stream: str, node: str, rows_s: float) -> Flow:

@@ -101,6 +101,9 @@ async def run_batch(engine_process: SimulatedEngineProcess, operator: RunningOpe
     for position, (before, to) in enumerate(zip(progress.after, offsets, strict=True)):
         frames.append(await engine_process.ask(lambda p=position, a=before.frame, u=to.frame: port.fetch(p, a, u)))  # type: ignore[misc]
     await engine_process.pause(times.between_steps)
+    rows = sum(frame.rows for input_frames in frames for frame in input_frames)
+    if rows and (work_s := times.work_s(operator.spec.id)) > 0:
+        await asyncio.sleep(engine_process.engine.rng.gammavariate(rows, work_s))
     output = _evaluate(operator, progress, frames)
     drafts = _cut(engine_process, operator, progress, output, frames)
     failpoint("run")

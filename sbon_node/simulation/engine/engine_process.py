@@ -26,7 +26,11 @@ Range = tuple[float, float]
 
 
 class EngineTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations of the engine's steps, in seconds, drawn evenly between two bounds."""
+    """Durations of the engine's steps, in seconds, drawn evenly between two bounds.
+
+    ``work_s`` is the mean time that a row of an operator takes, by the operator's id; each row's is drawn from an exponential
+    distribution.
+    """
 
     start: Range = (0.2, 1.0)
     between_steps: Range = (0.001, 0.05)
@@ -36,6 +40,7 @@ class EngineTimes(msgspec.Struct, frozen=True, kw_only=True):
     orphan: Range = (0.0, 0.3)
     retry: Range = (1.0, 3.0)
     poll: float = 1.0
+    work_s: Callable[[str], float] = lambda operator: 0.0
 
 
 class ProcessOwner(Protocol):
