@@ -133,7 +133,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "experiment strategies-live": (
         "sbon experiment strategies-live --data latencies.npz --strategy hybrid --strategy ants --json",
     ),
-    "experiment sbon-live": ("sbon experiment sbon-live --figure 10 --data latencies.npz --out figure10",),
+    "experiment sbon-live": (
+        "sbon experiment sbon-live --figure 10 --data latencies.npz --out figure10",
+        "sbon experiment sbon-live --figure 12 --live --data latencies.npz --nodes 9 --queries 4",
+    ),
     "experiment ants-live": (
         "sbon experiment ants-live --topology ts208 --queries 5 --loss 0.1",
         "sbon experiment ants-live --figure 3a --figure table1 --seeds 1-3 --json",

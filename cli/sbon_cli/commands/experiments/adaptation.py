@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from sbon.local.wide_area import load_wide_area
 from sbon_cli.commands.experiments.bench import show_result
+from sbon_cli.commands.experiments.live_pairs import Plan, run_pairs
 from sbon_cli.commands.experiments.options import out_option, seed_option
 from sbon_cli.options.types import Number, Seeds
 from sbon_cli.terminal.output import err, json_option, reports_errors
@@ -83,32 +86,61 @@ def adaptation(
 
 
 @click.command("sbon-live")
-@click.option("--figure", type=click.Choice(["10", "11", "12"]), required=True, help="The figure of the paper.")
+@click.option(
+    "--figure",
+    "figures",
+    type=click.Choice(["10", "11", "12"]),
+    required=True,
+    multiple=True,
+    help="The figure of the paper; with --live it may be repeated.",
+)
 @world_options()
+@click.option("--live", is_flag=True, help="Run real nodes with Spark in an emulated area, and not in virtual time.")
+@click.option(
+    "--adapt",
+    type=click.Choice(["local", "full", "ants"]),
+    default="local",
+    show_default=True,
+    help="With --live: adaptation of the queries that migrate; ants also place them.",
+)
+@click.option("--changes", type=click.IntRange(1, 8), default=1, show_default=True, help="With --live: nodes that become slow.")
 @seed_option("nodes, queries and network")
 @out_option
 @json_option
 @reports_errors
 def sbon_live(
-    figure: str,
+    figures: tuple[str, ...],
     data: Path,
     nodes: int,
     queries: int,
     minutes: float,
     period_s: float,
+    live: bool,
+    adapt: str,
+    changes: int,
     seed: int,
     out: Path | None,
     json_: bool,
 ) -> None:
-    """SBON's Figures 10 to 12 in virtual time: usage of queries that migrate, beside the same ones that do not.
+    """SBON's Figures 10 to 12: usage of queries that migrate, beside the same ones that do not.
 
-    Figures 10 and 11 show a single query after a change of latency, Figure 12 all queries.
+    In virtual time Figures 10 and 11 show a single query after a change of latency, Figure 12 all queries.
+
+    With --live each query runs twice on real nodes, and nodes that host operators become slow. A line for each pair and change:
+    usage of the migrating query / that of its twin before and from two periods after it, and rows that differ from DuckDB's.
+    The figures themselves are written to --out. Nodes need half a gigabyte each for Spark where they host operators.
     """
     output.silence()
+    if live:
+        plan = Plan(adapt, 60 * minutes, period_s, even_times(60 * minutes, changes), seed, ahead_s=60 + 20.0 * queries)
+        show_result(_live([int(figure) for figure in figures], data, nodes, queries, plan, out), json_)
+        return
+    if len(figures) > 1:
+        raise click.UsageError("--figure: one in virtual time; several are made of one run with --live")
     module: Any = importlib.import_module("sbon_node.experiments.adaptation.paper_figures")
     with err().status("starting") as status:
         result = module.figure(
-            int(figure),
+            int(figures[0]),
             data,
             nodes=nodes,
             queries=queries,
@@ -119,3 +151,23 @@ def sbon_live(
             notify=status.update,
         )
     show_result(result, json_)
+
+
+def even_times(seconds: float, count: int) -> tuple[float, ...]:
+    """Return even times for changes; the first part is without one, and the last part as long as the others."""
+    return tuple(seconds * number / (count + 1) for number in range(1, count + 1))
+
+
+def _live(numbers: Sequence[int], data: Path, nodes: int, queries: int, plan: Plan, out: Path | None) -> dict[str, Any]:
+    module: Any = importlib.import_module("sbon_node.experiments.live.pairs")
+    figures: Any = importlib.import_module("sbon_node.experiments.live.pair_figures")
+    pictures: Any = importlib.import_module("sbon_node.experiments.harness.pictures")
+    if nodes < (needed := module.ENDS + len(plan.changes_s) + 1):
+        raise click.UsageError(f"--nodes: {needed} are needed for so many changes")
+    world = module.draw_pairs(module.Area(*load_wide_area(data)), nodes=nodes, pairs=queries, seed=plan.seed)
+    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-pairs-") as folder:
+        run = run_pairs(world, plan, Path(folder), status.update)
+    for number in numbers if out is not None else ():
+        rows, picture = figures.figure(number, run)
+        pictures.draw([picture], {"name": f"sbon-figure{number}-live", "rows": rows}, {}, out)
+    return {"name": f"queries with --adapt {plan.adapt} on real nodes", "rows": figures.by_pair(run, plan.period_s)}
