@@ -19,9 +19,14 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[dict[str, LocalNode]]:
-    with LocalCluster(3, latency="cities") as cluster:
-        yield {node.name: node for node in cluster.nodes}
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(3, latency="cities") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster: LocalCluster) -> dict[str, LocalNode]:
+    return {node.name: node for node in cluster.nodes}
 
 
 def answer(node: LocalNode, *arguments: str) -> Any:
@@ -103,3 +108,16 @@ def test_a_node_that_stands_still_does_not_answer(nodes: dict[str, LocalNode]) -
     assert result.exit_code == 1
     assert "frankfurt did not answer 3 pings of london within 2 s" in result.stderr
     assert "by the coordinates: " in result.stderr
+
+
+def test_latencies_may_change_while_nodes_run(cluster: LocalCluster, nodes: dict[str, LocalNode]) -> None:
+    longer = 400.0
+    names = tuple(nodes)
+    cluster.change_latency({(a, b): RTT_MS[a, b] + longer * ("frankfurt" in (a, b)) for a in names for b in names if a < b})
+    deadline = time.monotonic() + 60
+    while answer(nodes["london"], "rtt", "frankfurt", "--measure")["measured_ms"] < 0.85 * (
+        RTT_MS["london", "frankfurt"] + longer
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert measured(nodes["london"], "new-york", "london")["measured_ms"] < longer
