@@ -127,7 +127,7 @@ def _observed(run: PairRun, names: Sequence[str]) -> Observed:
                 known = hosts.setdefault(operator, [])
                 if not known or known[-1][1] != node:
                     known.append((seen.at_s, node))
-    return Observed(looks, hosts, [], Sent(0, 0), run.over_s, 0.0)
+    return Observed(looks, hosts, [], Sent(0, 0), run.over_s, run.over_s, 0.0)
 
 
 def _moves(before: Seen, after: Seen) -> int:
