@@ -12,7 +12,6 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.bench.usage import Area
 from sbon_node.experiments.live.pair_figures import Change, PairRun, Seen, below_after, by_pair, figure
 from sbon_node.experiments.live.pairs import (
-    ENDS,
     ROWS_S,
     SITES,
     SLOWER_RTT_MS,
@@ -31,20 +30,21 @@ AREA = Area(tuple(f"s{i}" for i in range(20)), np.linalg.norm(POINTS[:, None] - 
 
 
 def test_pairs_are_between_nodes_that_host_no_operators() -> None:
-    world = draw_pairs(AREA, nodes=9, pairs=3, seed=2)
-    assert world == draw_pairs(AREA, nodes=9, pairs=3, seed=2) != draw_pairs(AREA, nodes=9, pairs=3, seed=3)
-    assert len(world.area.names) == 9
+    world = draw_pairs(AREA, nodes=9, hosts=5, pairs=3, seed=2)
+    assert world == draw_pairs(AREA, nodes=9, hosts=5, pairs=3, seed=2) != draw_pairs(AREA, nodes=9, hosts=5, pairs=3, seed=3)
+    assert (*world.ends, *world.hosts) == world.area.names
+    assert (len(world.ends), len(world.hosts)) == (4, 5)
     for pair in world.pairs:
         assert len({pair.consumer, *pair.nodes.values()} & set(world.ends)) == len(SITES) + 1
     first, last = world.area.names[0], world.area.names[8]
     assert world.area.one_way_ms(first, last) == AREA.one_way_ms(first, last)
     with pytest.raises(SbonError, match="21 nodes"):
-        draw_pairs(AREA, nodes=21, pairs=1, seed=1)
+        draw_pairs(AREA, nodes=21, hosts=5, pairs=1, seed=1)
 
 
 def test_the_host_of_most_operators_becomes_slow_once_and_no_end_does() -> None:
-    world = draw_pairs(AREA, nodes=7, pairs=1, seed=2)
-    a, b, c = world.area.names[ENDS:]
+    world = draw_pairs(AREA, nodes=7, hosts=3, pairs=1, seed=2)
+    a, b, c = world.hosts
     assert next_slow(world, [b, c, b, world.ends[0], world.ends[0], world.ends[0]], []) == b
     assert next_slow(world, [b, c, b], [b]) == c
     assert next_slow(world, [b, b], [b]) == min(a, c)
@@ -57,7 +57,7 @@ def test_the_host_of_most_operators_becomes_slow_once_and_no_end_does() -> None:
 
 
 def test_rows_come_at_the_pace_of_their_times_and_the_answer_is_of_all(tmp_path: Path) -> None:
-    (pair,) = draw_pairs(AREA, nodes=6, pairs=1, seed=1).pairs
+    (pair,) = draw_pairs(AREA, nodes=6, hosts=2, pairs=1, seed=1).pairs
     stream = write_rows(pair, tmp_path, 4.0, 1)
     sources = sources_of(pair, stream)
     assert {source.node for source in sources} == set(pair.nodes.values())
@@ -122,6 +122,8 @@ def test_usage_that_rises_again_is_not_below() -> None:
     assert below_after(SEEN[2:], 10.0, 10.0) == 1
     assert below_after([*SEEN[2:], *looks("q0", {40: (990, "g")})], 10.0, 10.0) is None
     assert below_after(SEEN[:2], 0.0, 10.0) is None
+    ended = SEEN[-1]._replace(at_s=45.0, migrating=0.0, fixed=0.0)
+    assert below_after([*SEEN[2:], ended], 10.0, 10.0) == 1
 
 
 def test_a_second_change_begins_anew() -> None:

@@ -9,12 +9,12 @@ import pytest
 from sbon_cli.commands.experiments.live_pairs import Plan, run_pairs
 from sbon_node.experiments.bench.usage import Area
 from sbon_node.experiments.live.pair_figures import by_pair
-from sbon_node.experiments.live.pairs import ENDS, draw_pairs
+from sbon_node.experiments.live.pairs import LEAST_ENDS, draw_pairs
 
 pytestmark = pytest.mark.live
 thorough = pytest.mark.thorough("hosts that become slow under pairs of live queries")
 HOSTS = 2
-NAMES = tuple(f"n{number}" for number in range(ENDS + HOSTS))
+NAMES = tuple(f"n{number}" for number in range(LEAST_ENDS + HOSTS))
 AREA = Area(NAMES, tuple(tuple(0.0 if one == other else 40.0 for other in NAMES) for one in NAMES))
 PERIOD_S = 5.0
 
@@ -22,7 +22,7 @@ PERIOD_S = 5.0
 @pytest.mark.parametrize("adapt", ["ants", pytest.param("local", marks=thorough)])
 def test_a_query_leaves_a_host_that_became_slow(tmp_path: Path, adapt: str) -> None:
     """The only other host is better by far."""
-    world = draw_pairs(AREA, nodes=len(NAMES), pairs=1, seed=1)
+    world = draw_pairs(AREA, nodes=len(NAMES), hosts=HOSTS, pairs=1, seed=1)
     plan = Plan(adapt, 40.0, PERIOD_S, (12.0,), 1, settle_s=10.0, ahead_s=20.0)
     run = run_pairs(world, plan, tmp_path, lambda text: None)
     (row,) = by_pair(run, PERIOD_S)

@@ -135,7 +135,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "experiment sbon-live": (
         "sbon experiment sbon-live --figure 10 --data latencies.npz --out figure10",
-        "sbon experiment sbon-live --figure 12 --live --data latencies.npz --nodes 9 --queries 4",
+        "sbon experiment sbon-live --figure 12 --live --data latencies.npz --nodes 9 --hosts 4 --queries 4",
     ),
     "experiment ants-live": (
         "sbon experiment ants-live --topology ts208 --queries 5 --loss 0.1",

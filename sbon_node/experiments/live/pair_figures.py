@@ -92,10 +92,14 @@ def by_pair(run: PairRun, period_s: float) -> list[Row]:
 
 
 def below_after(looks: Sequence[Seen], change_s: float, period_s: float) -> int | None:
-    """Return after how many whole periods the usage of the migrating query stays below the fixed one's, by period."""
+    """Return after how many whole periods the usage of the migrating query stays below the fixed one's, by period.
+
+    Periods in which the fixed one has none do not count: its rows have ended.
+    """
     periods: dict[int, list[Seen]] = {}
     for seen in looks:
-        periods.setdefault(int((seen.at_s - change_s) / period_s), []).append(seen)
+        if seen.fixed > 0:
+            periods.setdefault(int((seen.at_s - change_s) / period_s), []).append(seen)
     below = [number for number, group in periods.items() if (ratio := _ratio(group)) is not None and ratio < BELOW]
     first: int | None = None
     for number in sorted(periods, reverse=True):

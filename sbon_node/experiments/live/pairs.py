@@ -29,8 +29,8 @@ from sbon_node.placement.model.objective import longest_delay_ms
 
 MIGRATING, FIXED = "migrating", "fixed"
 VARIANTS = (MIGRATING, FIXED)
-ENDS = 4
-"""Nodes of sources and consumers; all others may host operators."""
+LEAST_ENDS = 4
+"""Least number of nodes of sources and consumers."""
 SITES = ("a",)
 ROWS_S, TEXT_BYTES = 20, 400
 """Rows a second of a source, and the length of the random text in each."""
@@ -59,24 +59,18 @@ class Pair(NamedTuple):
 
 
 class PairWorld(NamedTuple):
-    """Nodes of an area, the first ``ENDS`` of which host no operators, and pairs of queries between these."""
+    """Nodes of an area, the last of which are ``hosts`` of operators, and pairs of queries between the others, the ``ends``."""
 
     area: Area
     pairs: tuple[Pair, ...]
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        return tuple(self.area.names[:ENDS])
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        return tuple(self.area.names[ENDS:])
+    ends: tuple[str, ...]
+    hosts: tuple[str, ...]
 
 
-def draw_pairs(area: Area, *, nodes: int, pairs: int, seed: int) -> PairWorld:
-    """Draw the nodes from an area, and for each pair its consumer and its sources.
+def draw_pairs(area: Area, *, nodes: int, hosts: int, pairs: int, seed: int) -> PairWorld:
+    """Draw the nodes from an area, ``hosts`` of which host operators, and for each pair its consumer and its sources.
 
-    Raises :class:`SbonError` ``bad-latency`` if the area has fewer nodes.
+    At least ``LEAST_ENDS`` nodes must be left for these. Raises :class:`SbonError` ``bad-latency`` if the area has fewer nodes.
     """
     if nodes > len(area.names):
         raise SbonError("bad-latency", f"{nodes} nodes, but only {len(area.names)} sites", where="--data")
@@ -84,11 +78,11 @@ def draw_pairs(area: Area, *, nodes: int, pairs: int, seed: int) -> PairWorld:
     chosen = rng.choice(len(area.names), nodes, replace=False).tolist()
     names = tuple(area.names[i] for i in chosen)
     rtt_ms = tuple(tuple(0.0 if i == j else max(1.0, area.rtt_ms[i][j]) for j in chosen) for i in chosen)
-    drawn = []
+    drawn, ends = [], nodes - hosts
     for number in range(pairs):
-        consumer, *sources = (names[i] for i in rng.permutation(ENDS)[: len(SITES) + 1].tolist())
+        consumer, *sources = (names[i] for i in rng.permutation(ends)[: len(SITES) + 1].tolist())
         drawn.append(Pair(f"q{number}", f"rows{number}", dict(zip(SITES, sources, strict=True)), consumer))
-    return PairWorld(Area(names, rtt_ms), tuple(drawn))
+    return PairWorld(Area(names, rtt_ms), tuple(drawn), names[:ends], names[ends:])
 
 
 def slowed(area: Area, nodes: Sequence[str]) -> Area:

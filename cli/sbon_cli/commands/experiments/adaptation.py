@@ -103,6 +103,7 @@ def adaptation(
     show_default=True,
     help="With --live: adaptation of the queries that migrate; ants also place them.",
 )
+@click.option("--hosts", type=click.IntRange(2, 60), default=3, show_default=True, help="With --live: nodes that host operators.")
 @click.option("--changes", type=click.IntRange(1, 8), default=1, show_default=True, help="With --live: nodes that become slow.")
 @seed_option("nodes, queries and network")
 @out_option
@@ -117,6 +118,7 @@ def sbon_live(
     period_s: float,
     live: bool,
     adapt: str,
+    hosts: int,
     changes: int,
     seed: int,
     out: Path | None,
@@ -128,12 +130,12 @@ def sbon_live(
 
     With --live each query runs twice on real nodes, and nodes that host operators become slow. A line for each pair and change:
     usage of the migrating query / that of its twin before and from two periods after it, and rows that differ from DuckDB's.
-    The figures themselves are written to --out. Nodes need half a gigabyte each for Spark where they host operators.
+    The figures themselves are written to --out. Each of the hosts needs a gigabyte for Spark.
     """
     output.silence()
     if live:
         plan = Plan(adapt, 60 * minutes, period_s, even_times(60 * minutes, changes), seed, ahead_s=60 + 20.0 * queries)
-        show_result(_live([int(figure) for figure in figures], data, nodes, queries, plan, out), json_)
+        show_result(_live([int(figure) for figure in figures], data, nodes, hosts, queries, plan, out), json_)
         return
     if len(figures) > 1:
         raise click.UsageError("--figure: one in virtual time; several are made of one run with --live")
@@ -158,13 +160,17 @@ def even_times(seconds: float, count: int) -> tuple[float, ...]:
     return tuple(seconds * number / (count + 1) for number in range(1, count + 1))
 
 
-def _live(numbers: Sequence[int], data: Path, nodes: int, queries: int, plan: Plan, out: Path | None) -> dict[str, Any]:
+def _live(
+    numbers: Sequence[int], data: Path, nodes: int, hosts: int, queries: int, plan: Plan, out: Path | None
+) -> dict[str, Any]:
     module: Any = importlib.import_module("sbon_node.experiments.live.pairs")
     figures: Any = importlib.import_module("sbon_node.experiments.live.pair_figures")
     pictures: Any = importlib.import_module("sbon_node.experiments.harness.pictures")
-    if nodes < (needed := module.ENDS + len(plan.changes_s) + 1):
-        raise click.UsageError(f"--nodes: {needed} are needed for so many changes")
-    world = module.draw_pairs(module.Area(*load_wide_area(data)), nodes=nodes, pairs=queries, seed=plan.seed)
+    if hosts <= len(plan.changes_s):
+        raise click.UsageError(f"--hosts: {len(plan.changes_s) + 1} are needed for so many changes")
+    if nodes < (needed := module.LEAST_ENDS + hosts):
+        raise click.UsageError(f"--nodes: {needed} are needed with so many hosts")
+    world = module.draw_pairs(module.Area(*load_wide_area(data)), nodes=nodes, hosts=hosts, pairs=queries, seed=plan.seed)
     with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-pairs-") as folder:
         run = run_pairs(world, plan, Path(folder), status.update)
     for number in numbers if out is not None else ():
