@@ -253,9 +253,10 @@ class _Run:
             self._failed[query.name] = f"{error.code}: {error.message}"
 
     def _change(self, change: Change, now_s: float) -> None:
-        """Let the world change. A node that becomes slow or busy is the one that hosts most operators that could be elsewhere.
+        """Let the world change, whatever has adapted to it: all variants share one world.
 
-        Where none could, it is a node that is no end of a query, if there is one.
+        A node that becomes slow or busy is the one that has got most operators at first, of those that could be elsewhere. Where
+        none could, it is a node that is no end of a query, if there is one.
         """
         if change.kind in ("rate", "selectivity"):
             self._world.queries[change.query].flows[0].change(change.kind)
@@ -264,14 +265,11 @@ class _Run:
         for node in busy if change.kind == "load" else ():
             self._cluster.nodes[node].load_per_core = 0.0
         ends = {query.name: query.ends for query in self._world.queries}
-        now = Counter(
-            dict.fromkeys(self._world.weather.names, 0)
-            | Counter(at for one, seen in self._hosts.items() if (at := seen[-1][1]) not in ends[one.partition("-")[0]])
-        )
+        placed = Counter(at for query, hosts in self._first.items() for at in hosts.values() if at not in ends[query])
         at_ends = frozenset[str]().union(*ends.values())
         chosen = next(
             node
-            for node, _ in sorted(now.items(), key=lambda item: (-item[1], item[0] in at_ends, item[0]))
+            for node in sorted(self._world.weather.names, key=lambda name: (-placed[name], name in at_ends, name))
             if node not in {*slower, *busy}
         )
         if change.kind == "latency":

@@ -246,7 +246,9 @@ class Target:
                     await self._clock.sleep(SETTLE_POLL_S)
                     ours = self._engine.cut(self._spec.id)
         except TimeoutError as error:
-            reason = f"it has not read up to frames {cut.frames} within {self._settle_s:g} s"
+            here = "nothing" if ours is None else f"frames {ours.frames} with the watermark {ours.watermark_ms:,} ms"
+            there = f"frames {cut.frames} with {cut.watermark_ms:,} ms"
+            reason = f"within {self._settle_s:g} s it has read {here}, its host had read {there}"
             raise SbonError("not-settled", reason, where=self._spec.id) from error
 
     async def _rest(self) -> Cut:
