@@ -224,13 +224,15 @@ class Node:
         self._lookup = QueryLookup(self.context)
         self._mover = OperatorMover(self.context, self._lookup, self._operator_registers, config.migration.report_s)
         self._follows = Follows(self.context, self._sinks, self._lookup)
-        planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
+        planning = Planning(
+            self.context, self._catalogue, self._measurements, self.engine, config.placement, config.adaptation.default
+        )
         names = QueryNames(self.registers, records, self._lookup.is_over)
         leader = AntLeader(self.context, self._operators.ants)
         led = (self.context, self._book, self._mover, self._decisions)
         self._ants = AntUpdates(*led, leader, config.placement)
         self._replacements = Replacements(*led, config.adaptation, config.placement)
-        set_here = (config.connectors, config.adaptation.default, leader)
+        set_here = (config.connectors, leader)
         self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)

@@ -15,6 +15,7 @@ from sbon_node.explain.compare import Known, alternative, turning_point, weigh
 from sbon_node.explain.dry_run import DryRunView
 from sbon_node.explain.knowledge import Knowledge
 from sbon_node.explain.placement_explanation import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
+from sbon_node.model.adaptation import OFF, Adapt
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Assignment, Placement
@@ -53,6 +54,7 @@ class _Subject(NamedTuple):
     query: str = ""
     state: str = PLANNED
     hosts: Mapping[str, str] = {}
+    adapt: Adapt = OFF
 
 
 class PlacementExplainer:
@@ -73,7 +75,7 @@ class PlacementExplainer:
         question.check()
         consumer = self._planning.consumer(question.consumer)
         plan = await self._planning.plan(question, "q")
-        return await self._explain(_Subject(plan, question, question.sql, consumer))
+        return await self._explain(_Subject(plan, question, question.sql, consumer, adapt=self._planning.adaptation(question)))
 
     async def query(self, query_id: str) -> PlacementExplanation:
         """Compare the placement of a cluster's query with the strategy's current choice. Raises ``query-not-placed``.
@@ -85,13 +87,13 @@ class PlacementExplainer:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
         hosts = info.hosts()
         plan = measured_plan(info.plan, info.operators)
-        return await self._explain(_Subject(plan, info, info.sql, info.consumer, info.id, info.state, hosts))
+        return await self._explain(_Subject(plan, info, info.sql, info.consumer, info.id, info.state, hosts, info.adapt))
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:
         reserved = {operator.id: operator.needs for operator in subject.plan.operators} if subject.state in LIVE else {}
         turns = asyncio.Semaphore()
         view = DryRunView(self._context, reserved, turns)
-        problem = problem_of(subject.plan, subject.consumer, None, subject.goal)
+        problem = problem_of(subject.plan, subject.consumer, None, subject.goal, subject.adapt)
         choice = await self._placed(problem, view, subject.goal.strategy)
         # Each strategy has its own view, so that its requests are counted separately; measurements are shared.
         others = (self._in_passing(name, problem, DryRunView(self._context, reserved, turns), choice) for name in STRATEGIES)

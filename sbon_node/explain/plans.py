@@ -28,7 +28,9 @@ class Explainer:
         question.check()
         consumer = self._planning.consumer(question.consumer)
         plan = await self._planning.plan(question, "q")
-        placement, sources = await asyncio.gather(self._planning.place(plan, question, consumer), self._described(plan))
+        placement, sources = await asyncio.gather(
+            self._planning.place(plan, question, consumer, adapt=self._planning.adaptation(question)), self._described(plan)
+        )
         return explained(
             plan,
             sql=question.sql,

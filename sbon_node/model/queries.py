@@ -60,6 +60,8 @@ class QuerySpec(Goal, frozen=True, kw_only=True):
     state_provider: StateChoice | None = None
     """Where its operators keep their state; None for the setting ``query.state_provider`` of the node that plans."""
     consumer: str = ""
+    adapt: Adapt | None = None
+    """Whether, and how, its operators move by themselves; None for the setting ``adaptation.default`` of the node asked."""
 
 
 class Submission(QuerySpec, frozen=True, kw_only=True):
@@ -73,8 +75,6 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
         ),
     ] = ""
     sink: SinkSpec = SinkSpec()
-    adapt: Adapt | None = None
-    """Whether, and how, its operators move by themselves; None for the setting ``adaptation.default`` of the node asked."""
 
     def check(self) -> None:
         super().check()

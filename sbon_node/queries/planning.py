@@ -13,6 +13,7 @@ from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.model.adaptation import OFF, Adapt, adapted
 from sbon_node.model.columns import Schema
 from sbon_node.model.goal import Goal
 from sbon_node.model.placement import Placement
@@ -21,7 +22,8 @@ from sbon_node.model.queries import QuerySpec
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import Strategy
+from sbon_node.placement.strategies.hybrid.auto import auto
+from sbon_node.placement.strategies.registry import AUTO, Strategy
 from sbon_node.planner.planner import Analyse, PlanRequest
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
@@ -41,9 +43,11 @@ class Planning:
         measurements: MeasurementStore,
         engine: Engine,
         placement: PlacementSettings,
+        adapt: Adapt,
     ) -> None:
+        """Create it; ``adapt`` is the adaptation of queries that name none."""
         self._context, self._catalogue, self._measurements = context, catalogue, measurements
-        self._engine, self._placement = engine, placement
+        self._engine, self._placement, self._adapt = engine, placement, adapt
 
     @property
     def engine_runs(self) -> bool:
@@ -54,6 +58,10 @@ class Planning:
         consumer = wished or self._context.name
         self._check_alive(consumer, "consumer")
         return consumer
+
+    def adaptation(self, spec: QuerySpec) -> Adapt:
+        """Return how the query will be adapted."""
+        return adapted(spec.adapt or self._adapt, spec.strategy)
 
     async def plan(self, spec: QuerySpec, query: str, times: StepTimes | None = None) -> Plan:
         """Plan the query with remembered measurements of equal sub-plans.
@@ -92,14 +100,16 @@ class Planning:
         consumer: str,
         refused: Mapping[str, frozenset[str]] | None = None,
         *,
+        adapt: Adapt = OFF,
         walking: Mapping[str, Strategy] = MappingProxyType({}),
     ) -> Placement:
         """Place the plan within the goal's bounds; exclude the nodes ``refused`` for each operator.
 
-        Strategies in ``walking`` are taken instead of those of their names; they may reserve what they choose.
+        ``adapt`` is how the query will be adapted. Strategies in ``walking`` are taken instead of those of their names, also by
+        ``auto``; they may reserve what they choose.
         """
-        problem = problem_of(plan, consumer, refused, goal)
-        strategy = walking.get(goal.strategy, goal.strategy)
+        problem = problem_of(plan, consumer, refused, goal, adapt)
+        strategy = partial(auto, walking=walking) if goal.strategy == AUTO else walking.get(goal.strategy, goal.strategy)
         return await place(problem, LiveNetworkView(self._context), self._placement, strategy)
 
     def _check_alive(self, node: str, what: str) -> None:

@@ -80,7 +80,7 @@ class Replacements:
             return self._decisions.enter(info, STAYS, why.code, why.text)
         kept.due_s = now_s + settings.replace_s * context.rng.uniform(0.75, 1.25)
         refused = self._left_lately(info.operators)
-        problem = problem_of(measured_plan(record.plan, info.operators), record.consumer, refused, record)
+        problem = problem_of(measured_plan(record.plan, info.operators), record.consumer, refused, record, record.adapt)
         view = UpdatingView(context, record.id, settings.replace_s / LOOKS)
         await view.measure_links(problem, hosts)
         try:

@@ -16,7 +16,6 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
-from sbon_node.model.adaptation import Adapt, adapted
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.query_ids import new_name, new_uid
@@ -48,13 +47,11 @@ class Submitter:
         operators: OperatorRegisters,
         names: QueryNames,
         settings: ConnectorSettings,
-        adapt: Adapt,
         ants: AntLeader,
     ) -> None:
-        """Create it; ``adapt`` is the adaptation of queries that name none."""
         self._walking: dict[str, Strategy] = {"ants": ants.place}
         self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
-        self._settings, self._adapt = settings, adapt
+        self._settings = settings
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
         """Tasks that undo submissions."""
 
@@ -175,7 +172,7 @@ class Submitter:
             consumer=consumer,
             sink=submission.sink,
             on_error=submission.on_error,
-            adapt=adapted(submission.adapt or self._adapt, submission.strategy),
+            adapt=self._planning.adaptation(submission),
             **submission.goal_options(),
             plan=plan,
             hosts={p.source.id: p.source.node for p in plan.sources},
@@ -187,7 +184,9 @@ class Submitter:
         reasons: list[str] = []
         for _ in range(self._context.settings.placement_rounds):
             with times.step("place"):
-                placement = await self._planning.place(record.plan, record, record.consumer, refused, walking=self._walking)
+                placement = await self._planning.place(
+                    record.plan, record, record.consumer, refused, adapt=record.adapt, walking=self._walking
+                )
             hosts = {**record.hosts, **placement.hosts()}
             if refused:
                 await stored[-1]

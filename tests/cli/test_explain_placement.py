@@ -27,6 +27,8 @@ def test_the_options_of_placement_reach_the_node(api: str, node: Any) -> None:
     for verb in (("explain",), ("explain", "plan"), ("explain", "placement")):
         assert run(api, *verb, *WISHES, "SELECT 1").exit_code == 0
     assert node.asked == [QuerySpec(sql="SELECT 1", **WISHED)] * 3
+    assert run(api, "explain", "placement", "--adapt", "local", "SELECT 1").exit_code == 0
+    assert node.asked[3:] == [QuerySpec(sql="SELECT 1", adapt="local")]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
+from sbon_node.model.placement import Placement
+from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.objective import cost, objective_named
+from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid import auto as rule
 from sbon_node.placement.strategies.hybrid.auto import auto
-from tests.placement.test_hybrid import SETTINGS, TREE, Winding, made, world
+from tests.placement.test_hybrid import SETTINGS, TREE, WIDE, Winding, made, world
 
 SMALL = [("s0", "a"), ("s1", "a"), ("a", "b"), ("b", "sink")]
 
@@ -83,3 +87,48 @@ async def test_many_pairs_are_not_measured_for_it() -> None:
     placed = await auto(made(TREE, 1), world(1), SETTINGS)
     assert placed.reason == "auto took hybrid: 780 pairs of nodes are more than the 300 that may be measured for 3 operators"
     assert placed.probes < 300
+
+
+async def test_operators_that_can_move_are_worth_fewer_measurements() -> None:
+    problem, view = few(1)
+    placed = await auto(replace(problem, adapt="local"), view, SETTINGS)
+    why = "36 pairs of nodes are more than the 20 that may be measured for 2 operators that can move"
+    assert (placed.strategy, placed.reason) == ("hybrid", f"auto took hybrid: {why}")
+    near = Winding({node: view.points[node] for node in [*sorted(set(problem.pinned.values())), *view.points][:6]})
+    assert (await auto(replace(problem, adapt="full"), near, SETTINGS)).strategy == "optimal"  # 15 pairs
+
+
+async def test_ants_place_a_query_that_ants_adapt() -> None:
+    problem, view = few(1)
+    problem = replace(problem, adapt="ants")
+    why = "auto took ants: ants adapt the query, and seek the least latency as it does"
+    assert (await auto(problem, view, SETTINGS)).reason == why
+
+    async def walked(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+        return replace(await ants(problem, view, settings), usage=-1.0)
+
+    walking = await auto(problem, view, SETTINGS, walking={"ants": walked})
+    assert (walking.strategy, walking.usage, walking.reason) == ("ants", -1.0, why)
+
+
+class Hierarchy(Winding):
+    """All nodes but one have this one as their parent."""
+
+    def parent(self, node: str) -> str | None:
+        return self.nodes()[0] if node != self.nodes()[0] else None
+
+
+async def test_large_queries_that_stay_over_a_hierarchy_are_improved_move_by_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule, "LARGE", 4)
+    monkeypatch.setattr(rule, "MAX_PLACEMENTS", 80)
+    large, points = made(WIDE, 1), world(1).points
+    many = "40 hosts for 4 operators are more than 80 placements"
+    placed = await auto(large, Hierarchy(points), SETTINGS)
+    assert placed.strategy == "local-search"
+    assert placed.reason == f"auto took local-search: {many}; 4 operators over a hierarchy, which stay where they are placed"
+    for problem, view in (
+        (large, Winding(points)),
+        (replace(large, adapt="local"), Hierarchy(points)),
+        (few(1)[0], Hierarchy(points)),
+    ):
+        assert (await auto(problem, view, SETTINGS)).strategy == "hybrid"

@@ -127,6 +127,28 @@ def test_a_query_keeps_what_it_was_submitted_for(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test, latency=along_s)
 
 
+def test_auto_has_the_adaptation_in_mind_and_explanations_say_so(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=1000, rate=10.0))
+        await cluster.sleep(20)
+        for adapt, chosen, why in (
+            ("off", "optimal", "all latencies are measured, and 6 placements are few enough"),
+            ("local", "hybrid", "15 pairs of nodes are more than the 10 that may be measured for 1 operators that can move"),
+            ("ants", "ants", "ants adapt the query"),
+        ):
+            found = await explained(cluster, "d", strategy="auto", adapt=adapt)
+            assert (found.now.strategy, found.now_reason.partition(": ")[0]) == (chosen, f"auto took {chosen}")
+            assert why in found.now_reason
+        info = await submitted(cluster, "d", None, strategy="auto", adapt="ants")
+        assert (info.adapt, info.strategy) == ("ants", "auto")
+        assert info.placement is not None
+        assert info.placement.strategy == "ants"
+        walked = [cluster.network.traffic(node).counts for node in "abcdef"]
+        assert any("scout" in kind for counts in walked for kind in counts), "its ants have walked between nodes"
+
+    in_cluster(tmp_path, "abcdef", test, latency=lambda a, b: along_s("a", "d") if {a, b} == {"a", "d"} else 0.03)
+
+
 def test_throughput_asked_for_is_reserved_or_refused(tmp_path: Path) -> None:
     """Only ``c`` can send ten megabytes a second."""
     configs = {name: sized(bandwidth_bytes_s=1e8 if name == "c" else 1e6) for name in "abcd"}

@@ -34,6 +34,7 @@ class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
     on_error: str = "fail"
     state_provider: str | None = None
     consumer: str = ""
+    adapt: str | None = None
 
 
 class Submission(QuerySpec, frozen=True, kw_only=True):
@@ -41,7 +42,6 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
 
     name: str = ""
     sink: SinkSpec = SinkSpec()
-    adapt: str | None = None
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

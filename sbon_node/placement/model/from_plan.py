@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from sbon_node.model.adaptation import OFF, Adapt
 from sbon_node.model.goal import Goal
 from sbon_node.model.plan import IDLE_CORES, Plan, PlannedOperator
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -15,7 +16,11 @@ CONSUMER = "consumer"
 
 
 def problem_of(
-    plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] | None = None, goal: Goal | None = None
+    plan: Plan,
+    consumer: str,
+    refused: Mapping[str, frozenset[str]] | None = None,
+    goal: Goal | None = None,
+    adapt: Adapt = OFF,
 ) -> PlacementProblem:
     """Return the placement problem of ``plan``.
 
@@ -36,6 +41,7 @@ def problem_of(
         edges=tuple(Edge(stream, reader, rates[stream].bytes_s, rates[stream].rows_s) for stream, reader in links),
         objective=goal.minimised,
         bounds=goal.bounds,
+        adapt=adapt,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sbon_node.model.adaptation import OFF, Adapt
 from sbon_node.model.objective import Bounds, Objective
 from sbon_node.model.operators import Needs
 from sbon_node.placement.model.service import Service
@@ -56,6 +57,8 @@ class PlacementProblem(msgspec.Struct, frozen=True, kw_only=True):
     edges: tuple[Edge, ...]
     objective: Objective = Objective()
     bounds: Bounds = Bounds()
+    adapt: Adapt = OFF
+    """How the running query will be adapted; only ``auto`` asks."""
 
     def __post_init__(self) -> None:
         """Raise each operator's bandwidth to the bound on throughput, so that every strategy keeps it."""

@@ -14,10 +14,11 @@ from sbon_cli.client import Client
 from sbon_cli.commands.nodes.map import check_suffix
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.placement_picture import save
-from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
+from sbon_cli.commands.queries.query_flags import adapt_option, decompose_option, join_window_option, on_error_option
 from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
+from sbon_node.model.adaptation import Adapt
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.plan import Decompose
@@ -32,6 +33,7 @@ SHOWN = 8
 @click.command()
 @click.argument("what", type=QUERY, metavar="SQL|@FILE|-|QUERY")
 @goal_options
+@adapt_option
 @decompose_option
 @join_window_option
 @on_error_option
@@ -50,6 +52,7 @@ def placement(
     api: str,
     what: str,
     goal: Goal,
+    adapt: Adapt | None,
     decompose: Decompose,
     join_window_ms: int | None,
     on_error: OnError,
@@ -74,6 +77,7 @@ def placement(
         question = QuerySpec(
             **goal.goal_options(),
             sql=text_of(what),
+            adapt=adapt,
             decompose=decompose,
             join_window_ms=join_window_ms,
             on_error=on_error,

@@ -1,48 +1,92 @@
-"""AUTO: the exact optimum where it is affordable, HYBRID elsewhere.
+"""AUTO: a strategy that suits the query, its adaptation and the nodes.
 
-``optimal`` places the query by measured latencies under two conditions. There are at most ``MAX_PLACEMENTS`` placements (hosts to
-the power of operators). All latencies between the hosts and the query's endpoints are measured, or at most ``PAIRS`` measurements
-per operator, which hybrid may also make, complete them. Otherwise ``hybrid`` does: where a node answers no pings, too much was
-measured lately, nothing may be measured, or ``optimal`` lacks its solver or cannot minimise the objective.
+1. Ants place a query that ants adapt: both seek the least latency.
+2. ``optimal`` places the query by measured latencies under two conditions. There are at most ``MAX_PLACEMENTS`` placements (hosts
+   to the power of operators). All latencies between the hosts and the query's endpoints are measured, or at most ``PAIRS``
+   measurements per operator, which hybrid may also make, complete them. Where the operators may move, these are at most
+   ``PAIRS_ADAPTED``, about as many as hybrid makes: moves mend what a cheap placement has missed.
+3. ``local-search`` places a query of ``LARGE`` operators or more that stays where it is placed, if most nodes have a configured
+   parent: in hierarchies it finds the better placements (docs/figures/hierarchies.md).
+4. ``hybrid`` places all others. So it does where a node answers no pings, too much was measured lately, nothing may be measured,
+   or the strategy above lacks its solver, refuses so many nodes, or cannot minimise the objective.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import combinations
+from types import MappingProxyType
 
 import msgspec
 
 from sbon_node.errors import SbonError
+from sbon_node.model.adaptation import ANTS, OFF
 from sbon_node.model.placement import Placement
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
+from sbon_node.placement.strategies.nes.local_search import local_search
 from sbon_node.placement.strategies.sbon.optimal import optimal
 
 MAX_PLACEMENTS = 1_000_000
-PAIRS = 100
+PAIRS, PAIRS_ADAPTED = 100, 10
+LARGE = 12
+"""Operators of a large query."""
 UNSOLVABLE = frozenset({"too-large", "input-missing", "unsupported-objective"})
 
+Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitable[Placement]]
 
-async def auto(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
-    """Place the query; the placement names the strategy taken and why. Raises the errors of that strategy."""
+
+async def auto(
+    problem: PlacementProblem,
+    view: NetworkView,
+    settings: PlacementSettings,
+    *,
+    walking: Mapping[str, Strategy] = MappingProxyType({}),
+) -> Placement:
+    """Place the query; the placement names the strategy taken and why. Raises the errors of that strategy.
+
+    ``walking`` may have a strategy that sends ants to other nodes, instead of the one that computes them here.
+    """
     before = view.probes
+    if problem.adapt == ANTS:
+        placement = await walking.get(ANTS, ants)(problem, view, settings)
+        return _with_reason(placement, "ants adapt the query, and seek the least latency as it does", view, before)
     why = await _inexact(problem, view, settings)
     if not why:
-        try:
-            placement = await optimal(problem, view, settings)
-        except SbonError as error:
-            if error.code not in UNSOLVABLE:
-                raise
-            why = error.message
-        else:
-            many = len(view.nodes()) ** len(problem.operators)
-            return _with_reason(
-                placement, f"all latencies are measured, and {many:,} placements are few enough for an exact search", view, before
-            )
+        many = len(view.nodes()) ** len(problem.operators)
+        exactly = f"all latencies are measured, and {many:,} placements are few enough for an exact search"
+        placed, why = await _tried(optimal, problem, view, settings)
+        if placed is not None:
+            return _with_reason(placed, exactly, view, before)
+    if problem.adapt == OFF and len(problem.operators) >= LARGE and _is_hierarchy(view):
+        placed, refused = await _tried(local_search, problem, view, settings)
+        if placed is not None:
+            large = f"{len(problem.operators)} operators over a hierarchy, which stay where they are placed"
+            return _with_reason(placed, f"{why}; {large}", view, before)
+        why = f"{why}; {refused}"
     return _with_reason(await hybrid(problem, view, settings), why, view, before)
+
+
+async def _tried(
+    strategy: Strategy, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings
+) -> tuple[Placement | None, str]:
+    """Return the strategy's placement, or None and why it cannot place such a problem."""
+    try:
+        return await strategy(problem, view, settings), ""
+    except SbonError as error:
+        if error.code not in UNSOLVABLE:
+            raise
+        return None, error.message
+
+
+def _is_hierarchy(view: NetworkView) -> bool:
+    """Return whether most nodes have a configured parent."""
+    nodes = view.nodes()
+    return 2 * sum(view.parent(node) is not None for node in nodes) > len(nodes)
 
 
 async def _inexact(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> str:
@@ -54,8 +98,9 @@ async def _inexact(problem: PlacementProblem, view: NetworkView, settings: Place
         return "nothing may be measured"
     if len(hosts) ** many > MAX_PLACEMENTS:
         return f"{len(hosts)} hosts for {many} operators are more than {MAX_PLACEMENTS:,} placements"
-    if len(pairs) > PAIRS * many:
-        return f"{len(pairs)} pairs of nodes are more than the {PAIRS * many} that may be measured for {many} operators"
+    budget, that = (PAIRS, "") if problem.adapt == OFF else (PAIRS_ADAPTED, " that can move")
+    if len(pairs) > budget * many:
+        return f"{len(pairs)} pairs of nodes are more than the {budget * many} that may be measured for {many} operators{that}"
     latencies = LatencyMatrix(view, nodes)
     await latencies.measure(pairs)
     if latencies.trouble:
