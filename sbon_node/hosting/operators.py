@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 
 import msgspec
@@ -124,14 +124,16 @@ class OperatorHost:
 
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query; those that have left are the business of their new hosts."""
-        known = [hosted for one, hosted in sorted(self._hosted.items()) if hosted.spec.query == query]
-        described = [operator_info(self._context, self._engine, self.ports, h, *self._states.of(h.spec.id)) for h in known]
-        return self._answers.with_core_times(described)
+        return self._described([hosted for one, hosted in sorted(self._hosted.items()) if hosted.spec.query == query])
 
     def all(self) -> list[tuple[str, OperatorInfo]]:
         """Return every operator of this node with its query's name."""
-        queries = sorted({hosted.spec.query for hosted in self._hosted.values()})
-        return [(name_of(query), described) for query in queries for described in self.describe(query)]
+        known = sorted(self._hosted.values(), key=lambda hosted: (hosted.spec.query, hosted.spec.id))
+        return [(name_of(hosted.spec.query), one) for hosted, one in zip(known, self._described(known), strict=True)]
+
+    def _described(self, known: Sequence[HostedOperator]) -> list[OperatorInfo]:
+        described = [operator_info(self._context, self._engine, self.ports, h, *self._states.of(h.spec.id)) for h in known]
+        return self._answers.with_core_times(described)
 
     def waiting(self) -> list[str]:
         """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
