@@ -68,6 +68,10 @@ class OperatorPort(Protocol):
         """
         ...
 
+    def spent(self, cpu_s: float) -> None:
+        """Count processor time for the batch under way; with the rows of the batch that is written next it counts."""
+        ...
+
     async def committed(self, batch: int) -> None:
         """Make everything up to ``batch`` visible and acknowledge its inputs: ``commits/batch`` exists."""
         ...

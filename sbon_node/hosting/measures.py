@@ -26,8 +26,8 @@ log = structlog.get_logger()
 class KeptMeasures:
     """Meters for the open ``ports``, and their sums in the store. Nothing depends on them: a full disk only makes them older."""
 
-    def __init__(self, context: Context, ports: Mapping[str, NodePort]) -> None:
-        self._context, self._ports = context, ports
+    def __init__(self, context: Context, ports: Mapping[str, NodePort], speed: float) -> None:
+        self._context, self._ports, self._speed = context, ports, speed
         self._taken: dict[str, MeasureSums] = {}
         """Sums that came with operators whose ports are not open yet."""
         self._kept: dict[str, int] = {}
@@ -38,6 +38,7 @@ class KeptMeasures:
         return OperatorMeter(
             [one.stream for one in spec.inputs],
             half_life_s=self._context.stream_settings.measures_half_life_s,
+            speed=self._speed,
             sums=None if follows else self.sums(spec.id),
         )
 

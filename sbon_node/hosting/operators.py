@@ -57,7 +57,7 @@ class OperatorHost:
         records: RecordAcceptors,
     ) -> None:
         self._context, self._engine, self._connectors = context, engine, connectors
-        self._records, self.ports = records, OperatorPorts(context, connectors, records)
+        self._records, self.ports = records, OperatorPorts(context, connectors, records, capacity.speed)
         settings = context.settings
         self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
         self._hosted = context.store.all("operator", HostedOperator)

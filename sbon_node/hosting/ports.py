@@ -26,14 +26,14 @@ from sbon_node.workflow.context import Context
 class OperatorPorts:
     """The open ports by operator, with the lineages that they have read and the files of skipped rows."""
 
-    def __init__(self, context: Context, connectors: ConnectorSettings, records: RecordAcceptors) -> None:
+    def __init__(self, context: Context, connectors: ConnectorSettings, records: RecordAcceptors, speed: float) -> None:
         self._context, self._connectors, self._records = context, connectors, records
         self.lineages = Lineages(context.store)
         self.open: dict[str, NodePort] = {}
         self._hosts: dict[str, list[StreamHost]] = {}
         """The hosts of the inputs of open ports."""
         self.letters: dict[str, OperatorLetters] = {}
-        self.measures = KeptMeasures(context, self.open)
+        self.measures = KeptMeasures(context, self.open, speed)
 
     async def connect(self, spec: OperatorSpec, acceptors: Iterable[Acceptor], *, following: Following | None = None) -> NodePort:
         """Open the port of an operator, in place of its earlier one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,18 +21,19 @@ def server_report(
 ) -> ServerReport:
     """Return the flows of the operators but for those ``left_out``; none if none has measured its rows, or the machine is idle.
 
-    A row's measured time contains waiting for the processor and its part of the batch's fixed cost, most of which keeps no
-    processor busy. So the times are scaled: all flows together make the ``load`` for each core that the machine measures. The
-    times of the flows are those of a processor of speed 1, and this machine has ``speed``.
+    A row's time is that of processors, if all operators have measured it. Else it contains waiting for the processor and its part
+    of the batch's fixed cost, most of which keeps no processor busy. In any case the times are scaled: all flows together make
+    the ``load`` for each core that the machine measures, of which other processes have a part. The times of the flows are those
+    of a processor of speed 1, and this machine has ``speed``.
     """
     own = {id(one) for one in left_out}
     most = _busiest(operators)
     if (scale := _scale(load, speed, most)) is None:
         return ServerReport(speed=speed)
     flows = (
-        ServedFlow(rows_s=rows_s, row_ms=min(row_ms * scale, 1e9), row_scv=min(one.row_scv or 0.0, MAX_SCV))
-        for one, rows_s, row_ms in most
-        if id(one) not in own
+        ServedFlow(rows_s=work.rows_s, row_ms=min(work.row_ms * scale, 1e9), row_scv=min(work.row_scv, MAX_SCV))
+        for work in most
+        if id(work.measures) not in own
     )
     return ServerReport(speed=speed, flows=tuple(flows))
 
@@ -40,22 +42,49 @@ def with_core_times(
     load: float, speed: float, operators: Iterable[OperatorMeasures], described: Iterable[OperatorInfo]
 ) -> list[OperatorInfo]:
     """Return the descriptions with ``core_ms``: each row's time, scaled as those that the node reports as a server."""
-    scale = _scale(load, speed, _busiest(operators))
-    return [
-        one
-        if scale is None or one.measures is None or one.measures.row_ms is None
-        else replace(one, measures=replace(one.measures, core_ms=min(one.measures.row_ms * scale, 1e9)))
-        for one in described
+    known = list(operators)
+    scale, has_cpu = _scale(load, speed, _busiest(known)), _has_cpu(known)
+    return [one if scale is None else _with_core_time(one, scale, has_cpu=has_cpu) for one in described]
+
+
+def _with_core_time(one: OperatorInfo, scale: float, *, has_cpu: bool) -> OperatorInfo:
+    if one.measures is None:
+        return one
+    row_ms = one.measures.cpu_row_ms if has_cpu else one.measures.row_ms
+    return one if row_ms is None else replace(one, measures=replace(one.measures, core_ms=min(row_ms * scale, 1e9)))
+
+
+class _Work(NamedTuple):
+    """An operator's rows a second, with mean and squared coefficient of variation of a row's time."""
+
+    measures: OperatorMeasures
+    rows_s: float
+    row_ms: float
+    row_scv: float
+
+
+def _working(operators: Iterable[OperatorMeasures]) -> list[OperatorMeasures]:
+    return [one for one in operators if one.rows_in_s and one.row_ms]
+
+
+def _has_cpu(operators: Iterable[OperatorMeasures]) -> bool:
+    """Return whether all operators with measured rows have measured their processor time."""
+    return all(one.cpu_row_ms for one in _working(operators))
+
+
+def _busiest(operators: Iterable[OperatorMeasures]) -> list[_Work]:
+    """Return the busiest operators that have measured their rows."""
+    working = _working(operators)
+    has_cpu = _has_cpu(working)
+    measured = [
+        _Work(one, one.rows_in_s or 0.0, row_ms or 0.0, row_scv or 0.0)
+        for one in working
+        for row_ms, row_scv in [(one.cpu_row_ms, one.cpu_row_scv) if has_cpu else (one.row_ms, one.row_scv)]
     ]
+    return sorted(measured, key=lambda work: work.rows_s * work.row_ms, reverse=True)[:MAX_FLOWS]
 
 
-def _busiest(operators: Iterable[OperatorMeasures]) -> list[tuple[OperatorMeasures, float, float]]:
-    """Return the busiest operators that have measured their rows, with rows a second and milliseconds a row."""
-    measured = [(one, one.rows_in_s or 0.0, one.row_ms or 0.0) for one in operators if one.rows_in_s and one.row_ms]
-    return sorted(measured, key=lambda flow: flow[1] * flow[2], reverse=True)[:MAX_FLOWS]
-
-
-def _scale(load: float, speed: float, measured: Iterable[tuple[OperatorMeasures, float, float]]) -> float | None:
+def _scale(load: float, speed: float, measured: Iterable[_Work]) -> float | None:
     """Return the factor with which rows' times make the load, at speed 1; None without measured rows, or on an idle machine."""
-    busy = sum(rows_s * row_ms / 1e3 for _, rows_s, row_ms in measured)
+    busy = sum(work.rows_s * work.row_ms / 1e3 for work in measured)
     return speed * min(load, BUSIEST) / busy if busy and load > 0 else None

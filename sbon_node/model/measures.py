@@ -46,6 +46,7 @@ class MeasureSums(msgspec.Struct, frozen=True, kw_only=True):
 
     ``seconds`` is the decayed time that was observed. With x rows of input and y seconds of work in a batch, ``work_s`` is the
     sum of y over batches with input, ``work_rows`` that of x, ``work_s2_row`` that of y² / x, and ``work_batches`` their number.
+    ``cpu_s`` and the like are the same of processor time at speed 1, over the batches whose engine has measured it.
     """
 
     seconds: Sum = 0.0
@@ -58,6 +59,10 @@ class MeasureSums(msgspec.Struct, frozen=True, kw_only=True):
     work_rows: Sum = 0.0
     work_s: Sum = 0.0
     work_s2_row: Sum = 0.0
+    cpu_batches: Sum = 0.0
+    cpu_rows: Sum = 0.0
+    cpu_s: Sum = 0.0
+    cpu_s2_row: Sum = 0.0
     totals: Totals = Totals()
 
 
@@ -77,8 +82,9 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """Measures of an operator, weighted towards the present; None before the first measurement.
 
     ``seconds`` is the weighted time that they cover. A row of input takes ``row_ms`` of its host's time on average, its part of
-    its batch's fixed cost included, with a squared coefficient of variation of ``row_scv``. ``busy`` is the share of time with a
-    batch under way.
+    its batch's fixed cost included, with a squared coefficient of variation of ``row_scv``. ``cpu_row_ms`` and ``cpu_row_scv``
+    are the same of processor time at speed 1, as far as the engine knows whose it is. ``busy`` is the share of time with a batch
+    under way.
     """
 
     seconds: Sum = 0.0
@@ -91,6 +97,8 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
     batch_ms: PerSecond | None = None
     row_ms: PerSecond | None = None
     row_scv: PerSecond | None = None
+    cpu_row_ms: PerSecond | None = None
+    cpu_row_scv: PerSecond | None = None
     busy: PerSecond | None = None
     state_bytes: Counted | None = None
     """Bytes of the checkpoint that a move would copy, as of the last look; None before the first."""

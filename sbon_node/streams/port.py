@@ -212,7 +212,7 @@ class NodePort:
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
         """Return frames (after_frame, upto_frame] of an input; wait for those that a restart must resend."""
         link = self.links[position]
-        visible = self._visible_offsets()
+        visible = self._output.offsets()
         if visible and after_frame < visible[position].frame:
             raise SbonError("not-retained", "a batch that is visible already asks for its input again", where=self.operator)
         if upto_frame <= after_frame:
@@ -223,6 +223,9 @@ class NodePort:
         self._rows_in += rows
         self.meter.fetched(self._clock.now(), position, rows, sum(len(frame.payload) for frame in frames))
         return frames
+
+    def spent(self, cpu_s: float) -> None:
+        self.meter.spent(cpu_s)
 
     async def write(
         self, batch: int, offsets: tuple[InputOffset, ...], drafts: list[FrameDraft], skipped: SkippedRows | None = None
@@ -299,11 +302,8 @@ class NodePort:
         for link, offset in zip(self.links, offsets, strict=False):
             link.acknowledge(offset.frame)
 
-    def _visible_offsets(self) -> tuple[InputOffset, ...]:
-        return self._output.offsets()
-
     def _check_not_behind(self, offsets: tuple[InputOffset, ...]) -> None:
-        for offset, seen in zip(offsets, self._visible_offsets(), strict=False):
+        for offset, seen in zip(offsets, self._output.offsets(), strict=False):
             if offset.frame < seen.frame:
                 raise BrokenInvariantError(f"{self.operator} is at frame {offset.frame} of an input and has shown {seen.frame}")
 

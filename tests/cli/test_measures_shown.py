@@ -21,6 +21,7 @@ def test_measures_of_running_operators_are_shown(capsys: pytest.CaptureFixture[s
         selectivity=0.2143,
         batch_ms=420.0,
         row_ms=2.8,
+        cpu_row_ms=0.7,
         state_bytes=3_000_000,
     )
     link = LinkInfo(
@@ -34,7 +35,7 @@ def test_measures_of_running_operators_are_shown(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     table = shown[shown.index("measured") :]
     (line,) = [line for line in table.splitlines() if line.split()[:1] == ["o1"]][:1]
-    assert line.split() == ["o1", "150.0", "30.0", "10.0", "kB", "900", "B", "0.214", "2.8", "420.0", "3.0", "MB"]
+    assert line.split() == ["o1", "150.0", "30.0", "10.0", "kB", "900", "B", "0.214", "2.8", "0.7", "420.0", "3.0", "MB"]
     assert "7.0 kB" in shown
 
 

@@ -138,6 +138,7 @@ async def test_rows_are_those_of_duckdb(engine: SparkEngine, folder: Path, reade
     assert found(rows) == expected(table(0, 5000))
     stats = engine.stats(f"rows.{reader}")
     assert (stats.rows_in, stats.rows_out) == (5000, rows.num_rows)
+    assert port.cpu_s > 0
     await engine.destroy(f"rows.{reader}")
 
 

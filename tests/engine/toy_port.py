@@ -30,6 +30,7 @@ class ToyPort:
         self.output: dict[int, list[FrameDraft]] = {}
         self.skipped: dict[int, SkippedRows] = {}
         self.visible = -1
+        self.cpu_s = 0.0
         self.refusal: SbonError | None = None
         self.commit_refusal: Exception | None = None
         self.refused = 0
@@ -70,6 +71,9 @@ class ToyPort:
     def recover(self, committed: int | None) -> None:
         self.visible = max(self.visible, -1 if committed is None else committed)
         self._restarted = True
+
+    def spent(self, cpu_s: float) -> None:
+        self.cpu_s += cpu_s
 
     def has_batch(self, batch: int) -> bool:
         return batch in self.output

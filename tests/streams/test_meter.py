@@ -154,6 +154,20 @@ def test_nothing_is_claimed_before_the_first_batch() -> None:
     assert (found.rows_in_s, found.rows_out_s, found.selectivity, found.batch_ms, found.row_ms, found.row_scv) == (None,) * 6
 
 
+def test_processor_time_of_a_row_is_that_at_speed_1_and_leaves_out_batches_without_it() -> None:
+    one = OperatorMeter(("in",), half_life_s=HALF_LIFE_S, speed=2.0)
+    one.begin(0.0)
+    for number, (rows, cpu_s) in enumerate([(10, 0.1), (0, 7.0), (10, 0.0), (10, 0.3)]):
+        one.spent(cpu_s / 2)
+        one.spent(cpu_s / 2)
+        batch(one, number, 0.0, rows)
+    found = read(one, 0.0)
+    assert found.cpu_row_ms == pytest.approx(2.0 * 1e3 * 0.4 / 20)
+    # Two batches of 10 rows, with 0.2 and 0.6 s at speed 1: (y - 0.4)^2 / 10 on average, over the square of 0.04.
+    assert found.cpu_row_scv == pytest.approx(0.04 / 10 / 0.04**2)
+    assert read(meter(), 0.0).cpu_row_ms is None
+
+
 def test_sums_go_on_elsewhere() -> None:
     one = meter()
     for second in range(1, 101):

@@ -73,6 +73,21 @@ def test_measured_work_replaces_estimates_once_it_is_known_for_long_enough() -> 
     assert work(1.0, 8.0) == work(20.0, None) == (0.1, 1.0)
 
 
+@pytest.mark.parametrize("all_measured", [True, False])
+def test_processor_time_counts_where_all_operators_have_measured_it(all_measured: bool) -> None:
+    waiting = replace(measured(10.0, 50.0, 9.0), cpu_row_ms=1.0, cpu_row_scv=0.5)
+    working = replace(measured(20.0, 5.0, 9.0), cpu_row_ms=3.0 if all_measured else None, cpu_row_scv=2.0)
+    flows = {flow.rows_s: flow for flow in server_report(0.4, SPEED, [waiting, working]).flows}
+    one, other = flows[10.0], flows[20.0]
+    ratio = other.row_ms / one.row_ms
+    assert (ratio, other.row_scv) == (pytest.approx(3.0), 2.0) if all_measured else (pytest.approx(0.1), 9.0)
+    assert sum(flow.rows_s * flow.row_ms / 1e3 / SPEED for flow in (one, other)) == pytest.approx(0.4)
+    described = [OperatorInfo(id="q.b0", node="a", fragment="", state="running", measures=working)]
+    (info,) = with_core_times(0.4, SPEED, [waiting, working], described)
+    assert info.measures is not None
+    assert info.measures.core_ms == pytest.approx(other.row_ms)
+
+
 def test_nothing_is_reported_without_measures_or_load() -> None:
     assert server_report(0.5, SPEED, []) == ServerReport(speed=SPEED)
     assert server_report(0.5, SPEED, [measured(None, None)]) == ServerReport(speed=SPEED)

@@ -94,6 +94,7 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
     """Measures of a running operator, weighted towards the present; None before the first measurement.
 
     A row of input takes ``row_ms`` of its host's time on average, with a squared coefficient of variation of ``row_scv``.
+    ``cpu_row_ms`` and ``cpu_row_scv`` are the same of processor time at speed 1.
     """
 
     seconds: float = 0.0
@@ -105,6 +106,8 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
     batch_ms: float | None = None
     row_ms: float | None = None
     row_scv: float | None = None
+    cpu_row_ms: float | None = None
+    cpu_row_scv: float | None = None
     busy: float | None = None
     state_bytes: int | None = None
     core_ms: float | None = None

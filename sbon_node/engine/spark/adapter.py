@@ -36,9 +36,12 @@ from sbon_node.engine.spark.messages import (
     Inspect,
     Inspected,
     Message,
+    Poll,
     Request,
+    Spent,
     Start,
     Stop,
+    Write,
 )
 from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
@@ -344,6 +347,8 @@ class SparkEngine:
         running = self._running.get(request.operator)
         if running is None or running.state in SET_ASIDE:
             raise SbonError("operator-stopped", "the operator does not run here any more", where=request.operator)
+        if isinstance(request, Poll | Spent | Write):
+            running.spent(request.cpu_s)
         return await running.serve(request)
 
 

@@ -23,6 +23,7 @@ from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.analysis.constants import check_constants
+from sbon_node.engine.spark.jvm.cpu_times import CpuTimes
 from sbon_node.engine.spark.jvm.footprint import footprint
 from sbon_node.engine.spark.jvm.release import Sessions
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
@@ -67,7 +68,7 @@ class EngineProcess:
         self._session = open_session(settings)
         self._session.sql("SELECT 1").collect()
         self._warming = threading.Thread(target=warm_up, args=(self._session,), name="warm-up", daemon=True)
-        self._fenced = Sessions(self._session)
+        self._fenced, self._cpu_times = Sessions(self._session), CpuTimes(self._session)
         self._operators: dict[str, Operator] = {}
         self._closing = False
 
@@ -100,7 +101,7 @@ class EngineProcess:
             case Start():
                 self._warming.join()
                 self._wait_for_others()
-                self._operators[command.spec.id] = Operator(self._fenced, self._settings, command)
+                self._operators[command.spec.id] = Operator(self._fenced, self._cpu_times, self._settings, command)
             case Stop():
                 operator = self._operators.pop(command.operator, None)
                 if operator is not None:

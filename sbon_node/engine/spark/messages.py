@@ -78,12 +78,23 @@ class Close(Message, frozen=True):
 
 
 class Poll(Message, frozen=True):
-    """Wait for news of an input, at most ``wait_s``: :class:`Polled`."""
+    """Wait for news of an input, at most ``wait_s``: :class:`Polled`.
+
+    ``cpu_s`` is the processor time of the reader's process since the rows that it fetched last.
+    """
 
     operator: str
     position: int
     after: InputOffset
     wait_s: float
+    cpu_s: float = 0.0
+
+
+class Spent(Message, frozen=True):
+    """A process has spent processor time on reading rows of an operator: :class:`Done`."""
+
+    operator: str
+    cpu_s: float
 
 
 class Fetch(Message, frozen=True):
@@ -110,7 +121,10 @@ class OutputFrame(msgspec.Struct, frozen=True):
 
 
 class Write(Message, frozen=True):
-    """Store the output of a batch, and the rows that it has skipped."""
+    """Store the output of a batch, and the rows that it has skipped.
+
+    ``cpu_s`` is the processor time of the engine process and its JVM for the operator since the batch before.
+    """
 
     operator: str
     batch: int
@@ -120,6 +134,7 @@ class Write(Message, frozen=True):
     ended: bool
     batch_ms: float
     skipped: SkippedRows | None = None
+    cpu_s: float = 0.0
 
 
 class Committed(Message, frozen=True):
@@ -184,7 +199,7 @@ class Refused(Message, frozen=True):
 
 
 Command = Analyse | Start | Stop | Inspect | Close
-Request = Begun | Poll | Fetch | Write | Committed | Ended
+Request = Begun | Poll | Fetch | Spent | Write | Committed | Ended
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,6 @@ KILLED = "engine-killed"
 OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use", "bad-engine-message", REPLACED)
 """Reasons that are not the operator's fault."""
 
-
 QUARANTINE_REMEDY = "stop its query, or raise engine.heap_mb and start the node again, which tries it anew"
 
 
@@ -129,7 +128,7 @@ class Running:
             committed = self._log.repair(self._port.has_batch, self._port.visible_batch())
             self._log.sync()
             planned = self._log.offsets()
-            self._after = list(self._log.read_offsets(planned[-1])) if planned else self._nothing_read()
+            self._after = list(self._log.read_offsets(planned[-1])) if planned else [InputOffset()] * len(self.spec.inputs)
             if planned:
                 pinned = self._log.read_setting(planned[-1], state_provider.CLASS)
                 state_provider.check_pinned(pinned, self.spec.state_provider, self.spec.id)
@@ -165,7 +164,8 @@ class Running:
         """Return whether Spark has received more input than it has committed."""
         commits = self._log.commits()
         try:
-            return self._after != (list(self._log.read_offsets(commits[-1])) if commits else self._nothing_read())
+            done = self._log.read_offsets(commits[-1]) if commits else [InputOffset()] * len(self.spec.inputs)
+            return self._after != list(done)
         except (OSError, ValueError):
             return True
 
@@ -246,9 +246,6 @@ class Running:
     def _is_settled(self) -> bool:
         return not self.has_open_batch() and self._shown >= max(self._log.commits(), default=-1)
 
-    def _nothing_read(self) -> list[InputOffset]:
-        return [InputOffset()] * len(self.spec.inputs)
-
     def _mark_healthy(self) -> None:
         self.suspect = False
         self.backoff.reset()
@@ -271,6 +268,9 @@ class Running:
             log.exception("broken-invariant", operator=self.spec.id)
             self._refusal = SbonError("broken-invariant", str(error), where=self.spec.id)
             raise self._refusal from error
+
+    def spent(self, cpu_s: float) -> None:
+        self._port.spent(cpu_s)
 
     async def _answer(self, request: Request) -> Message:
         match request:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from sbon_node.engine.spark.messages import Close, Fetch, Message, Poll, Stop
+from sbon_node.engine.spark.messages import Close, Fetch, Message, Poll, Spent, Stop
 
 
 class StartQuery(Message, frozen=True):
@@ -34,7 +34,7 @@ class QueryFailed(Message, frozen=True):
 
 
 BareCommand = StartQuery | Stop | Close
-BareRequest = Poll | Fetch | RowsOut | QueryFailed
+BareRequest = Poll | Fetch | Spent | RowsOut | QueryFailed
 
 COMMAND: msgspec.msgpack.Decoder[BareCommand] = msgspec.msgpack.Decoder(BareCommand)
 REQUEST: msgspec.msgpack.Decoder[BareRequest] = msgspec.msgpack.Decoder(BareRequest)

@@ -21,10 +21,15 @@ LEAST_WEIGHT = 1e-9
 
 
 class OperatorMeter:
-    """Measures the batches of an operator that reads these ``streams``, one for each of its inputs."""
+    """Measures the batches of an operator that reads these ``streams``, one for each of its inputs.
 
-    def __init__(self, streams: Sequence[str], *, half_life_s: float, sums: MeasureSums | None = None) -> None:
-        self._streams, self._half_life_s = tuple(streams), half_life_s
+    ``speed`` is that of the host's cores, relative to the reference.
+    """
+
+    def __init__(
+        self, streams: Sequence[str], *, half_life_s: float, speed: float = 1.0, sums: MeasureSums | None = None
+    ) -> None:
+        self._streams, self._half_life_s, self._speed = tuple(streams), half_life_s, speed
         self._observed_s: float | None = None
         self._sums = MeasureSums(inputs=tuple(InputSums() for _ in self._streams))
         self._batch = _Batch(len(self._streams))
@@ -58,6 +63,10 @@ class OperatorMeter:
         batch.rows[position] += rows
         batch.bytes[position] += size
 
+    def spent(self, cpu_s: float) -> None:
+        """The engine has spent processor time on the batch under way."""
+        self._batch.cpu_s += cpu_s
+
     def wrote(self, now: float, number: int, rows: int, size: int) -> None:
         """The batch under way has written its output, and counts. A batch that is written again counts once."""
         batch, self._batch = self._batch, _Batch(len(self._streams))
@@ -66,7 +75,8 @@ class OperatorMeter:
         self.newest = number
         sums = self._decayed(now)
         took_s = 0.0 if batch.began_s is None else max(0.0, now - batch.began_s)
-        rows_in = sum(batch.rows)
+        rows_in, cpu_s = sum(batch.rows), batch.cpu_s * self._speed
+        has_cpu = rows_in > 0 and cpu_s > 0
         self._sums = MeasureSums(
             seconds=sums.seconds,
             inputs=tuple(
@@ -81,6 +91,10 @@ class OperatorMeter:
             work_rows=sums.work_rows + rows_in,
             work_s=sums.work_s + (took_s if rows_in else 0.0),
             work_s2_row=sums.work_s2_row + (took_s**2 / rows_in if rows_in else 0.0),
+            cpu_batches=sums.cpu_batches + has_cpu,
+            cpu_rows=sums.cpu_rows + (rows_in if has_cpu else 0),
+            cpu_s=sums.cpu_s + (cpu_s if has_cpu else 0.0),
+            cpu_s2_row=sums.cpu_s2_row + (cpu_s**2 / rows_in if has_cpu else 0.0),
             totals=sums.totals.plus(rows_in=rows_in, rows_out=rows, bytes_in=sum(batch.bytes), bytes_out=size),
         )
 
@@ -100,7 +114,7 @@ class OperatorMeter:
         """Return the measures; ``waiting`` are the frames and bytes of each input that are not finished with."""
         sums = self.sums(now)
         rows_in = sum(read.rows for read in sums.inputs)
-        row_s = _ratio(sums.work_s, sums.work_rows)
+        row_s, cpu_row_s = _ratio(sums.work_s, sums.work_rows), _ratio(sums.cpu_s, sums.cpu_rows)
         return OperatorMeasures(
             seconds=sums.seconds,
             inputs=tuple(
@@ -119,7 +133,9 @@ class OperatorMeter:
             batches_s=_ratio(sums.batches, sums.seconds),
             batch_ms=_milliseconds(_ratio(sums.batch_s, sums.batches)),
             row_ms=_milliseconds(row_s),
-            row_scv=None if not row_s else _row_variance(sums, row_s) / row_s**2,
+            row_scv=_row_scv(row_s, sums.work_s, sums.work_s2_row, sums.work_batches),
+            cpu_row_ms=_milliseconds(cpu_row_s),
+            cpu_row_scv=_row_scv(cpu_row_s, sums.cpu_s, sums.cpu_s2_row, sums.cpu_batches),
             busy=_ratio(sums.batch_s, sums.seconds),
             state_bytes=self.state_bytes,
         )
@@ -148,10 +164,12 @@ class _Batch:
     def __init__(self, inputs: int) -> None:
         self.began_s: float | None = None
         self.rows, self.bytes = [0] * inputs, [0] * inputs
+        self.cpu_s = 0.0
 
 
-def _row_variance(sums: MeasureSums, row_s: float) -> float:
-    return max(0.0, sums.work_s2_row - row_s * sums.work_s) / sums.work_batches
+def _row_scv(row_s: float | None, work_s: float, work_s2_row: float, batches: float) -> float | None:
+    """Return the squared coefficient of variation of a row's time; None without work."""
+    return max(0.0, work_s2_row - row_s * work_s) / batches / row_s**2 if row_s else None
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -189,6 +189,7 @@ def _show_measures(info: QueryInfo) -> None:
                 "bytes/s out",
                 "rows out / in",
                 "ms a row",
+                "CPU ms a row",
                 "ms a batch",
                 "state",
             ),
@@ -201,6 +202,7 @@ def _show_measures(info: QueryInfo) -> None:
                     bytes_text(one.bytes_out_s or 0.0),
                     "-" if one.selectivity is None else f"{one.selectivity:.3g}",
                     one.row_ms,
+                    one.cpu_row_ms,
                     one.batch_ms,
                     "-" if one.state_bytes is None else bytes_text(one.state_bytes),
                 )

@@ -19,6 +19,7 @@ from sbon_node.engine.arrow.plan import ReadPlan, encoded
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
+from sbon_node.engine.spark.jvm.cpu_times import CpuTimes
 from sbon_node.engine.spark.jvm.release import Batches, Sessions, end_monitors, forget_listener
 from sbon_node.engine.spark.messages import Done, Ended, Start
 from sbon_node.engine.spark.operators import first_batch
@@ -44,9 +45,9 @@ INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
 class Operator:
     """One streaming query in a session of its own, so that its views are its own."""
 
-    def __init__(self, sessions: Sessions, settings: EngineSettings, command: Start) -> None:
+    def __init__(self, sessions: Sessions, cpu_times: CpuTimes, settings: EngineSettings, command: Start) -> None:
         spec = command.spec
-        self._sessions, self._id, self._run = sessions, spec.id, command.run
+        self._sessions, self._cpu_times, self._id, self._run = sessions, cpu_times, spec.id, command.run
         self._session = session = sessions.take()
         self._stopping, self._started = False, threading.Event()
         self._query: StreamingQuery | None = None
@@ -64,7 +65,7 @@ class Operator:
             propagated = first_batch.propagate(session, fragment)
             at_once = spec.has_state and first_batch.gives_at_once(fragment)
             per_batch = spec.fragment if _groups_in_spark(spec, plans) else ""
-            callbacks = (self._tell_end, self._dropped_rows, self._skipped_rows)
+            callbacks = (self._tell_end, self._dropped_rows, self._skipped_rows, self._spent_s)
             self._output = Output(
                 spec, log, settings.frame_bytes, *callbacks, propagated=propagated, at_once=at_once, per_batch=per_batch
             )
@@ -72,6 +73,7 @@ class Operator:
             writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command.checkpoint)
             is_new = spec.has_state and not log.offsets()
             self._query = writer.queryName(spec.id).outputMode("append").start()
+            cpu_times.watch(self._query)
             self._started.set()
             watch = threading.Thread(target=self._watch, args=(self._query, is_new), name=f"end of {spec.id}", daemon=True)
             watch.start()
@@ -99,6 +101,8 @@ class Operator:
         if self._output is not None:
             self._output.close()
         self._batches.release()
+        if self._query is not None:
+            self._cpu_times.forget(self._query)
         self._query = self._output = self._skipped = None
         self._sessions.give_back(self._session)
 
@@ -115,6 +119,12 @@ class Operator:
             return None
         assert self._query is not None
         return self._skipped.of(self._query._jsq.streamingQuery().lastExecution())
+
+    def _spent_s(self) -> float:
+        """Return the processor time of the JVM for the query so far."""
+        self._started.wait()
+        assert self._query is not None
+        return self._cpu_times.spent_s(self._query)
 
     def _watch(self, query: StreamingQuery, is_new: bool) -> None:
         """Let a query begin, ``is_new`` if it has state and no checkpoint; report its end."""

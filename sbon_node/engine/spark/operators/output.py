@@ -29,6 +29,8 @@ CODEC = pa.Codec("zstd", 1)
 class Output:
     """Receives an operator's batches. ``on_failure`` gets a commit that the node refused or could not receive.
 
+    ``spent_s`` returns the processor time that the JVM has spent on the operator.
+
     ``propagated``: Spark computes watermarks node by node; ``at_once``: its joins' state gives no rows without later input
     (:mod:`.first_batch`).
     """
@@ -41,6 +43,7 @@ class Output:
         on_failure: Callable[[Exception], None],
         dropped_rows: Callable[[], int],
         skipped: Callable[[], SkippedRows | None] = lambda: None,
+        spent_s: Callable[[], float] = lambda: 0.0,
         *,
         propagated: bool = False,
         at_once: bool = False,
@@ -50,6 +53,7 @@ class Output:
         self._log, self._frame_bytes, self._on_failure, self._dropped_rows = log, frame_bytes, on_failure, dropped_rows
         self._per_batch = per_batch
         self._skipped, self._propagated = skipped, propagated
+        self._spent_s, self._counted_s = spent_s, 0.0
         self._lags_ms = [i.lag_ms if i.event_time else None for i in spec.inputs] if at_once else None
         self._feed = Feed("output")
         self._commits = Feed("output")
@@ -64,7 +68,7 @@ class Output:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Store a batch's output, as ``foreachBatch`` function; return once the node has it, so that Spark may commit."""
-        started = time.monotonic()
+        started, cpu_s = time.monotonic(), time.thread_time()
         self._wait_commit()
         table = self._rows(batch).toArrow()
         offsets = self._log.read_offsets(number)
@@ -86,10 +90,15 @@ class Output:
                 ended=ended,
                 batch_ms=(time.monotonic() - started) * 1000,
                 skipped=self._skipped(),
+                cpu_s=time.thread_time() - cpu_s + self._newly_spent_s(),
             )
         )
         self._watcher = threading.Thread(target=self._watch, args=(number,), name=f"commit of {number}", daemon=True)
         self._watcher.start()
+
+    def _newly_spent_s(self) -> float:
+        before, self._counted_s = self._counted_s, self._spent_s()
+        return max(0.0, self._counted_s - before)
 
     def _rows(self, batch: DataFrame) -> DataFrame:
         """Return the batch's output: the batch itself, or the result of the fragment to run on each batch by itself."""

@@ -6,6 +6,7 @@ The partitioned reader runs in executors, which makes high rates cheap and each 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from pyspark.sql.types import StructType
 import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.engine.arrow.evaluate import read
 from sbon_node.engine.arrow.plan import decoded
-from sbon_node.engine.spark.messages import Fetch, Fetched, Poll, Polled
+from sbon_node.engine.spark.messages import Done, Fetch, Fetched, Poll, Polled, Spent
 from sbon_node.engine.spark.operators.blocks import as_records, blocks
 from sbon_node.engine.spark.operators.markers import conform, marker
 from sbon_node.engine.spark.wire import Feed
@@ -73,10 +74,18 @@ class _Input:
         self.schema = arrow_schema(schema)
         self._plan = decoded(options["plan"]) if options.get("plan") else None
         self._feed: Feed | None = None
+        self._counted_s, self._fetched = time.process_time(), False
+
+    def _spent_s(self) -> float:
+        """Return the processor time of this process since it last returned it."""
+        before, self._counted_s = self._counted_s, time.process_time()
+        return self._counted_s - before
 
     def poll(self, after: dict[str, Any]) -> dict[str, Any]:
         since = msgspec.convert(after, InputOffset)
-        poll = Poll(operator=self.operator, position=self.position, after=since, wait_s=self.wait_s)
+        spent_s = self._spent_s()  # A poll without rows before it is no work for rows.
+        cpu_s, self._fetched = spent_s if self._fetched else 0.0, False
+        poll = Poll(operator=self.operator, position=self.position, after=since, wait_s=self.wait_s, cpu_s=cpu_s)
         upto = self.feed.call(poll, Polled).offset
         offset: dict[str, Any] = {**msgspec.to_builtins(upto), "input": self.position}
         # Spark compares the text: without news it must be identical.
@@ -98,12 +107,17 @@ class _Input:
 
     def _read(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
         fetch = Fetch(operator=self.operator, position=self.position, after=after, upto=upto)
+        self._fetched = True
         payloads = [payload for payload in self.feed.call(fetch, Fetched).payloads if payload]
         if self._plan is None:
             yield from (unpack(payload) for payload in payloads)
             return
         declared = to_arrow(self._plan.columns)
         yield from read(self._plan, (conform(unpack(payload, declared.names), declared) for payload in payloads))
+
+    def report_spent(self) -> None:
+        """Report the processor time of this process since the input was opened here."""
+        self.feed.call(Spent(operator=self.operator, cpu_s=self._spent_s()), Done)
 
     @property
     def feed(self) -> Feed:
@@ -174,6 +188,7 @@ class PartitionedReader(DataSourceStreamReader):
         reader = _Input(self._options, self._schema)
         try:
             yield from reader.batches(partition.after, partition.upto)
+            reader.report_spent()
         finally:
             reader.close()
 
