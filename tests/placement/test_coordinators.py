@@ -172,6 +172,23 @@ async def test_a_silent_neighbour_is_named_and_the_time_is_shared(plane: Any) ->
     assert waited == [9.0]
 
 
+async def test_a_peer_that_claims_endless_time_gets_that_of_a_round(plane: Any) -> None:
+    waited: list[float] = []
+
+    async def send(node: str, message: Call, within_s: float) -> PlacedOperators | None:
+        waited.append(within_s)
+        assert not hasattr(message, "left_s") or message.left_s < within_s
+        return PlacedOperators()
+
+    node = Coordinators("b", SETTINGS, plane({"a": (0.0, 0.0), "b": (9.0, 0.0), "c": (4.0, 0.0)}), lambda: 0.0, send)
+    await node.serve(SUBTREE, "proxy")
+    for child, caller, at in (("s", "a", 0), ("t", "b", 1)):
+        told = replaced(SOURCE, places=(at,), place=at, leaves=(at,))
+        await node.serve(MapOperator("p", 2, "o", child, told, 1e12), caller)
+    assert waited
+    assert max(waited) == SETTINGS.zone_s
+
+
 async def test_messages_under_way_are_limited(plane: Any) -> None:
     view = plane({"a": (0.0, 0.0), "b": (9.0, 0.0), "c": (4.0, 0.0)})
     settings = msgspec.structs.replace(SETTINGS, zone_messages=1)

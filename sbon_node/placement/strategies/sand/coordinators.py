@@ -127,7 +127,7 @@ class Coordinators:
 
     async def _follow(self, call: OperatorMapped | MapOperator | OperatorRemapped, caller: str) -> PlacedOperators:
         """Take the step, and send the messages of it one after another until one is answered with a dead end."""
-        until_s = self._now() + call.left_s
+        until_s = self._now() + min(call.left_s, self._settings.zone_s)  # A peer must not keep this node waiting for ever.
         try:
             step = self._step(call, caller)
         except DeadEndError as error:
