@@ -111,6 +111,8 @@ RUN = PairRun(SEEN, [Change(10.0, "h")], 35.0, {"q0": 3_000_000, "q0fixed": 2_00
 
 
 def test_a_pair_is_compared_before_a_change_and_from_two_periods_after_it() -> None:
+    ended = SEEN[-1]._replace(at_s=45.0, migrating=0.0, fixed=0.0)
+    assert by_pair(RUN._replace(seen=[*SEEN, ended], over_s=45.0), 10.0) == by_pair(RUN, 10.0)
     ((row),) = by_pair(RUN, 10.0)
     assert (row["slow"], row["slow_host"], row["moves"], row["moved_after_s"]) == ("h", True, 1, 10.0)
     assert (row["before"], row["after"]) == (1.005, 0.5)

@@ -56,11 +56,12 @@ def by_pair(run: PairRun, period_s: float) -> list[Row]:
 
     ``before`` and ``after`` are the usage of the migrating query / that of its twin, from the last change until this one, and
     from two periods after it until the next. ``below_after_periods`` is the first period after the change from which the usage is
-    below in each period; None if it is not. ``slow_host`` says whether the change was at a host of the pair.
+    below in each period; None if it is not. ``slow_host`` says whether the change was at a host of
+    the pair. Looks after the end of a pair's rows do not count.
     """
     rows = []
     for pair in dict.fromkeys(seen.pair for seen in run.seen):
-        own = [seen for seen in run.seen if seen.pair == pair]
+        own = [seen for seen in run.seen if seen.pair == pair and (seen.fixed or seen.migrating)]
         for number, change in enumerate(run.changes):
             since_s = run.changes[number - 1].at_s + SETTLING_PERIODS * period_s if number else 0.0
             until_s = run.changes[number + 1].at_s if number + 1 < len(run.changes) else run.over_s + 1.0

@@ -134,7 +134,7 @@ def sbon_live(
     """
     output.silence()
     if live:
-        plan = Plan(adapt, 60 * minutes, period_s, even_times(60 * minutes, changes), seed, ahead_s=60 + 20.0 * queries)
+        plan = Plan(adapt, 60 * minutes, period_s, even_times(60 * minutes, changes), seed, ahead_s=60 + 60.0 * queries)
         show_result(_live([int(figure) for figure in figures], data, nodes, hosts, queries, plan, out), json_)
         return
     if len(figures) > 1:
