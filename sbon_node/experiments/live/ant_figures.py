@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,17 +34,25 @@ FIRST, ADDED = 1.0, 0.25
 WITH, WITHOUT = "with self-optimization", "without"
 
 
-def by_rate(network: Network, seed: int, queries: int, seconds: float, notify: Notify) -> Samples:
+class Size(NamedTuple):
+    """Length of each run, queries of Figure 3 (b) at first, and the factors beta of Table 1."""
+
+    seconds: float = SECONDS
+    queries: int = 4
+    betas: tuple[float, ...] = BETAS
+
+
+def by_rate(network: Network, seed: int, size: Size, notify: Notify) -> Samples:
     """Measure Figure 3 (a): the latency of a query whose rate rises twice, with and without ants."""
     samples: Samples = {}
     for adapts in (True, False):
         query = drawn(0, network.nodes, np.random.default_rng((seed, 65)))
         beside = np.random.default_rng((seed, 64)).uniform(*BESIDE, network.nodes)
         changes: dict[float, Callable[[Live], None]] = {0.0: partial(_cross, loads=beside)}
-        for second, load in zip(_scaled(RISES_S, seconds), LOADS[1:], strict=True):
+        for second, load in zip(_scaled(RISES_S, size.seconds), LOADS[1:], strict=True):
             changes[second] = partial(_quicken, query=query, load=load)
         query.flow.rows_s = query.rate_for(LOADS[0])
-        plan = Plan(network, seed, seconds, EVERY_S, {0.0: [query]}, changes, adapts, STAY)
+        plan = Plan(network, seed, size.seconds, EVERY_S, {0.0: [query]}, changes, adapts, STAY)
         found = watched(plan, notify)
         for look in found.looks:
             (latency_ms,), (exact_ms,) = look.latency_ms.values(), look.exact_ms.values()
@@ -52,16 +60,16 @@ def by_rate(network: Network, seed: int, queries: int, seconds: float, notify: N
     return samples
 
 
-def by_arrivals(network: Network, seed: int, queries: int, seconds: float, notify: Notify) -> Samples:
+def by_arrivals(network: Network, seed: int, size: Size, notify: Notify) -> Samples:
     """Measure Figure 3 (b): the mean latency of all queries while others arrive, with and without ants."""
     samples: Samples = {}
     for adapts in (True, False):
         rng, arrivals, number = np.random.default_rng((seed, 66)), dict[float, Sequence[Chained]](), 0
-        for second in (0.0, *_scaled(RISES_S, seconds)):
-            coming = max(1, round((ADDED if second else FIRST) * queries))
+        for second in (0.0, *_scaled(RISES_S, size.seconds)):
+            coming = max(1, round((ADDED if second else FIRST) * size.queries))
             arrivals[second] = [drawn(number + i, network.nodes, rng) for i in range(coming)]
             number += coming
-        plan = Plan(network, seed, seconds, EVERY_S, arrivals, {}, adapts, STAY, cross=False)
+        plan = Plan(network, seed, size.seconds, EVERY_S, arrivals, {}, adapts, STAY, cross=False)
         found = watched(plan, notify)
         for look in found.looks:
             samples["3b", WITH if adapts else WITHOUT, look.at_s] = Sample(
@@ -70,23 +78,23 @@ def by_arrivals(network: Network, seed: int, queries: int, seconds: float, notif
     return samples
 
 
-def by_beta(network: Network, seed: int, queries: int, seconds: float, notify: Notify) -> Samples:
+def by_beta(network: Network, seed: int, size: Size, notify: Notify) -> Samples:
     """Measure Table 1: placements of a query and its loss against the best of each moment, under cross traffic, by beta."""
     samples: Samples = {}
-    for beta in BETAS:
+    for beta in size.betas:
         query = drawn(0, network.nodes, np.random.default_rng((seed, 65)))
         query.flow.rows_s = query.rate_for(LIGHT)
         rng = np.random.default_rng((seed, 64))
-        times = np.arange(0.0, seconds, CROSS_EVERY_S).tolist()
+        times = np.arange(0.0, size.seconds, CROSS_EVERY_S).tolist()
         changes: dict[float, Callable[[Live], None]] = {
             second: partial(_cross, loads=_cross_traffic(network.nodes, rng)) for second in times
         }
-        found = watched(Plan(network, seed, seconds, EVERY_S / 2, {0.0: [query]}, changes, True, beta), notify)
+        found = watched(Plan(network, seed, size.seconds, EVERY_S / 2, {0.0: [query]}, changes, True, beta), notify)
         samples["table1", "ants", beta] = _of_table(found)
     return samples
 
 
-FIGURES: Mapping[str, Callable[[Network, int, int, float, Notify], Samples]] = {
+FIGURES: Mapping[str, Callable[[Network, int, Size, Notify], Samples]] = {
     "3a": by_rate,
     "3b": by_arrivals,
     "table1": by_beta,
@@ -97,8 +105,7 @@ def measured(
     figures: Sequence[str],
     networks: Callable[[int], Iterable[Network]],
     seeds: Sequence[int],
-    queries: int,
-    seconds: float,
+    size: Size,
     notify: Notify = ignore,
 ) -> dict[str, Any]:
     """Return the rows of the figures, over all seeds. Raises :class:`SbonError` ``simulation-failed``."""
@@ -106,9 +113,7 @@ def measured(
     for figure in figures:
         for seed in seeds:
             for network in networks(seed):
-                samples = FIGURES[figure](
-                    network, seed, queries, seconds, _about(f"{network.name}, {figure}, seed {seed}", notify)
-                )
+                samples = FIGURES[figure](network, seed, size, _about(f"{network.name}, {figure}, seed {seed}", notify))
                 for (part, strategy, at), sample in samples.items():
                     trials.setdefault(Key(part, network.name, strategy, AXES[part], at), []).append([sample])
     return {**EXPERIMENT.result(trials), "name": "ants-live"}

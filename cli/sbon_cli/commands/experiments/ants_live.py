@@ -33,6 +33,9 @@ from sbon_node.logging import output
     help="Measure a figure of the paper with running queries that move, on 10 nodes by default; repeated.",
 )
 @click.option("--seconds", type=Number(60, 3600), default=300.0, show_default=True, help="Virtual time of a run of a figure.")
+@repeated(
+    "--beta", "betas", Number(1, 100), "Factor of table1 by which a placement must be faster; repeated, the paper's by default."
+)
 @json_option
 @reports_errors
 def ants_live(
@@ -46,6 +49,7 @@ def ants_live(
     compare: bool,
     figures: tuple[str, ...],
     seconds: float,
+    betas: tuple[float, ...],
     json_: bool,
 ) -> None:
     """Ants that walk between whole daemons in virtual time: latency beside the exact optimum, messages and bytes of a query.
@@ -59,7 +63,8 @@ def ants_live(
         with err().status("starting") as status:
             drawn = partial(module.networks, data, topology, nodes or 10)
             moving: Any = importlib.import_module("sbon_node.experiments.live.ant_figures")
-            result = moving.measured(figures, drawn, seeds, queries or 4, seconds, status.update)
+            size = moving.Size(seconds, queries or 4, betas or moving.BETAS)
+            result = moving.measured(figures, drawn, seeds, size, status.update)
         show_result(result, json_)
         return
     rows = []
