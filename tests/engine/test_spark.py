@@ -143,6 +143,33 @@ async def test_rows_are_those_of_duckdb(engine: SparkEngine, folder: Path, reade
 
 
 @in_one_loop
+@pytest.mark.parametrize("reader", ["simple", "partitioned"])
+async def test_the_processor_time_of_an_operator_is_its_own(engine: SparkEngine, folder: Path, reader: str) -> None:
+    """One operator works and one has few rows; both count less than all processes of the engine have taken."""
+    await engine.start()
+    before_s = _cpu_s(engine)
+    busy, idle = [await started(engine, folder, spec(f"{name}.{reader}", reader)) for name in ("busy", "idle")]
+    for first in range(0, 200_000, 20_000):
+        await busy.feed(table(first, 20_000))
+    for port in (idle, busy):
+        await port.feed(table(0, 1))
+        await port.feed(None, ended=True)
+        await port.wait_ended()
+    taken_s = _cpu_s(engine) - before_s
+    await engine.destroy(f"idle.{reader}")
+    await engine.destroy(f"busy.{reader}")
+    assert 0 < 2 * idle.cpu_s < busy.cpu_s
+    assert 0.1 * taken_s < busy.cpu_s + idle.cpu_s < taken_s
+
+
+def _cpu_s(engine: SparkEngine) -> float:
+    """Processor time of all processes of the engine that live, and of those that they have waited for."""
+    assert engine.engine_pid is not None
+    top = psutil.Process(engine.engine_pid)
+    return sum(sum(process.cpu_times()[:4]) for process in (top, *top.children(recursive=True)))
+
+
+@in_one_loop
 async def test_a_batch_without_rows_is_written_too(engine: SparkEngine, folder: Path) -> None:
     port = await started(engine, folder, spec("none", fragment="SELECT k FROM in0 WHERE k < 0"))
     await port.feed(table(0, 10), ended=True)
