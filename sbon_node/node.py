@@ -179,7 +179,7 @@ class Node:
         self._optimizer = LocalOptimizer(
             self.context,
             self._operators,
-            self._moves.departures,
+            self._moves,
             acceptors,
             config.adaptation,
             config.placement,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
 from sbon_protocol.measuring import (
     KeepMeasurements,
     MeasuredRtts,
@@ -30,12 +31,15 @@ from sbon_protocol.moving import (
     CancelMove,
     ComponentHost,
     FollowOperator,
+    JointSide,
     LocateComponent,
+    MoveJointly,
     MoveOperator,
     OperatorFollowed,
     OperatorMove,
     PrepareOperator,
     SettleOperator,
+    WeighJointMove,
 )
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
@@ -307,48 +311,6 @@ class ComponentStates(Message, frozen=True):
     delay: Any = None
 
 
-# -- rows of queries --------------------------------------------------------------------------------------------------
-
-
-class FollowRows(Call, frozen=True):
-    """Request rows of a query from its consumer, for a follower at the caller.
-
-    ``follower`` names one following, ``after`` the frames that it has. ``take`` waits up to ``wait_s`` seconds for frames; with
-    ``hold`` the follower only keeps its turn, with ``end`` it gives it up.
-    """
-
-    query: Line
-    follower: Line
-    after: Annotated[dict[Line, Count], Meta(max_length=4096)]
-    purpose: Literal["take", "hold", "end"] = "take"
-    wait_s: Quantity = 0.0
-
-
-class FollowedFrame(Message, frozen=True):
-    """A frame for a follower; fields as in :class:`~sbon_protocol.messages.Data`."""
-
-    stream: Line
-    number: Count
-    watermark_ms: Milliseconds
-    born_ms: Milliseconds
-    payload: bytes
-
-
-class FollowedRows(Message, frozen=True):
-    """The next frames, in order; ``query`` is the query's identifier, and ``end`` its end once no frame is left."""
-
-    query: Line
-    frames: Annotated[tuple[FollowedFrame, ...], Meta(max_length=4096)] = ()
-    end: Any = None
-
-
-class AcknowledgeRows(Call, frozen=True):
-    """Report that a follower has durably taken all frames up to these numbers, by stream."""
-
-    query: Line
-    numbers: Annotated[dict[Line, Count], Meta(max_length=4096)]
-
-
 CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sync-members": (SyncMembers, Members),
     "check-member": (CheckMember, Members),
@@ -385,6 +347,8 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "settle-operator": (SettleOperator, None),
     "activate-operator": (ActivateOperator, None),
     "abandon-operator": (AbandonOperator, None),
+    "weigh-joint-move": (WeighJointMove, JointSide),
+    "move-jointly": (MoveJointly, OperatorMove),
     "add-subtree": (AddSubtree, None),
     "operator-mapped": (OperatorMapped, PlacedOperators),
     "map-operator": (MapOperator, PlacedOperators),

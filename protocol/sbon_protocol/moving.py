@@ -12,6 +12,8 @@ MoveStep = Literal["copying", "following", "settling", "switching", "moved", "gi
 FollowStep = Literal["copying", "following", "starting"]
 MoveHow = Literal["follow", "stop"]
 
+MAX_JOINT_LINKS = 64
+"""Most links of an operator that moves together with a neighbour."""
 
 BatchEnd = Annotated[tuple[Count, ...], Meta(max_length=4096)]
 """The last frame of each input after a batch."""
@@ -149,3 +151,51 @@ class AbandonOperator(Call, frozen=True):
 
     operator: Line
     attempt: Name
+
+
+class JointLink(Message, frozen=True):
+    """A link of an operator: it ``reads`` ``vertex`` at ``node``, or sends to it, ``bytes_s`` in a second."""
+
+    vertex: Line
+    node: Name
+    bytes_s: Quantity
+    reads: bool
+
+
+class WeighJointMove(Call, frozen=True):
+    """Ask the host of ``operator`` whether it may move together with ``neighbour``, which the caller hosts; reserves nothing.
+
+    The reply is all that the decision needs.
+    """
+
+    query: Line
+    operator: Line
+    neighbour: Line
+
+
+class JointSide(Message, frozen=True):
+    """An operator as its host knows it: links, needs, size of its state, newest moves, and ``refused`` nodes, no targets now."""
+
+    links: Annotated[tuple[JointLink, ...], Meta(max_length=MAX_JOINT_LINKS)]
+    cores: Quantity
+    memory_mb: Quantity
+    bandwidth_bytes_s: Quantity
+    state_bytes: Count
+    past_moves: Annotated[tuple[Any, ...], Meta(max_length=16)] = ()
+    refused: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+
+
+class MoveJointly(Call, frozen=True):
+    """Ask the host of ``operator`` to move it to ``target``, since the caller then moves ``neighbour`` to ``neighbour_target``.
+
+    ``side`` is the neighbour as the caller knows it. The receiver measures both moves itself before it agrees. A MoveOperator
+    with ``start`` false asks how the move ``attempt`` goes on.
+    """
+
+    query: Line
+    operator: Line
+    neighbour: Line
+    target: Name
+    neighbour_target: Name
+    attempt: Name
+    side: JointSide

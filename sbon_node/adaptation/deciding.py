@@ -221,7 +221,7 @@ class Deciding:
                 subject.members[0].spec.id,
                 total([one.spec.needs for one in subject.members]),
                 scene,
-                self._refused(subject, memory) | ({self._context.name} if elsewhere else set()),
+                self.refused(subject.past_moves, memory) | ({self._context.name} if elsewhere else set()),
                 view,
                 self._placement,
                 here=self._context.name,
@@ -258,11 +258,11 @@ class Deciding:
         memory.no_capacity_until_s = until_s if verdict == MOVES else memory.no_capacity_until_s
         return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
 
-    def _refused(self, subject: _Subject, memory: Memory) -> frozenset[str]:
+    def refused(self, past_moves: tuple[PastMove, ...], memory: Memory) -> frozenset[str]:
         """Return the nodes that are no candidates: those where a move has failed lately, and those that a member has left."""
         now_s, now_ms = self._context.clock.now(), self._context.clock.wall_ms()
         memory.failed_until_s = {node: until_s for node, until_s in memory.failed_until_s.items() if until_s > now_s}
-        left = rules.left_lately(subject.past_moves, now_ms, self._settings)
+        left = rules.left_lately(past_moves, now_ms, self._settings)
         return (left | set(memory.failed_until_s)) - {self._context.name}
 
     def _relieves(self, hosted: HostedOperator) -> bool:

@@ -12,13 +12,14 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from sbon_node.adaptation.deciding import Deciding, Memory
+from sbon_node.adaptation.deciding import ALONE, Deciding, Memory
 from sbon_node.adaptation.decision import RELIEVES, Why
 from sbon_node.adaptation.decision_log import DecisionLog, event_of
+from sbon_node.adaptation.joint_moves import REFUSED, JointMoves, Proposal
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.departures import Departures
+from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
@@ -28,7 +29,7 @@ from sbon_node.model.states import move_states
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
-from sbon_protocol.moving import MoveOperator
+from sbon_protocol.moving import MoveOperator, OperatorMove
 
 log = structlog.get_logger()
 
@@ -58,14 +59,26 @@ class LocalOptimizer:
         self,
         context: Context,
         operators: OperatorHost,
-        departures: Departures,
+        moves: Moves,
         records: RecordAcceptors,
         settings: AdaptationSettings,
         placement: PlacementSettings,
         load: Callable[[], float],
     ) -> None:
-        self._context, self._operators, self._departures, self._settings = context, operators, departures, settings
+        self._context, self._operators, self._departures, self._settings = context, operators, moves.departures, settings
         self._deciding = Deciding(context, operators, records, settings, placement, load)
+        self._joint = JointMoves(
+            context,
+            operators,
+            records,
+            settings,
+            placement,
+            self._deciding,
+            moves.host_check,
+            lambda operator: self._kept(operator).memory,
+            self._busy,
+            self._agreed,
+        )
         self._known: dict[str, _Kept] = {}
         self._moving: dict[str, None] = {}
         self._tasks = Tasks()
@@ -93,18 +106,25 @@ class LocalOptimizer:
                 if one.spec.adapt not in BY_HOSTS or self._context.drained or operator in self._moving:
                     continue
                 due_s = clock.now() + settings.period_s * rng.uniform(1 - JITTER, 1 + JITTER)
-                kept = self._known.setdefault(operator, _Kept(due_s, settings.decisions))
+                kept = self._kept(operator, due_s)
                 if clock.now() >= kept.due_s:
                     kept.due_s = due_s
                     await self._consider(one, kept)
 
+    def _kept(self, operator: str, due_s: float | None = None) -> _Kept:
+        """Return the memory of an operator; a new one is due at ``due_s``, or in a period."""
+        later_s = self._context.clock.now() + self._settings.period_s
+        return self._known.setdefault(operator, _Kept(later_s if due_s is None else due_s, self._settings.decisions))
+
     async def _consider(self, hosted: HostedOperator, kept: _Kept) -> None:
         """Decide about an operator, and begin the move. An error of this program is kept as a decision to stay."""
-        operator = hosted.spec.id
+        operator, proposal = hosted.spec.id, None
         if self._departures.under_way(operator) is not None:
             return
         try:
             made, members = await self._deciding.decide(hosted, kept.memory)
+            if made.verdict == STAYS and made.code in ALONE:
+                made, members, proposal = await self._together(hosted, made)
         except SbonError as error:
             made, members = self._deciding.made(hosted, STAYS, Why(error.code, str(error))), ()
         except Exception as error:
@@ -118,11 +138,26 @@ class LocalOptimizer:
         self._enter(hosted, kept, made)
         if made.verdict == MOVES:
             self._moving |= dict.fromkeys(one.spec.id for one in members)
-            self._tasks.start(f"move {operator}", self._move_all(members, kept, made))
+            self._tasks.start(f"move {operator}", self._move_all(members, kept, made, proposal))
+        else:
+            self._joint.proposing.pop(operator, None)
 
-    async def _move_all(self, members: tuple[HostedOperator, ...], kept: _Kept, made: MoveDecision) -> None:
-        """Move the operators of a decision, one after another, unless one fails."""
+    async def _together(
+        self, hosted: HostedOperator, made: MoveDecision
+    ) -> tuple[MoveDecision, tuple[HostedOperator, ...], Proposal | None]:
+        """Return the decision about an operator that stays by itself: with a neighbour at another node it may move."""
+        proposal, note = await self._joint.propose(hosted)
+        if proposal is not None:
+            return proposal.decision, (hosted,), proposal
+        return (replace(made, reason=f"{made.reason}; {note}"[:MAX_REASON]) if note else made), (), None
+
+    async def _move_all(
+        self, members: tuple[HostedOperator, ...], kept: _Kept, made: MoveDecision, proposal: Proposal | None
+    ) -> None:
+        """Move the operators of a decision, one after another, unless one fails; the neighbour of a ``proposal`` first."""
         try:
+            if proposal is not None and not await self._neighbour_moves(proposal, kept):
+                return
             for hosted in members:
                 if not await self._move(hosted, kept, made):
                     return
@@ -132,21 +167,61 @@ class LocalOptimizer:
             for hosted in members:
                 self._moving.pop(hosted.spec.id, None)
 
+    async def _neighbour_moves(self, proposal: Proposal, kept: _Kept) -> bool:
+        """Have the neighbour of a proposal move; a refusal holds until something changes."""
+        try:
+            await self._joint.carry_out(proposal)
+        except SbonError as error:
+            log.info("joint-move-failed", operator=proposal.call.neighbour, code=error.code, reason=str(error))
+            kept.decisions.failed(error)
+            kept.memory.glance = kept.memory.glance if error.code == REFUSED else None
+            return False
+        return True
+
+    def _busy(self, operator: str) -> str:
+        """Return why an operator of this node may not take part in a joint move for what this node does."""
+        if operator in self._moving or self._departures.under_way(operator) is not None:
+            return "it moves already"
+        return f"this node moves {len(self._moving)} others" if len(self._moving) >= self._settings.moves else ""
+
+    async def _agreed(self, hosted: HostedOperator, made: MoveDecision, attempt: str) -> OperatorMove:
+        """Begin a move that the host of a neighbour has proposed; return its first state."""
+        kept = self._kept(hosted.spec.id)
+        call = MoveOperator(query=hosted.spec.query, operator=hosted.spec.id, target=made.target, attempt=attempt)
+        state = await self._departures.move(call, made.reason)
+        self._enter(hosted, kept, made)
+        self._moving[hosted.spec.id] = None
+        self._tasks.start(f"agreed move {hosted.spec.id}", self._watch_agreed(hosted, kept, made, call))
+        return state
+
+    async def _watch_agreed(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision, call: MoveOperator) -> None:
+        try:
+            await self._ended(hosted, kept, made, replace(call, start=False))
+        finally:
+            self._moving.pop(hosted.spec.id, None)
+
     def _enter(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
         """Remember and publish a decision; equal ones in a row are one."""
         if kept.decisions.enter(made):
             self._context.bus.publish("placement", event_of(name_of(hosted.spec.query), made))
 
     async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> bool:
-        """Move the operator, and return whether it has moved; after a failure the target is left alone for a while."""
-        spec, departures, now_s = hosted.spec, self._departures, self._context.clock.now
+        """Move the operator, and return whether it has moved."""
         attempt = f"{self._context.rng.getrandbits(64):016x}"
-        call = MoveOperator(query=spec.query, operator=spec.id, target=made.target, attempt=attempt)
+        call = MoveOperator(query=hosted.spec.query, operator=hosted.spec.id, target=made.target, attempt=attempt)
+        return await self._ended(hosted, kept, made, call)
+
+    async def _ended(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision, call: MoveOperator) -> bool:
+        """Make a call for a move and wait for its end; return whether the operator has moved.
+
+        After a failure the target is left alone for a while.
+        """
+        spec, departures, now_s = hosted.spec, self._departures, self._context.clock.now
         try:
             state = await departures.move(call, made.reason)
             while state.step not in move_states.OVER:
                 state = await departures.move(replace(call, start=False, wait_s=self._settings.period_s))
-            failure = departures.failure(attempt)
+            failure = departures.failure(call.attempt)
         except SbonError as error:
             failure = error
         if failure is None:

@@ -100,6 +100,15 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             description="least network usage that a move must save; bytes in transit (rate x latency)",
         ),
     ] = 50.0
+    joint_neighbours: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="neighbours at other nodes with which an operator is weighed that stays by itself, those with the "
+            "heaviest links first: both may move together; 0 lets no operator of this node move jointly",
+        ),
+    ] = 2
     overload: Annotated[
         float,
         Meta(

@@ -23,9 +23,12 @@ class AdaptingView(LiveNetworkView):
 
     sparing = True
 
-    def __init__(self, context: Context, max_age_s: float, most_load: float = math.inf) -> None:
-        """Create it; nodes with a load per core above ``most_load`` count as without capacity."""
-        super().__init__(context)
+    def __init__(self, context: Context, max_age_s: float, most_load: float = math.inf, beside: str = "") -> None:
+        """Create it; nodes with a load per core above ``most_load`` count as without capacity.
+
+        The capacity that the query ``beside`` holds at other nodes counts as free.
+        """
+        super().__init__(context, beside)
         self._most_load = most_load
         self._here, self.max_age_s = context.name, max_age_s
         self._measured_ms: dict[tuple[str, str], float] = {}

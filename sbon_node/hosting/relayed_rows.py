@@ -5,7 +5,7 @@ from __future__ import annotations
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
-from sbon_protocol.calls import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
+from sbon_protocol.following import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
 
 
 class RelayedRows:

@@ -21,9 +21,10 @@ from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
-from sbon_protocol.calls import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows, ListQueries, QueryRecords
+from sbon_protocol.calls import ListQueries, QueryRecords
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
+from sbon_protocol.following import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
 
 NOT_FOLLOWABLE = "not-followable"
 _SILENT = frozenset({"peer-unreachable", "node-away", "unknown-node"})

@@ -12,7 +12,21 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from sbon_protocol import ants, base, calls, codec, datagram, errors, frames, measuring, messages, moving, version, zones
+from sbon_protocol import (
+    ants,
+    base,
+    calls,
+    codec,
+    datagram,
+    errors,
+    following,
+    frames,
+    measuring,
+    messages,
+    moving,
+    version,
+    zones,
+)
 
 SPEC = Path(__file__).parents[2] / "protocol" / "SPEC.md"
 
@@ -39,7 +53,7 @@ ALIASES = {
 def all_messages() -> dict[str, type[messages.Message]]:
     """Every message of the protocol, in the order of the source."""
     found = {}
-    for module in (base, messages, calls, measuring, moving, zones, ants):
+    for module in (base, messages, calls, following, measuring, moving, zones, ants):
         for name, member in vars(module).items():
             if inspect.isclass(member) and issubclass(member, messages.Message) and member.__module__ == module.__name__:
                 found[name] = member
