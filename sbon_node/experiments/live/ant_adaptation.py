@@ -41,8 +41,9 @@ from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.space.coordinate import Coordinate
 
-UPDATE_S, REST_S, HALF_LIFE_S = 20.0, 20.0, 20.0
-"""Pause between rounds of ants, rest after a move, and the time in which measures fade by half; seconds."""
+UPDATE_S, REST_S, HALF_LIFE_S = 20.0, 20.0, 10.0
+"""Pause between rounds of ants, rest after a move, and the time in which measures and loads fade by half;
+seconds."""
 SETTLE_S, WEIGH_S, POST_S = 30.0, 1.0, 5.0
 """Time in which nodes meet and their cross traffic starts, and pauses between settings of loads and between posts; seconds."""
 TASKS, WORK_MS, ROWS_S = 3, (10.0, 40.0), (4.0, 10.0)
@@ -204,7 +205,8 @@ class Live:
         await cluster.answer(at, submit())
 
     async def _weigh(self) -> None:
-        """Let each machine have the load of what its daemon runs, for ever."""
+        """Let each machine have the load of what its daemon runs, for ever. It is an average, as that of real machines."""
+        share = 0.5 ** (WEIGH_S / HALF_LIFE_S)
         while True:
             for name, cross in zip(self._names, self.cross, strict=True):
                 node, load = self._cluster.nodes[name], float(cross)
@@ -212,7 +214,7 @@ class Live:
                     query = self.running.get(operator.partition("-")[0])
                     if query is not None:
                         load += query.rates_s()[_number(operator)] * self.work_s(operator)
-                node.load_per_core = load
+                node.load_per_core = share * node.load_per_core + (1 - share) * load
             await self._cluster.sleep(WEIGH_S)
 
     async def _look(self, second: float) -> None:

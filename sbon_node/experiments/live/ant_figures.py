@@ -27,7 +27,7 @@ BESIDE = (0.05, 0.3)
 """Load of each node by others in Figure 3 (a)."""
 LIGHT = 0.15
 """Load of a server that would run the whole query of Table 1: it fits beside the most cross traffic."""
-CROSS_EVERY_S, MOST_CROSS = 30.0, 0.7
+CROSS_EVERY_S, MOST_CROSS = 60.0, 0.7
 """Pause between changes of cross traffic, and the highest load by it: a daemon reports at most 0.8."""
 FIRST, ADDED = 1.0, 0.25
 """Queries of Figure 3 (b) at first and by each arrival, of the number asked for."""
