@@ -183,8 +183,7 @@ class NodePort:
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
         """Return offsets up to which a batch may be planned; ``after`` itself without news within ``wait_s`` seconds.
 
-        After each start every input that has had frames is offered again under a new incarnation. Raises :class:`SbonError`
-        where an input has failed for good.
+        After each start every input that has had frames is offered again in a new incarnation. Raises an input's last error.
         """
         self._check_not_behind(after)
         self._offered = after
@@ -256,7 +255,8 @@ class NodePort:
     def limit(self, frames: tuple[int, ...] | None, *, rests: bool = True) -> None:
         """Offer no frames beyond these of each input; None lifts the limit.
 
-        A follower that does not rest there has the engine wait for a higher limit: a batch for its watermark would delay it.
+        A follower that does not rest there waits for a higher limit. One that rests is offered its input again if it has run no
+        batch: Spark asks for a batch without input, with a new watermark, only after another.
         """
         self._upto, self._rests, self._batches, self._halts = frames, rests, (), False
         self._news.notify()
@@ -351,7 +351,7 @@ class NodePort:
         self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames, self._row_limit()))
         is_full = any(span.next is not None and not is_held for span, is_held in zip(spans, self._held, strict=True))
         self._takes_more = not is_full and self._upto is None and not all(span.ends for span in spans)
-        again = self._following is None and any(o.frame > 0 and o.incarnation != self._incarnation for o in after)
+        again = self._rests and any(o.frame > 0 and o.incarnation != self._incarnation for o in after)
         if not again and not any(span.last for span in spans):
             return None
         return tuple(span.offset_upto(self._incarnation) for span in spans)

@@ -82,6 +82,22 @@ async def test_a_follower_reads_what_its_host_has_shown_and_shows_nothing(host: 
     assert sorted(host.outbox.link_counts("up").links) == ["op#0", "op#0~new"]
 
 
+async def test_a_follower_that_rests_where_it_started_runs_one_batch_for_its_watermark(host: Any) -> None:
+    """Its host may have run a batch without input after the one that was copied, and Spark would not ask for one here."""
+    port, offsets = await shown(host, "a", "b")
+    copy = follower(host, port)
+    copy.recover(1)
+    assert await copy.poll(offsets, 0.001) == offsets
+
+    copy.limit((2,))
+    before, offsets = offsets, await copy.poll(offsets, LONG_S)
+    assert [(offset.frame, offset.incarnation) for offset in offsets] == [(2, 2)]
+    assert await run(copy, 2, before, offsets) == []
+    await copy.committed(2)
+    copy.limit((2,))
+    assert await copy.poll(offsets, 0.001) == offsets
+
+
 async def test_a_limit_answers_a_reader_that_waits(host: Any) -> None:
     port, offsets = await shown(host, "a")
     copy = follower(host, port)
