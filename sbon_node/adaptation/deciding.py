@@ -165,7 +165,7 @@ class Deciding:
         """Return why to look for another host now; remember the look."""
         if group:
             others = ", ".join(one.spec.id for one in subject.members[1:])
-            return Why("together", f"together with {others}")
+            return Why(rules.TOGETHER, f"together with {others}")
         now_s, last = self._context.clock.now(), memory.glance
         nodes = frozenset({self._context.name, *self._context.membership.alive()})
         fresh = sorted(nodes - last.nodes)[:MOST_JOINED] if last is not None else []

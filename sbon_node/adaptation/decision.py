@@ -39,9 +39,10 @@ JOINED, OVERLOADED = "joined", "overloaded"
 UNCHANGED = "unchanged"
 SAVES, SAVES_LITTLE, COSTS_MORE, TOO_SLOW, NO_BETTER = "saves", "saves-little", "costs-more", "too-slow", "no-better"
 RELIEVES, TOO_FAR = "relieves", "too-far"
+TOGETHER = "together"
 HASTENS, NO_FASTER = "hastens", "no-faster"
 LACKS_THROUGHPUT, KEEPS_THROUGHPUT = "lacks-throughput", "keeps-throughput"
-MOVING: frozenset[str] = frozenset({SAVES, RELIEVES, HASTENS, KEEPS_THROUGHPUT})
+MOVING: frozenset[str] = frozenset({SAVES, RELIEVES, HASTENS, KEEPS_THROUGHPUT, TOGETHER})
 """Codes of decisions to move."""
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from sbon_node.adaptation.deciding import Deciding, Memory
-from sbon_node.adaptation.decision import Link, Why
+from sbon_node.adaptation.decision import TOGETHER, Link, Why
 from sbon_node.adaptation.joint import Hosts, Latency, Pair, Side, Weighed, weigh
 from sbon_node.adaptation.scene import links_of
 from sbon_node.adaptation.settings import AdaptationSettings
@@ -272,7 +272,7 @@ class JointMoves:
         return weigh(pair, hosts, latency, self._context.clock.wall_ms(), self._settings, bounded=bounded)
 
     def _decision(self, hosted: HostedOperator, target: str, order: str, weighed: Weighed, view: AdaptingView) -> MoveDecision:
-        why = Why("together", f"moves together with its neighbour, {order}; {weighed.why.text}")
+        why = Why(TOGETHER, f"moves together with its neighbour, {order}; {weighed.why.text}")
         return self._deciding.made(
             hosted,
             MOVES,

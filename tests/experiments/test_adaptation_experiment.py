@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.adaptation.figures import experiment, figures, missed, plan_changes, relieved, returns, unpaid
@@ -14,6 +15,7 @@ from sbon_node.experiments.adaptation.paper_figures import by_placement, by_quer
 from sbon_node.experiments.adaptation.posts import rows_of
 from sbon_node.experiments.adaptation.run import Look, Observed, Sent
 from sbon_node.experiments.adaptation.world import Change, Weather, draw
+from sbon_node.model.adaptation import MoveDecision
 
 
 def observed(looks: list[Look], hosts: dict[str, list[tuple[float, str]]]) -> Observed:
@@ -48,6 +50,13 @@ def test_a_move_that_raises_usage_has_not_paid() -> None:
     looks = [Look(10.0, "q0", 1000.0, 800.0, 1.0), Look(20.0, "q0", 2000.0, 1500.0, 1.0), Look(30.0, "q0", 2000.0, 1600.0, 1.0)]
     assert unpaid(observed(looks, {"q0-x.b0": [(10.0, "a"), (20.0, "b")]})) == 0  # 80 % of never moving, then 75 %
     assert unpaid(observed(looks, {"q0-x.b0": [(10.0, "a"), (30.0, "b")]})) == 1
+
+
+def test_joint_moves_that_were_given_up_do_not_count() -> None:
+    made = MoveDecision(operator="q0-x.b0", node="a", at_ms=1, verdict="moves", code="together", reason="")
+    others = [replace(made, outcome="given-up: b is full"), replace(made, verdict="stays"), replace(made, code="saves")]
+    seen = observed([], {"q0-x.b0": [(0.0, "a"), (50.0, "b")]})._replace(decisions=[made, *others])
+    assert figures(seen, [], 20.0)["joint_moves"] == 1
 
 
 def test_changes_come_after_the_first_quarter() -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from sbon_node.adaptation.decision import TOGETHER
 from sbon_node.experiments.adaptation.run import Look, Observed, observe
 from sbon_node.experiments.adaptation.world import KINDS, Change, draw
+from sbon_node.model.adaptation import MOVES
 
 SETTLING_PERIODS = 3
 """Periods after a change that its saving leaves out."""
@@ -80,7 +82,8 @@ def figures(observed: Observed, changes: Sequence[Change], period_s: float) -> d
     ``saving_share`` is (never - adapting) / (never - oracle), of sums over all looks from three periods after the begin and after
     each change, until the next; ``saving_share_rate`` and so on are of the looks after changes of one kind. Those after a change
     of load do not count in the whole: the oracle leaves a busy node at once, hosts one operator at a time. ``relieved`` counts
-    busy nodes that an operator has left within three periods. ``missed`` are the aims that the run misses.
+    busy nodes that an operator has left within three periods, ``joint_moves`` those of ``moves`` that operators at two nodes have
+    agreed on. ``missed`` are the aims that the run misses.
     """
     marks = [(0.0, "begin"), *((change.at_s, str(change.kind)) for change in changes)]
     settled: dict[str, list[Look]] = {}
@@ -99,6 +102,7 @@ def figures(observed: Observed, changes: Sequence[Change], period_s: float) -> d
         **{f"saving_share_{kind}": saving_share(group) for kind, group in settled.items()},
         "moves": sum(moves.values()),
         "moves_operator_hour": sum(moves.values()) / operator_hours,
+        "joint_moves": sum((one.verdict, one.code, one.outcome) == (MOVES, TOGETHER, "") for one in observed.decisions),
         "most_moves": max(moves.values(), default=0),
         "returns": returns(observed.hosts, RETURN_PERIODS * period_s),
         "unpaid_moves": unpaid(observed),
