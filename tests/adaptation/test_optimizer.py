@@ -121,14 +121,15 @@ def test_an_error_of_the_program_ends_one_decision_only(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await started(cluster, tmp_path / "out.csv", FILTER, rows=1600, adapt="local", strategy="producer")
         node = cluster.at("b")
-        node.load_per_core = None  # type: ignore[assignment]  # no number
+        deciding = node.daemon._optimizer._deciding
+        load, deciding._load = deciding._load, lambda: None  # type: ignore[assignment,return-value]  # no number
         await cluster.clock.sleep(15)
         operator = await only(cluster)
         assert (operator.node, operator.decisions[-1].code) == ("b", "internal")
         assert "TypeError" in operator.decisions[-1].reason
         assert operator.decisions[-1].times >= 2
         assert node.daemon.context.counters.snapshot()["optimizer-failed"] >= 2
-        node.load_per_core = 2.5
+        node.load_per_core, deciding._load = 2.5, load
         await cluster.clock.sleep(15)
         assert (await only(cluster)).node == "a"
         await finished(cluster)
