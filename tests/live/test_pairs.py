@@ -11,15 +11,14 @@ from sbon_node.experiments.bench.usage import Area
 from sbon_node.experiments.live.pair_figures import by_pair
 from sbon_node.experiments.live.pairs import LEAST_ENDS, draw_pairs
 
-pytestmark = pytest.mark.live
-thorough = pytest.mark.thorough("hosts that become slow under pairs of live queries")
+pytestmark = [pytest.mark.live, pytest.mark.thorough("hosts that become slow under pairs of live queries")]
 HOSTS = 2
 NAMES = tuple(f"n{number}" for number in range(LEAST_ENDS + HOSTS))
 AREA = Area(NAMES, tuple(tuple(0.0 if one == other else 40.0 for other in NAMES) for one in NAMES))
 PERIOD_S = 5.0
 
 
-@pytest.mark.parametrize("adapt", ["ants", pytest.param("local", marks=thorough)])
+@pytest.mark.parametrize("adapt", ["ants", "local"])
 def test_a_query_leaves_a_host_that_became_slow(tmp_path: Path, adapt: str) -> None:
     """The only other host is better by far."""
     world = draw_pairs(AREA, nodes=len(NAMES), hosts=HOSTS, pairs=1, seed=1)
