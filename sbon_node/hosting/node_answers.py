@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Room
 from sbon_node.hosting.capacity import Reservations
@@ -14,11 +16,13 @@ from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
 from sbon_node.net.peers import Caller
 from sbon_node.placement.model.network_view import NOTHING
-from sbon_node.placement.model.queueing import Flow, Service
+from sbon_node.placement.model.queueing import Flow, Service, busy
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskNode, NodeAnswer
 
 STRANGERS = ""
+SHORT_MS = 1.0
+"""Assumed length of what other programs do at a time; at a given load, longer work lets rows wait longer."""
 
 
 class NodeAnswers:
@@ -73,13 +77,13 @@ class NodeAnswers:
             ServedFlow(rows_s=flow.rate_s, row_ms=flow.service.mean_ms, row_scv=flow.service.scv)
             for flow in self.ants.booked(query)
         )
-        flows = (*self._measured(load, query), *booked)
-        return ServerReport(speed=self._speed, flows=flows[:MAX_FLOWS])
+        measured = self._measured(load, query)
+        return replace(measured, flows=(*measured.flows, *booked)[:MAX_FLOWS])
 
-    def _measured(self, load: float, query: str) -> tuple[ServedFlow, ...]:
+    def _measured(self, load: float, query: str) -> ServerReport:
         measures = {operator: port.measures() for operator, port in sorted(self._ports.open.items())}
         own = [one for operator, one in measures.items() if query and operator.startswith(f"{query}.")]
-        return server_report(load, self._speed, measures.values(), own).flows
+        return server_report(load, self._speed, measures.values(), own)
 
     def with_core_times(self, described: list[OperatorInfo]) -> list[OperatorInfo]:
         """Return the descriptions of operators here with the time that their rows keep a core busy."""
@@ -88,8 +92,10 @@ class NodeAnswers:
     # -- the cell of ants ----------------------------------------------------------------------------------------------
 
     def _flows(self, query: str) -> list[Flow]:
-        measured = self._measured(self._load(), query)
-        return [Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in measured]
+        """Return the measured flows; for the load of other programs, one of short messages."""
+        report = self._measured(self._load(), query)
+        flows = [Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in report.flows]
+        return flows or list(busy(report.other_load, SHORT_MS, report.speed).flows)
 
     def _free(self, query: str) -> Needs:
         """Return the capacity that any member may count on, with what ``query`` holds; nothing where no operator may come."""

@@ -29,7 +29,7 @@ def server_report(
     own = {id(one) for one in left_out}
     most = _busiest(operators)
     if (scale := _scale(load, speed, most)) is None:
-        return ServerReport(speed=speed)
+        return ServerReport(speed=speed, other_load=0.0 if most else min(max(load, 0.0), BUSIEST))
     flows = (
         ServedFlow(rows_s=work.rows_s, row_ms=min(work.row_ms * scale, 1e9), row_scv=min(work.row_scv, MAX_SCV))
         for work in most

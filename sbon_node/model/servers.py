@@ -23,7 +23,11 @@ class ServedFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The speed of a node's cores, and the flows that it serves; all together make the load that its machine measures."""
+    """The speed of a node's cores, and the flows that it serves; all together make the load that its machine measures.
+
+    ``other_load`` is that load where no operator has measured its rows: it belongs to other programs, as far as is known.
+    """
 
     speed: Annotated[float, Meta(ge=LEAST_SPEED, le=MOST_SPEED)] = 1.0
+    other_load: Annotated[float, Meta(ge=0, le=1)] = 0.0
     flows: Annotated[tuple[ServedFlow, ...], Meta(max_length=MAX_FLOWS)] = ()

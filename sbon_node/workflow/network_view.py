@@ -121,6 +121,7 @@ class LiveNetworkView:
             answer = await self._context.ask(node, call, NodeAnswer)
         except SbonError as error:
             return Answer(accepted=False, reason=str(error))
+        report = self._server_of(answer, node)
         return Answer(
             accepted=answer.accepted,
             reason=answer.reason,
@@ -131,11 +132,12 @@ class LiveNetworkView:
                 bandwidth_bytes_s=answer.free_bandwidth_bytes_s,
             ),
             load=answer.load,
-            server=self._server_of(answer, node),
+            other_load=None if report is None else report.other_load,
+            server=None if report is None else _server(report),
         )
 
-    def _server_of(self, answer: NodeAnswer, node: str) -> Server | None:
-        """Return the node's server with its speed and flows; None if it states none, or impossible ones."""
+    def _server_of(self, answer: NodeAnswer, node: str) -> ServerReport | None:
+        """Return what the node states of itself as a server; None if that is nothing, or impossible."""
         if answer.server is None:
             return None
         try:
@@ -143,8 +145,7 @@ class LiveNetworkView:
         except ProtocolError as error:
             self._context.counters.refuse("server-refused", node=node, reason=str(error))
             return None
-        flows = (Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in report.flows)
-        return Server(speed=report.speed, flows=tuple(flows))
+        return report
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         answers = await asyncio.gather(*(self.ask(node, needs) for node in nodes))
@@ -167,3 +168,8 @@ class LiveNetworkView:
         """Return the node's cores in all, as its gossip reports them."""
         member = self._context.membership.get(node)
         return member.meta.cores if member is not None and member.meta.cores > 0 else math.inf
+
+
+def _server(report: ServerReport) -> Server:
+    flows = (Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in report.flows)
+    return Server(speed=report.speed, flows=tuple(flows))

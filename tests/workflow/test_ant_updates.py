@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_node.config.config import Config
-from sbon_node.model.servers import ServedFlow
+from sbon_node.model.servers import ServedFlow, ServerReport
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.queries.ant_updates import AntUpdates
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
@@ -38,7 +38,7 @@ def keep_busy(cluster: SimulatedCluster, node: str, rows_s: float) -> None:
     """Let a node serve foreign rows that take 10 ms each."""
     answers: Any = cluster.at(node).daemon._operators._answers
     flow = ServedFlow(rows_s=rows_s, row_ms=10.0, row_scv=1.0)
-    answers._measured = lambda load, query: (flow,) if rows_s else ()
+    answers._measured = lambda load, query: ServerReport(flows=(flow,) if rows_s else ())
 
 
 def updates_of(cluster: SimulatedCluster, node: str) -> AntUpdates:

@@ -22,6 +22,7 @@ from sbon_node.placement.model.measured_plan import measured_work
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.objective import objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.selection.offers import server_of
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
@@ -32,6 +33,14 @@ from tests.workflow.test_moved_operators import FILTER
 
 SPEED = 2.0
 """Of a node that takes half of the time of the reference."""
+
+PROBLEM = PlacementProblem(
+    pinned={"source": "a", "consumer": "d"},
+    operators=(Operator(id="f", needs=Needs(cores=0.5), rows_s=10.0, row_core_ms=20.0),),
+    edges=(Edge("source", "f", 4e3, 10.0), Edge("f", "consumer", 2e3, 10.0)),
+    objective=objective_named("latency"),
+)
+"""One operator between two nodes, of which a row takes 20 ms at speed 1."""
 
 
 def measured(rows_s: float | None, row_ms: float | None, row_scv: float | None = 1.0) -> OperatorMeasures:
@@ -89,8 +98,10 @@ def test_processor_time_counts_where_all_operators_have_measured_it(all_measured
 
 
 def test_nothing_is_reported_without_measures_or_load() -> None:
-    assert server_report(0.5, SPEED, []) == ServerReport(speed=SPEED)
-    assert server_report(0.5, SPEED, [measured(None, None)]) == ServerReport(speed=SPEED)
+    assert server_report(0.5, SPEED, []) == ServerReport(speed=SPEED, other_load=0.5)
+    assert server_report(3.0, SPEED, [measured(None, None)]) == ServerReport(speed=SPEED, other_load=BUSIEST)
+    only = measured(1.0, 1.0)
+    assert server_report(0.5, SPEED, [only], [only]) == ServerReport(speed=SPEED), "a query's own load is no other's"
     assert server_report(0.0, SPEED, [measured(1.0, 1.0)]) == ServerReport(speed=SPEED)
 
 
@@ -142,9 +153,15 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
         assert float(fast.server.traffic().load) == pytest.approx(0.4, rel=1e-6)
         assert slow.server is not None
         assert (slow.server.speed, slow.server.flows) == (0.25, ())
+        cluster.at("c").load_per_core = 0.6
+        (uid,) = {one.spec.query for one in cluster.at("b").daemon._operators._hosted.values()}
+        own, other = [await ask(cluster, "a", LiveNetworkView(view._context, uid).ask(node, Needs())) for node in "bc"]
+        assert (own.server.flows, own.load, server_of(PROBLEM, own).flows) == ((), 0.4, ()), "its own load counts as others'"
+        assert float(server_of(PROBLEM, other).traffic().load) == pytest.approx(0.6)
         await cluster.sleep(15.0)  # The cell of ants looks at its node from time to time.
         cell = cluster.at("b").daemon._operators.ants.cell
         assert (cell.speed, float(cell.traffic.load)) == (4.0, pytest.approx(0.4, rel=0.05))
+        assert float(cluster.at("c").daemon._operators.ants.cell.traffic.load) == pytest.approx(0.6)
 
     in_cluster(tmp_path, "abc", test, configs={"b": with_speed(4.0), "c": with_speed(0.25)})
 
@@ -152,16 +169,9 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
 @pytest.mark.parametrize("strategy", ["ants", "centralized"])
 @pytest.mark.parametrize("fast", ["b", "c"])
 def test_strategies_that_count_with_queues_prefer_the_faster_of_two_equal_nodes(tmp_path: Path, strategy: str, fast: str) -> None:
-    problem = PlacementProblem(
-        pinned={"source": "a", "consumer": "d"},
-        operators=(Operator(id="f", needs=Needs(cores=0.5), rows_s=10.0, row_core_ms=20.0),),
-        edges=(Edge("source", "f", 4e3, 10.0), Edge("f", "consumer", 2e3, 10.0)),
-        objective=objective_named("latency"),
-    )
-
     async def test(cluster: SimulatedCluster) -> None:
         view = LiveNetworkView(cluster.at("a").daemon.context)
-        placed: Placement = await ask(cluster, "a", STRATEGIES[strategy](problem, view, PlacementSettings()))
+        placed: Placement = await ask(cluster, "a", STRATEGIES[strategy](PROBLEM, view, PlacementSettings()))
         assert placed.hosts() == {"f": fast}
 
     speeds = {node: with_speed(4.0 if node == fast else 0.5) for node in "bc"}

@@ -36,7 +36,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A node's answer to a capacity probe; a probe reserves nothing.
 
     ``operators`` are those that the node hosts. ``free`` is the capacity it has left, None where it did not say. ``load`` is its
-    load average per core. ``server`` holds its speed and flows, None where it does not publish them.
+    load average per core, and ``other_load`` the part of it of which no flows are known, None where it did not say. ``server``
+    holds its speed and flows, None where it does not publish them.
     """
 
     accepted: bool
@@ -44,6 +45,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()
     free: Needs | None = None
     load: float = 0.0
+    other_load: float | None = None
     server: Server | None = None
 
     @property

@@ -36,4 +36,5 @@ def server_of(problem: PlacementProblem, answer: Answer) -> Server:
     if server.flows:
         return server
     mean_ms = sum(operator.service.mean_ms for operator in problem.operators) / len(problem.operators)
-    return busy(answer.load, mean_ms, server.speed)
+    load = answer.load if answer.other_load is None else answer.other_load
+    return busy(load, mean_ms, server.speed)
