@@ -21,10 +21,10 @@ from sbon_node.experiments.live.ant_adaptation import Chained, Live, Plan, Watch
 
 SECONDS, EVERY_S = 300.0, 20.0
 """Length of a run, and pause between two looks: the paper's 100 s and 10 s, for moves take seconds here."""
-RISES_S, LOADS = (60.0, 180.0), (0.3, 0.55, 0.8)
+RISES_S, LOADS = (60.0, 180.0), (0.25, 0.45, 0.65)
 """Times at which the rate rises or queries arrive; loads of a server that would run the whole query of Figure 3 (a)."""
-BESIDE = (0.05, 0.3)
-"""Load of each node by others in Figure 3 (a)."""
+BESIDE = (0.05, 0.25)
+"""Load of each node by others in Figure 3 (a): daemons report at most 0.8, so that ants do not see that more is too much."""
 LIGHT = 0.15
 """Load of a server that would run the whole query of Table 1: it fits beside the most cross traffic."""
 CROSS_EVERY_S, MOST_CROSS = 60.0, 0.7
