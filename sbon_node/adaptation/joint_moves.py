@@ -125,6 +125,8 @@ class JointMoves:
         call = WeighJointMove(query=spec.query, operator=link.vertex, neighbour=spec.id)
         answer = await context.ask(link.node, call, JointSide, timeout_s=context.settings.component_timeout_s)
         pair = self._pair(mine, _side_of(link.vertex, link.node, answer))
+        if len(pair.measured(pair.hosts)) > self._settings.pairs:
+            return None, "they have too many links"
         view = self._view(spec.query)
         before = await self._measured(view, pair.measured(pair.hosts))
         usage = pair.usage(pair.hosts, before)
