@@ -36,6 +36,15 @@ class AntSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 500
     max_hops: Annotated[int, Meta(ge=1, le=32, description="most nodes on an ant's path; then it dies")] = 24
     max_neighbours: Annotated[int, Meta(ge=1, le=256, description="most neighbours of a node, the nearest")] = 16
+    drawn_neighbours: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=256,
+            description="neighbours of a node that are drawn from all members, on average, in clusters of 64 nodes or more: "
+            "the nearest ones alone do not lead everywhere there",
+        ),
+    ] = 6.0
     max_near: Annotated[
         int,
         Meta(ge=2, le=4096, description="nearest members among which a node looks for neighbours; time grows with the square"),

@@ -49,6 +49,9 @@ FOR_QUERIES = ("route-ant", "route-return", "scout-ant", "scout-return", "enforc
 AT_REST = ("cell-state",)
 DIMENSIONS = 3
 
+Row = tuple[str, int, int]
+"""A node, and the first and last task plus 1 of a run of tasks there."""
+
 
 class Trial(NamedTuple):
     """A network, of which each query finds those before it, if they ``stay``."""
@@ -84,23 +87,34 @@ class Truth:
         self.cells = {name: Cell(name, {}, lambda _, __: {}, Server()) for name in names}
 
     def exact_ms(self, chain: Chain) -> float:
+        """Return the least latency of the chain; less than that where the program would leave a node and return to it."""
         others = Traffic(*(np.array(values) for values in zip(*(cell.traffic for cell in self.cells.values()), strict=True)))
         ends, speeds = (number_of(chain.source), number_of(chain.destination)), np.ones(self.network.nodes)
         best = chain_optimum(chain, *ends, self.network.latency_ms, speeds, others, np.arange(self.network.nodes))
         assert best is not None
-        return self.latency_ms(chain, [name_of(host) for host in best.hosts])
+        hosts = [name_of(host) for host in best.hosts]
+        if best.exact:
+            return self.latency_ms(chain, hosts)
+        rows = rows_of(hosts)
+        return self._links_ms(chain, rows) + sum(self._served_ms(chain, [row]) for row in rows)
 
     def latency_ms(self, chain: Chain, hosts: Sequence[str], *, stay: bool = False) -> float:
         """Return the chain's latency on these hosts; it is deployed there from now on if it may ``stay``."""
         rows = rows_of(hosts)
+        return self._links_ms(chain, rows) + self._served_ms(chain, rows, stay=stay)
+
+    def _links_ms(self, chain: Chain, rows: Sequence[Row]) -> float:
+        stops = [chain.source, *(node for node, _, _ in rows), chain.destination]
+        return float(sum(self.network.latency_ms[number_of(a), number_of(b)] for a, b in itertools.pairwise(stops)))
+
+    def _served_ms(self, chain: Chain, rows: Sequence[Row], *, stay: bool = False) -> float:
+        """Return the time for which a message waits and is served with these tasks at these nodes."""
         for node, first, last in rows:
             self.cells[node].book(chain, first, last)
-        stops = [chain.source, *(node for node, _, _ in rows), chain.destination]
-        links = sum(self.network.latency_ms[number_of(a), number_of(b)] for a, b in itertools.pairwise(stops))
         served = sum(self.cells[n].waiting_ms + chain.flow(f, e).service.mean_ms for n, f, e in rows)
         for node, first, _ in () if stay else rows:
             self.cells[node].release(chain, first)
-        return float(links + served)
+        return float(served)
 
 
 def networks(files: Sequence[Path], topologies: Sequence[str], nodes: int | None, seed: int) -> Iterator[Network]:

@@ -2,12 +2,16 @@
 
 Two nodes are neighbours if no node is nearer to both than they are to each other. All nodes are connected, a node has few
 neighbours, and a path passes the nodes that lie on it.
+
+A node that is near many others would have more neighbours than it may keep, and the farthest of them could not be reached. So in
+large clusters some pairs are neighbours by lot (:func:`drawn_neighbours`), which keeps the graph connected and paths short.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +21,8 @@ Floats = NDArray[np.float64]
 ONWARD = 3.0
 """Initial preference of ants for neighbours on the path. It is e to this power against a neighbour straight back."""
 LEAST_MS = 1e-3
+FEW = 64
+"""Members of a cluster from which on neighbours are drawn."""
 
 
 def neighbourhood(latency_ms: Floats) -> NDArray[np.bool_]:
@@ -71,6 +77,21 @@ def own_neighbours(away_ms: Floats, latency_ms: Floats) -> NDArray[np.bool_]:
     np.fill_diagonal(nearer_to_both, False)
     linked: NDArray[np.bool_] = np.logical_not(nearer_to_both.any(axis=0))
     return linked
+
+
+def drawn_neighbours(name: str, members: Collection[str], mean: float) -> list[str]:
+    """Return the members that are neighbours of a node by lot, ``mean`` on average; both nodes of a pair draw the same.
+
+    A newcomer changes few lots, so that pheromones last.
+    """
+    share = mean / max(1, len(members))
+    return [] if len(members) < FEW else [other for other in members if other != name and _lot(name, other) < share]
+
+
+def _lot(name: str, other: str) -> float:
+    """Return a number of [0, 1) for a pair of nodes, in any order."""
+    text = "\0".join(sorted((name, other)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2.0**64
 
 
 def onward_weights(hops_ms: Mapping[str, float], left_ms: Mapping[str, float], away_ms: float) -> dict[str, float]:
