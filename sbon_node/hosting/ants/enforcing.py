@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,7 +21,10 @@ MAX_BOOKINGS = 1024
 
 
 class Booking(NamedTuple):
-    """Operators of ``leader`` with reserved capacity here, and the flow through them; ``until`` it counts as traffic."""
+    """Operators of ``leader`` with reserved capacity here, and the flow through them; ``until`` it counts as traffic.
+
+    The flow keeps no more cores busy than are reserved: an ant may claim any work.
+    """
 
     leader: str
     needs: dict[str, Needs]
@@ -90,5 +94,12 @@ class Enforcing:
             self._reserve(ant.leader, sender, needs, ant.hold_s)
         except SbonError as error:
             return f"{self._cell.name}: {error.message}"
-        self._bookings[ant.round] = Booking(ant.leader, needs, chain.flow(site.first, site.last), now + self._booked_s)
+        flow = within(chain.flow(site.first, site.last), sum(one.cores for one in needs.values()))
+        self._bookings[ant.round] = Booking(ant.leader, needs, flow, now + self._booked_s)
         return ""
+
+
+def within(flow: Flow, cores: float) -> Flow:
+    """Return the flow with no more messages than keep so many cores busy."""
+    most_s = math.inf if flow.service.mean_ms <= 0 else 1000.0 * cores / flow.service.mean_ms
+    return msgspec.structs.replace(flow, rate_s=min(flow.rate_s, most_s))
