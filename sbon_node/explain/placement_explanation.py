@@ -79,13 +79,13 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     breaks: str = ""
     """The bound that it breaks, and by how much."""
     knows: str = ""
-    """What it places by; this and the following three in words, for the strategies of an explanation alone."""
+    """The knowledge that it places by; this and the following three in words, for the strategies of an explanation alone."""
     sends: str = ""
     """Its messages before it has placed a query."""
     adapts: str = ""
     """The kinds of adaptation that queries placed by it can have."""
     lost: str = ""
-    """What is lost if a node dies meanwhile."""
+    """Loss if a node dies meanwhile."""
 
 
 class BoundCheck(msgspec.Struct, frozen=True, kw_only=True):

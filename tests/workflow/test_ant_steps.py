@@ -343,16 +343,6 @@ def test_an_enforcement_ant_reserves_its_site_and_goes_on_once() -> None:
     assert node.bookings(60.0) == []
 
 
-@pytest.mark.parametrize(("cores", "rate_s"), [(0.0, 0.0), (0.05, 10.0), (0.1, 20.0), (0.5, 20.0)])
-def test_an_ant_books_no_more_work_than_it_reserves_cores(cores: float, rate_s: float) -> None:
-    """Twenty messages a second of 5 ms keep a tenth of a core busy; a stranger may claim any work."""
-    node, ant = enforcing(Held(2)), enforcement()
-    tasks = tuple(msgspec.structs.replace(task, cores=cores) for task in ant.chain.tasks)
-    node.enforce(msgspec.structs.replace(ant, chain=msgspec.structs.replace(ant.chain, tasks=tasks)), "a", 0.0)
-    (booking,) = node.bookings(0.0)
-    assert booking.flow.rate_s == pytest.approx(rate_s)
-
-
 def test_an_enforcement_ant_that_is_refused_goes_back_and_undoes() -> None:
     for held, own_ms in ((Held(0), 20.0), (Held(2), 1.0)):
         sent = enforcing(held).enforce(enforcement(own_ms=own_ms), "a", 0.0)

@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class PairRun(NamedTuple):
-    """What looks at the pairs have shown; ``over_s`` is the time of the last look.
+    """Findings of the looks at the pairs; ``over_s`` is the time of the last look.
 
     ``bytes`` and ``wrong`` are by query: bytes that its links carried, and rows that differ from DuckDB's. ``rows`` is by pair.
     """

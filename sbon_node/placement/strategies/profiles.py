@@ -6,7 +6,7 @@ import msgspec
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What a strategy knows and sends, how its queries adapt, and what is lost if a node dies meanwhile."""
+    """A strategy in words: its knowledge, its messages, how its queries adapt, and the loss if a node dies meanwhile."""
 
     knows: str
     sends: str
