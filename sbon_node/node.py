@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from sbon_node.adaptation.optimizer import LocalOptimizer
+from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config
@@ -176,15 +177,8 @@ class Node:
         self._relayed = RelayedRows(self.context, self._sinks)
         self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended, self._moves)
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
-        self._optimizer = LocalOptimizer(
-            self.context,
-            self._operators,
-            self._moves,
-            acceptors,
-            config.adaptation,
-            config.placement,
-            self._machine.load,
-        )
+        optimizer = OptimizerParts(self.context, self._operators, acceptors, config.adaptation, config.placement)
+        self._optimizer = LocalOptimizer(optimizer, self._moves, self._machine.load)
         parts = (self._sources, self._operators, self._moves, self._sinks)
         self._descriptions = Descriptions(self.context, *parts, self._optimizer.decisions)
 

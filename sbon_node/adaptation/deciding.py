@@ -15,18 +15,14 @@ from sbon_node.adaptation import decision as rules
 from sbon_node.adaptation import throughput
 from sbon_node.adaptation.decision import Glance, Link, Offer, Why
 from sbon_node.adaptation.delay import measured_delay_ms
-from sbon_node.adaptation.scene import Scene, best_host, links_of, scene_of, usage_at
-from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.adaptation.parts import OptimizerParts
+from sbon_node.adaptation.scene import Scene, best_host, scene_of, usage_at
 from sbon_node.adaptation.view import AdaptingView
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.placement.model.problem import total
-from sbon_node.placement.settings import PlacementSettings
-from sbon_node.workflow.context import Context
 
 IS_BEST = "is-best"
 ALONE = frozenset({IS_BEST, rules.NO_BETTER, rules.SAVES_LITTLE})
@@ -76,17 +72,9 @@ class _Subject(NamedTuple):
 class Deciding:
     """Makes decisions; ``load`` returns this machine's load per core."""
 
-    def __init__(
-        self,
-        context: Context,
-        operators: OperatorHost,
-        records: RecordAcceptors,
-        settings: AdaptationSettings,
-        placement: PlacementSettings,
-        load: Callable[[], float],
-    ) -> None:
-        self._context, self._operators, self._records = context, operators, records
-        self._settings, self._placement, self._load = settings, placement, load
+    def __init__(self, parts: OptimizerParts, load: Callable[[], float]) -> None:
+        self._parts, self._load = parts, load
+        self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
         self.relieved_s = -math.inf
         """Time at which an operator was last moved because of load."""
 
@@ -94,7 +82,7 @@ class Deciding:
         """Return a decision about an operator; raise :class:`SbonError` for what keeps this node from deciding."""
         if (why := self.waits(hosted)) is not None:
             return Made(self.made(hosted, STAYS, why), ())
-        links = {hosted.spec.id: await links_of(self._context, self._operators, self._records, hosted.spec.id)}
+        links = {hosted.spec.id: await self._parts.links_of(hosted.spec.id)}
         subject = self._subject((hosted,), links)
         made = await self._weigh(subject, memory)
         if made.verdict == MOVES or made.code not in ALONE:
@@ -129,7 +117,7 @@ class Deciding:
         settings, first = self._settings, subject.members[0]
         overloaded = not group and self._relieves(first)
         lacking = None if group else self._lacking(first, memory)
-        view = AdaptingView(self._context, settings.period_s, settings.overload / 2)
+        view = self._parts.view()
         scene = await scene_of(self._context, first.spec.id, subject.links, view)
         last = memory.glance
         moved_ms = None if last is None or group else math.dist(scene.virtual, last.virtual)
@@ -187,7 +175,7 @@ class Deciding:
         now_s, now_ms, settings = self._context.clock.now(), self._context.clock.wall_ms(), self._settings
         if subject.bound_ms is None or (now_s < memory.not_faster_until_s and looked.code == rules.UNCHANGED):
             return None
-        delay_ms = await measured_delay_ms(self._context, self._records, subject.members[0])
+        delay_ms = await measured_delay_ms(self._context, self._parts.records, subject.members[0])
         if not (late_ms := rules.late_ms(delay_ms, subject.bound_ms, settings)):
             return None
         least_ms = rules.least_shortening_ms(scene.way_ms, subject.past_moves, now_ms, settings)
@@ -223,7 +211,7 @@ class Deciding:
                 scene,
                 self.refused(subject.past_moves, memory) | ({self._context.name} if elsewhere else set()),
                 view,
-                self._placement,
+                self._parts.placement,
                 here=self._context.name,
                 pairs=self._settings.pairs,
                 most_way_ms=most_way_ms,
@@ -289,7 +277,7 @@ class Deciding:
             return None
         for one in sorted(peers):
             if one != hosted.spec.id:
-                links[one] = await links_of(self._context, self._operators, self._records, one)
+                links[one] = await self._parts.links_of(one)
         group = rules.group_of(hosted.spec.id, links)
         if not 1 < len(group) <= MOST_TOGETHER or group[0] != hosted.spec.id:
             return None
@@ -311,6 +299,5 @@ class Deciding:
             return True
 
     def _subject(self, members: tuple[HostedOperator, ...], links: Mapping[str, tuple[Link, ...]]) -> _Subject:
-        described = [self._operators.ports.described(one.spec.id) for one in members]
-        state_bytes = sum((measures.state_bytes or 0) for measures in described if measures is not None)
+        state_bytes = sum(self._parts.state_bytes(one.spec.id) for one in members)
         return _Subject(members, rules.outer_links([one.spec.id for one in members], links), state_bytes)

@@ -19,23 +19,18 @@ import msgspec
 from sbon_node.adaptation.deciding import Deciding, Memory
 from sbon_node.adaptation.decision import TOGETHER, Link, Why
 from sbon_node.adaptation.joint import Hosts, Latency, Pair, Side, Weighed, weigh
-from sbon_node.adaptation.scene import links_of
-from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.adaptation.view import AdaptingView
 from sbon_node.directory.pairs import unordered
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.adaptation import BY_HOSTS, MOVES, MoveDecision, PastMove
 from sbon_node.model.operators import Needs
 from sbon_node.model.query_ids import sink_of
 from sbon_node.model.states import move_states
 from sbon_node.net.peers import Caller
-from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.workflow.context import Context
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.moving import MAX_JOINT_LINKS, JointLink, JointSide, MoveJointly, MoveOperator, OperatorMove, WeighJointMove
@@ -67,25 +62,21 @@ class JointMoves:
 
     def __init__(
         self,
-        context: Context,
-        operators: OperatorHost,
-        records: RecordAcceptors,
-        settings: AdaptationSettings,
-        placement: PlacementSettings,
+        parts: OptimizerParts,
         deciding: Deciding,
         host_check: HostCheck,
         memory_of: Callable[[str], Memory],
         busy: Callable[[str], str],
         agreed: Agreed,
     ) -> None:
-        self._context, self._operators, self._records, self._host_check = context, operators, records, host_check
-        self._settings, self._placement, self._deciding = settings, placement, deciding
+        self._parts, self._deciding, self._host_check = parts, deciding, host_check
+        self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
         self._memory_of, self._busy, self._agreed = memory_of, busy, agreed
         self.proposing: dict[str, None] = {}
         """Operators of this node for which a proposal is neither agreed to nor refused."""
         self._answering = False
-        context.server.handle(WeighJointMove, self._handle_weigh)
-        context.server.handle(MoveJointly, self._handle_move)
+        parts.context.server.handle(WeighJointMove, self._handle_weigh)
+        parts.context.server.handle(MoveJointly, self._handle_move)
 
     # -- the proposer --------------------------------------------------------------------------------------------------
 
@@ -93,10 +84,10 @@ class JointMoves:
         """Return the joint move of an operator that stays by itself, or why there is none, for users.
 
         Its neighbours at other nodes are asked, those with the heaviest links first. Raises :class:`SbonError` as
-        :func:`~sbon_node.adaptation.scene.links_of`.
+        :meth:`~sbon_node.adaptation.parts.OptimizerParts.links_of`.
         """
         operator, query = hosted.spec.id, hosted.spec.query
-        links = await links_of(self._context, self._operators, self._records, operator)
+        links = await self._parts.links_of(operator)
         others = {
             link.vertex: link
             for link in links
@@ -127,11 +118,13 @@ class JointMoves:
         pair = self._pair(mine, _side_of(link.vertex, link.node, answer))
         if len(pair.measured(pair.hosts)) > self._settings.pairs:
             return None, "they have too many links"
-        view = self._view(spec.query)
+        view = self._parts.view(beside=spec.query)
         before = await self._measured(view, pair.measured(pair.hosts))
         usage = pair.usage(pair.hosts, before)
         candidates = max(2, self._settings.pairs // max(1, len(pair.measured(pair.hosts))))
-        placed = (await hybrid(pair.problem(), view, msgspec.structs.replace(self._placement, candidates=candidates))).hosts()
+        placed = (
+            await hybrid(pair.problem(), view, msgspec.structs.replace(self._parts.placement, candidates=candidates))
+        ).hosts()
         hosts = placed[spec.id], placed[link.vertex]
         if hosts[0] == mine.node or hosts[1] == link.node:
             return None, f"no two other hosts are better than {usage:,.0f} bytes in transit"
@@ -200,7 +193,7 @@ class JointMoves:
                 raise _refused(call, "they have too many links")
             hosted = self._operators.get(call.operator)
             assert hosted is not None
-            view = self._view(call.query)
+            view = self._parts.view(beside=call.query)
             weighed = await self._weighed(view, pair, hosts, bounded=hosted.spec.max_delay_ms is not None)
             if not weighed.pays:
                 raise _refused(call, f"measured here, {weighed.why.text}")
@@ -225,7 +218,7 @@ class JointMoves:
         if (why := self._deciding.waits(hosted)) is not None:
             raise _refused(call, why.text)
         await self._host_check.is_host(call.neighbour, caller)
-        links = await links_of(self._context, self._operators, self._records, call.operator)
+        links = await self._parts.links_of(call.operator)
         if (call.neighbour, caller.node) not in {(link.vertex, link.node) for link in links} or len(links) > MAX_JOINT_LINKS:
             raise _refused(call, f"{call.neighbour} at {caller.node} is no neighbour of it, or it has too many")
         return self._side(hosted, links)
@@ -239,8 +232,7 @@ class JointMoves:
     # -- both ----------------------------------------------------------------------------------------------------------
 
     def _side(self, hosted: HostedOperator, links: tuple[Link, ...]) -> Side:
-        spec, measures = hosted.spec, self._operators.ports.described(hosted.spec.id)
-        state_bytes = (measures.state_bytes or 0) if measures is not None else 0
+        spec, state_bytes = hosted.spec, self._parts.state_bytes(hosted.spec.id)
         refused = self._deciding.refused(spec.past_moves, self._memory_of(spec.id))
         return Side(spec.id, self._context.name, links, spec.needs, state_bytes, spec.past_moves, refused)
 
@@ -256,9 +248,6 @@ class JointMoves:
                     "bad-answer", f"{mine.node} and {other.node} know {link.vertex} at two nodes", where=other.operator
                 )
         return pair
-
-    def _view(self, query: str) -> AdaptingView:
-        return AdaptingView(self._context, self._settings.period_s, self._settings.overload / 2, beside=query)
 
     async def _measured(self, view: AdaptingView, pairs: Collection[tuple[str, str]]) -> Latency:
         """Measure pairs of nodes; raise ``latency-unknown`` if one gives no answer."""

@@ -16,19 +16,15 @@ from sbon_node.adaptation.deciding import ALONE, Deciding, Memory
 from sbon_node.adaptation.decision import RELIEVES, Why
 from sbon_node.adaptation.decision_log import DecisionLog, event_of
 from sbon_node.adaptation.joint_moves import REFUSED, JointMoves, Proposal
-from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import move_states
-from sbon_node.placement.settings import PlacementSettings
 from sbon_node.tasks import Tasks
-from sbon_node.workflow.context import Context
 from sbon_protocol.moving import MoveOperator, OperatorMove
 
 log = structlog.get_logger()
@@ -55,24 +51,12 @@ class _Kept:
 class LocalOptimizer:
     """Decides for each operator of this node, one after another, and drives its own moves."""
 
-    def __init__(
-        self,
-        context: Context,
-        operators: OperatorHost,
-        moves: Moves,
-        records: RecordAcceptors,
-        settings: AdaptationSettings,
-        placement: PlacementSettings,
-        load: Callable[[], float],
-    ) -> None:
-        self._context, self._operators, self._departures, self._settings = context, operators, moves.departures, settings
-        self._deciding = Deciding(context, operators, records, settings, placement, load)
+    def __init__(self, parts: OptimizerParts, moves: Moves, load: Callable[[], float]) -> None:
+        self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
+        self._departures = moves.departures
+        self._deciding = Deciding(parts, load)
         self._joint = JointMoves(
-            context,
-            operators,
-            records,
-            settings,
-            placement,
+            parts,
             self._deciding,
             moves.host_check,
             lambda operator: self._kept(operator).memory,

@@ -10,9 +10,6 @@ import msgspec
 from sbon_node.adaptation.decision import Link, Offer, usage_of, way_of
 from sbon_node.adaptation.view import AdaptingView
 from sbon_node.errors import SbonError
-from sbon_node.hosting.neighbours import neighbours
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.objective import Bounds
 from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Point
@@ -41,12 +38,6 @@ class Scene(NamedTuple):
     @property
     def way_ms(self) -> float:
         return way_of(self.links, self.latencies_ms)
-
-
-async def links_of(context: Context, operators: OperatorHost, records: RecordAcceptors, operator: str) -> tuple[Link, ...]:
-    """Return the links of an operator of this node; errors are those of :func:`~sbon_node.hosting.neighbours.neighbours`."""
-    found = await neighbours(context, operators, records, operator)
-    return tuple(Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found)
 
 
 async def scene_of(context: Context, operator: str, links: tuple[Link, ...], view: AdaptingView) -> Scene:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,75 +14,25 @@ from sbon.local.wide_area import load_wide_area
 from sbon_cli.commands.experiments.bench import show_result
 from sbon_cli.commands.experiments.live_pairs import Plan, run_pairs
 from sbon_cli.commands.experiments.options import out_option, seed_option
-from sbon_cli.options.types import Number, Seeds
+from sbon_cli.commands.experiments.worlds import run_worlds, world_options, worlds_options
 from sbon_cli.terminal.output import err, json_option, reports_errors
 from sbon_node.logging import output
 
-_OPTIONS = (
-    click.option(
-        "--data",
-        required=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE.npz",
-        help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds; its rounds are the weather.",
-    ),
-    click.option("--nodes", type=click.IntRange(5, 1000), default=20, show_default=True, help="Nodes drawn from it."),
-    click.option("--queries", type=click.IntRange(1, 1000), default=4, show_default=True, help="Queries that run all the time."),
-    click.option("--period", "period_s", type=Number(5, 3600), default=20.0, show_default=True, help="Of decisions; seconds."),
-)
-
-
-def world_options(minutes: float = 10.0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the options of a drawn world, which runs for so many minutes by default."""
-    duration = click.option("--minutes", type=Number(2, 600), default=minutes, show_default=True, help="How long they run.")
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed((*_OPTIONS, duration)):
-            command = option(command)
-        return command
-
-    return decorate
-
 
 @click.command()
-@world_options()
-@click.option("--seeds", type=Seeds(), default="1", show_default=True, help="Seeds of nodes, queries and network: 1,2,5 or 1-10.")
+@worlds_options(minutes=10.0)
 @click.option(
     "--changes/--no-changes", default=True, show_default=True, help="Change latencies, rates, selectivities and load on the way."
 )
 @click.option("--traffic", is_flag=True, help="Run each world again without adaptation, to see the optimizers' traffic.")
 @json_option
 @reports_errors
-def adaptation(
-    data: Path,
-    nodes: int,
-    queries: int,
-    minutes: float,
-    period_s: float,
-    seeds: list[int],
-    changes: bool,
-    traffic: bool,
-    json_: bool,
-) -> None:
+def adaptation(json_: bool, **options: Any) -> None:
     """Local optimizers of whole daemons in virtual time, beside placements that never move and an oracle that moves for free.
 
     Usage is in bytes in transit, by the latencies and measured rates of each moment. Takes minutes for 20 nodes.
     """
-    output.silence()
-    module: Any = importlib.import_module("sbon_node.experiments.adaptation.figures")
-    with err().status("starting") as status:
-        result = module.experiment(
-            data,
-            nodes=nodes,
-            queries=queries,
-            minutes=minutes,
-            period_s=period_s,
-            seeds=seeds,
-            changes=changes,
-            traffic=traffic,
-            notify=status.update,
-        )
-    show_result(result, json_)
+    run_worlds("figures", options, json_)
 
 
 @click.command("sbon-live")
@@ -94,7 +44,7 @@ def adaptation(
     multiple=True,
     help="The figure of the paper; with --live it may be repeated.",
 )
-@world_options()
+@world_options(minutes=10.0)
 @click.option("--live", is_flag=True, help="Run real nodes with Spark in an emulated area, and not in virtual time.")
 @click.option(
     "--adapt",
