@@ -327,8 +327,8 @@ def enforcement(at: int = 1, own_ms: float = 20.0) -> EnforceAnt:
     return EnforceAnt(7, "a", "s", on_wire(a_chain(5.0, 5.0, 5.0)), sites, at, "late-1", ("b0", "b1", "b2"), 30.0)
 
 
-def enforcing(held: Held) -> Enforcing:
-    return Enforcing(walk_at_m().cell, 60.0, held.reserve, held.release)
+def enforcing(held: Held, *flows: Flow) -> Enforcing:
+    return Enforcing(walk_at_m(server=Server(flows=flows)).cell, 60.0, held.reserve, held.release)
 
 
 def test_an_enforcement_ant_reserves_its_site_and_goes_on_once() -> None:
@@ -345,7 +345,7 @@ def test_an_enforcement_ant_reserves_its_site_and_goes_on_once() -> None:
 
 def test_an_enforcement_ant_that_is_refused_goes_back_and_undoes() -> None:
     for held, own_ms in ((Held(0), 20.0), (Held(2), 1.0)):
-        sent = enforcing(held).enforce(enforcement(own_ms=own_ms), "a", 0.0)
+        sent = enforcing(held, Flow(rate_s=50.0, service=Service(mean_ms=10.0))).enforce(enforcement(own_ms=own_ms), "a", 0.0)
         back, answer = sent
         assert back == ("a", WithdrawAnt(7, "m", ()))
         assert answer.to == "s"

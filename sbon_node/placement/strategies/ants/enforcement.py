@@ -10,6 +10,8 @@ from sbon_node.placement.strategies.ants.scouting import Site
 
 TOLERANCE = 0.1
 """Relative excess over the reported cost that a site may have."""
+SLACK_MS = 5.0
+"""Excess in milliseconds that it may always have: the wait at an idle server doubles with the noise of its measures."""
 
 
 class EnforcementAnt(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +26,7 @@ def exceeds(cell: Cell, ant: EnforcementAnt) -> bool:
     """Return whether the tasks of the next site cost too much more at its cell than reported."""
     site = ant.sites[ant.at]
     quote = cell.quote(ant.chain, site.first, site.last)
-    return quote.cost_ms > (site.own_ms + site.others_ms) * (1.0 + TOLERANCE) + 1e-9
+    return quote.cost_ms > (site.own_ms + site.others_ms) * (1.0 + TOLERANCE) + SLACK_MS
 
 
 def enforce(cell: Cell, ant: EnforcementAnt) -> EnforcementAnt | None:
