@@ -20,7 +20,7 @@ from sbon_node.experiments.harness.topologies import SHAPES, TOPOLOGIES, topolog
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import Coordinate
 
-NODES = {"ts208": 208, "ts1550": 1550, "ts1064": 1064, "edge-fog-cloud": 400, "geometric": 400}
+NODES = {"ts208": 208, "ts592": 592, "ts1550": 1550, "ts1064": 1064, "edge-fog-cloud": 400, "geometric": 400}
 NODES |= {f"ts{nodes}": nodes for nodes in (100, 300, 1000, 3000, 10_000)}
 
 

@@ -45,12 +45,13 @@ SHAPES = {
     "ts1064": Shape(14, 4, 3, 6, 500.0),
     "ts100": Shape(2, 5, 3, 3, 878.0),
     "ts208": Shape(4, 4, 3, 4, 100.0),
+    "ts592": Shape(4, 4, 3, 12, 100.0),
     "ts300": Shape(4, 5, 2, 7, 878.0),
     "ts1000": Shape(8, 5, 3, 8, 878.0),
     "ts3000": Shape(10, 6, 7, 7, 878.0),
     "ts10000": Shape(20, 5, 9, 11, 878.0),
 }
-"""Shapes: SBON's (section 4.1), that of SAND's size, ts208 of ANTS's, and some of other sizes."""
+"""Shapes: SBON's (section 4.1), that of SAND's size, ts208 and ts592 of ANTS's, and some of other sizes."""
 
 
 def transit_stub(name: str, shape: Shape, seed: int) -> Network:

@@ -14,7 +14,7 @@ from sbon_cli.terminal.output import json_option
 F = TypeVar("F", bound=Callable[..., Any])
 Command = Callable[..., None]
 
-TOPOLOGIES = "ts100, ts208, ts300, ts1000, ts1064, ts1550, ts3000, ts10000, edge-fog-cloud, geometric"
+TOPOLOGIES = "ts100, ts208, ts300, ts592, ts1000, ts1064, ts1550, ts3000, ts10000, edge-fog-cloud, geometric"
 """Names in sbon_node.experiments.harness.topologies, which help does not import."""
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
