@@ -89,6 +89,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         ant_settings=config.ants,
         store=store,
         outbox=outbox,
+        publisher=publisher,
         peers=peers,
         server=server,
         membership=membership,

@@ -16,7 +16,7 @@ from sbon_node.adaptation import throughput
 from sbon_node.adaptation.decision import Glance, Link, Offer, Why
 from sbon_node.adaptation.delay import measured_delay_ms
 from sbon_node.adaptation.parts import OptimizerParts
-from sbon_node.adaptation.scene import Scene, best_host, scene_of, usage_at
+from sbon_node.adaptation.scene import LATENCY_UNKNOWN, Scene, best_host, scene_of, usage_at
 from sbon_node.adaptation.view import AdaptingView
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
@@ -118,7 +118,8 @@ class Deciding:
         overloaded = not group and self._relieves(first)
         lacking = None if group else self._lacking(first, memory)
         view = self._parts.view()
-        scene = await scene_of(self._context, first.spec.id, subject.links, view)
+        is_sure = group or overloaded or lacking is not None or subject.bound_ms is not None
+        scene = await self._scene(subject, memory, view, is_sure=is_sure)
         last = memory.glance
         moved_ms = None if last is None or group else math.dist(scene.virtual, last.virtual)
         made = partial(self.made, first, usage=scene.usage, virtual_moved_ms=moved_ms)
@@ -149,20 +150,39 @@ class Deciding:
         verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{looked.text}; {why.text}")
         return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
 
-    def _looked(self, subject: _Subject, scene: Scene, memory: Memory, *, overloaded: bool, group: bool) -> Why:
-        """Return why to look for another host now; remember the look."""
-        if group:
-            others = ", ".join(one.spec.id for one in subject.members[1:])
-            return Why(rules.TOGETHER, f"together with {others}")
+    async def _scene(self, subject: _Subject, memory: Memory, view: AdaptingView, *, is_sure: bool) -> Scene:
+        """Return the subject between its neighbours: at a glance where that shows no change since the last look."""
+        operator = subject.members[0].spec.id
+        if memory.glance is not None and not is_sure:
+            try:
+                scene = await scene_of(self._context, operator, subject.links, view, at_a_glance=True)
+            except SbonError as error:  # A ping may be lost.
+                if error.code != LATENCY_UNKNOWN:
+                    raise
+            else:
+                if self._change(scene, memory)[0].code == rules.UNCHANGED:
+                    return scene
+        return await scene_of(self._context, operator, subject.links, view)
+
+    def _change(self, scene: Scene, memory: Memory) -> tuple[Why, Glance]:
+        """Return why to look for another host now, by the last look, and this look."""
         now_s, last = self._context.clock.now(), memory.glance
         nodes = frozenset({self._context.name, *self._context.membership.alive()})
         fresh = sorted(nodes - last.nodes)[:MOST_JOINED] if last is not None else []
         joined = usage_at(self._context, fresh, scene.links)
         looked = rules.looks(scene.virtual, scene.usage, now_s, last, self._settings, joined=joined)
+        return looked, Glance(scene.virtual, scene.usage, now_s, nodes)
+
+    def _looked(self, subject: _Subject, scene: Scene, memory: Memory, *, overloaded: bool, group: bool) -> Why:
+        """Return why to look for another host now; remember the look."""
+        if group:
+            others = ", ".join(one.spec.id for one in subject.members[1:])
+            return Why(rules.TOGETHER, f"together with {others}")
+        looked, glance = self._change(scene, memory)
         if overloaded:
             looked = Why(rules.OVERLOADED, f"this node has {self._load():.1f} runnable processes per core")
         if looked.code != rules.UNCHANGED:
-            memory.glance = Glance(scene.virtual, scene.usage, now_s, nodes)
+            memory.glance = glance
         return looked
 
     async def _faster(

@@ -25,7 +25,7 @@ class OptimizerParts(NamedTuple):
 
     async def links_of(self, operator: str) -> tuple[Link, ...]:
         """Return the links of an operator of this node; errors are those of :func:`~sbon_node.hosting.neighbours.neighbours`."""
-        found = await neighbours(self.context, self.operators, self.records, operator)
+        found = await neighbours(self.context, self.operators, operator)
         return tuple(Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found)
 
     def state_bytes(self, operator: str) -> int:

@@ -22,6 +22,9 @@ from sbon_node.workflow.context import Context
 HERE = "here"
 """Vertex that makes the present host a candidate. No operator, source or sink has this id."""
 
+LATENCY_UNKNOWN = "latency-unknown"
+"""Code of a scene without the latency to a neighbour."""
+
 
 class Scene(NamedTuple):
     """The links of an operator, the latencies from its host to their nodes, its virtual coordinate, and usage as it is."""
@@ -40,19 +43,21 @@ class Scene(NamedTuple):
         return way_of(self.links, self.latencies_ms)
 
 
-async def scene_of(context: Context, operator: str, links: tuple[Link, ...], view: AdaptingView) -> Scene:
-    """Measure the links of an operator, and return what its host sees.
+async def scene_of(
+    context: Context, operator: str, links: tuple[Link, ...], view: AdaptingView, *, at_a_glance: bool = False
+) -> Scene:
+    """Measure the links of an operator, and return what its host sees; ``at_a_glance`` with one ping to each neighbour.
 
     Raises :class:`SbonError` ``latency-unknown`` if a neighbour gives no answer, or none has a coordinate.
     """
     nodes = sorted({link.node for link in links})
-    latencies_ms = await view.measured_ms(context.name, nodes)
+    latencies_ms = await (view.glanced_ms(nodes) if at_a_glance else view.measured_ms(context.name, nodes))
     if silent := [node for node in nodes if node not in latencies_ms]:
-        raise SbonError("latency-unknown", f"{', '.join(silent)} gives no answer", where=operator)
+        raise SbonError(LATENCY_UNKNOWN, f"{', '.join(silent)} gives no answer", where=operator)
     known = {link.vertex: context.directory.coordinate(link.node) for link in links}
     points = {vertex: coordinate.vector for vertex, coordinate in known.items() if coordinate is not None}
     if not points:
-        raise SbonError("latency-unknown", "none of its neighbours has a coordinate", where=operator)
+        raise SbonError(LATENCY_UNKNOWN, "none of its neighbours has a coordinate", where=operator)
     virtual = median_positions([operator], _edges(operator, links), points)[operator]
     return Scene(links, latencies_ms, virtual, usage_of(links, latencies_ms))
 
@@ -100,7 +105,7 @@ async def best_host(
         return None
     there_ms, path_ms = await view.measured_ms(node, scene.nodes), await view.measured_ms(here, [node])
     if not path_ms or len(there_ms) < len(scene.nodes):
-        raise SbonError("latency-unknown", f"{node} gives no answer", where=operator)
+        raise SbonError(LATENCY_UNKNOWN, f"{node} gives no answer", where=operator)
     return Offer(node, usage_of(scene.links, there_ms), way_of(scene.links, there_ms), path_ms[node])
 
 

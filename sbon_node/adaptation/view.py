@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 
@@ -12,6 +13,9 @@ from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
+
+GLANCE_S = 2.0
+"""Wait for the answer to a ping at a glance. No setting: without it the neighbour is measured in full."""
 
 
 class AdaptingView(LiveNetworkView):
@@ -44,6 +48,16 @@ class AdaptingView(LiveNetworkView):
         await self.measure([(other, node) if self._here != node else (node, other) for other in others if other != node])
         known = {other: 0.0 if other == node else self._measured_ms.get(unordered((node, other))) for other in others}
         return {other: ms for other, ms in known.items() if ms is not None}
+
+    async def glanced_ms(self, others: Sequence[str]) -> dict[str, float]:
+        """Return one-way latencies from this node to others by one ping each; those that gave no answer are missing.
+
+        It costs a third of :meth:`measured_ms`, and shows too much more often: it is enough to see that nothing has grown.
+        """
+        apart = [other for other in others if other != self._here]
+        answers = await asyncio.gather(*(self._context.membership.ping(other, GLANCE_S) for other in apart))
+        found = {other: answer.rtt_ms / 2 for other, answer in zip(apart, answers, strict=True) if answer is not None}
+        return found | {other: 0.0 for other in others if other == self._here}
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         if node == self._here:

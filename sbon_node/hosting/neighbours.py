@@ -6,10 +6,8 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.workflow.context import Context
-from sbon_protocol.moving import ComponentHost, LocateComponent
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,11 +23,10 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     rate_bytes_s: float | None
 
 
-async def neighbours(context: Context, operators: OperatorHost, records: RecordAcceptors, operator: str) -> tuple[Neighbour, ...]:
+async def neighbours(context: Context, operators: OperatorHost, operator: str) -> tuple[Neighbour, ...]:
     """Return the links of an operator of this node, inputs first; their nodes are those where the others are now.
 
-    Asks an acceptor of the query for the node of each reader. Raises :class:`SbonError` ``operator-unknown``, and as
-    :meth:`RecordAcceptors.ask`.
+    Raises :class:`SbonError` ``operator-unknown``, and as :meth:`ReaderHosts.node_of`.
     """
     hosted, measures = operators.get(operator), operators.ports.described(operator)
     if hosted is None or measures is None:
@@ -39,11 +36,8 @@ async def neighbours(context: Context, operators: OperatorHost, records: RecordA
         Neighbour(stream=one.stream, component=one.stream, node=one.node, reads=True, rate_bytes_s=read.bytes_s)
         for one, read in zip(spec.inputs, measures.inputs, strict=True)
     ]
-    readers = [name for name in context.outbox.link_counts(operator).links if not is_follower(name)]
-    for component in sorted({component_of(name) for name in readers}):
-        call = LocateComponent(query=spec.query, component=component)
-        host = await records.ask(spec.query, hosted.acceptors, call, ComponentHost)
-        found.append(
-            Neighbour(stream=operator, component=component, node=host.node, reads=False, rate_bytes_s=measures.bytes_out_s)
-        )
+    readers = {component_of(name): name for name in context.outbox.link_counts(operator).links if not is_follower(name)}
+    for component, subscriber in sorted(readers.items()):
+        node = await operators.ports.readers.node_of(hosted, subscriber)
+        found.append(Neighbour(stream=operator, component=component, node=node, reads=False, rate_bytes_s=measures.bytes_out_s))
     return tuple(found)

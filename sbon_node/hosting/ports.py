@@ -11,6 +11,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.measures import KeptMeasures
+from sbon_node.hosting.reader_hosts import ReaderHosts
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import OperatorLetters
 from sbon_node.hosting.stream_hosts import StreamHost
@@ -33,6 +34,7 @@ class OperatorPorts:
         self._hosts: dict[str, list[StreamHost]] = {}
         """The hosts of the inputs of open ports."""
         self.letters: dict[str, OperatorLetters] = {}
+        self.readers = ReaderHosts(context, records)
         self.measures = KeptMeasures(context, self.open, speed)
 
     async def connect(self, spec: OperatorSpec, acceptors: Iterable[Acceptor], *, following: Following | None = None) -> NodePort:
@@ -121,6 +123,7 @@ class OperatorPorts:
     def forget(self, operator: str) -> None:
         """Forget what a removed operator has read and skipped."""
         self.lineages.forget(operator)
+        self.readers.forget(operator)
         self.measures.forget(operator)
         if (letters := self.letters.pop(operator, None)) is not None:
             letters.close()

@@ -19,6 +19,7 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.planner.planner import Planner
+from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.drain_mark import Drained
@@ -42,6 +43,7 @@ class Context:
     ant_settings: AntSettings
     store: RecordStore
     outbox: Outbox
+    publisher: Publisher
     peers: Peers
     server: PeerServer
     membership: Membership

@@ -51,8 +51,8 @@ def test_an_operator_knows_its_neighbours_where_they_are_now(tmp_path: Path) -> 
             if node == "c":
                 assert (await move(cluster, operator, "b", "c")).step == "moved"
             daemon = cluster.at(node).daemon
-            host, records = daemon._operators, daemon._operators._records
-            read, written = await ask(cluster, node, neighbours(daemon.context, host, records, operator))
+            host = daemon._operators
+            read, written = await ask(cluster, node, neighbours(daemon.context, host, operator))
             (link,) = (one for one in (await state_of(cluster, "a")).links if one.target == operator)
             assert (read.stream, read.node, read.reads) == (link.stream, "b", True)
             assert read.rate_bytes_s == pytest.approx(RATE * link.bytes / link.rows, rel=0.3)
@@ -62,7 +62,7 @@ def test_an_operator_knows_its_neighbours_where_they_are_now(tmp_path: Path) -> 
             assert 0 < written.rate_bytes_s < read.rate_bytes_s  # type: ignore[operator]
         gone = cluster.at("b").daemon
         with pytest.raises(SbonError, match="does not run here"):
-            await ask(cluster, "b", neighbours(gone.context, gone._operators, gone._operators._records, operator))
+            await ask(cluster, "b", neighbours(gone.context, gone._operators, operator))
 
     in_cluster(tmp_path, "abc", test)
 

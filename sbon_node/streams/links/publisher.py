@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 import structlog
 
@@ -37,7 +38,10 @@ async def nobody(follower: str, hello: Hello) -> None:
 class _Serving:
     """One subscription being served on one connection."""
 
-    def __init__(self, stream: str, subscriber: str, channel: FrameChannel, answer: Subscribed, credit_bytes: int) -> None:
+    def __init__(
+        self, number: int, stream: str, subscriber: str, channel: FrameChannel, answer: Subscribed, credit_bytes: int
+    ) -> None:
+        self.number = number
         self.stream = stream
         self.subscriber = subscriber
         self.channel = channel
@@ -72,6 +76,7 @@ class Publisher:
         self._settings = settings
         self._failpoint = failpoint
         self._serving: dict[tuple[str, str], _Serving] = {}
+        self._numbers = count(1)
         outbox.watch(self._gone)
 
     @property
@@ -82,6 +87,11 @@ class Publisher:
     def outstanding_bytes(self) -> int:
         """Credit in use: bytes sent that subscribers still hold."""
         return sum(serving.credit.outstanding for serving in self._serving.values())
+
+    def connection(self, stream: str, subscriber: str) -> int | None:
+        """Return the number of the connection that serves a subscription; None if there is none. A new one has a new number."""
+        serving = self._serving.get((stream, subscriber))
+        return None if serving is None else serving.number
 
     async def serve(self, channel: FrameChannel, hello: Hello) -> None:
         """Serve one connection from its Subscribe until it ends, then close it.
@@ -131,7 +141,7 @@ class Publisher:
             return None
         lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
         answer = Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch)
-        serving = _Serving(stream, subscriber, channel, answer, message.credit_bytes)
+        serving = _Serving(next(self._numbers), stream, subscriber, channel, answer, message.credit_bytes)
         replaced = self._serving.get((stream, subscriber))
         self._serving[stream, subscriber] = serving
         if replaced is not None:
