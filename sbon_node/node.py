@@ -218,9 +218,8 @@ class Node:
         self._lookup = QueryLookup(self.context)
         self._mover = OperatorMover(self.context, self._lookup, self._operator_registers, config.migration.report_s)
         self._follows = Follows(self.context, self._sinks, self._lookup)
-        planning = Planning(
-            self.context, self._catalogue, self._measurements, self.engine, config.placement, config.adaptation.default
-        )
+        default = (config.adaptation.default, config.query.durability)
+        planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement, *default)
         names = QueryNames(self.registers, records, self._lookup.is_over)
         leader = AntLeader(self.context, self._operators.ants)
         led = (self.context, self._book, self._mover, self._decisions)

@@ -11,6 +11,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, PastMove
 from sbon_node.model.bounded import Counted, PerSecond
 from sbon_node.model.columns import Schema
+from sbon_node.model.durability import LOCAL, Durability
 
 OnError = Literal["fail", "skip", "null"]
 """Handling of an expression's error: the query fails, the row becomes a dead letter, or the expression is NULL."""
@@ -135,7 +136,7 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
     inputs: tuple[InputSpec, ...]
     epoch: int = 1
     reader: Literal["simple", "partitioned"] = "simple"
-    durability: Literal["local"] = "local"
+    durability: Durability = LOCAL
     readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
     adapt: Adapt = OFF
     max_delay_ms: Annotated[float, Meta(gt=0, le=1e9)] | None = None

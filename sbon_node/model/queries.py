@@ -10,6 +10,7 @@ from msgspec import Meta
 from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, MoveDecision, PastMove
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_node.model.delivery import FOLLOW, Sample, SinkDelay, SinkReport
+from sbon_node.model.durability import LOCAL, Durability
 from sbon_node.model.goal import Goal
 from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.moves import MoveProgress
@@ -62,6 +63,8 @@ class QuerySpec(Goal, frozen=True, kw_only=True):
     consumer: str = ""
     adapt: Adapt | None = None
     """Whether, and how, its operators move by themselves; None for the setting ``adaptation.default`` of the node asked."""
+    durability: Durability | None = None
+    """Where the state of its operators is kept; None for the setting ``query.durability`` of the node asked."""
 
 
 class Submission(QuerySpec, frozen=True, kw_only=True):
@@ -189,6 +192,7 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     sink: SinkSpec = SinkSpec()
     strategy: str = ""
     adapt: Adapt = OFF
+    durability: Durability = LOCAL
     on_error: OnError = "fail"
     plan: Plan | None = None
     placement: Placement | None = None

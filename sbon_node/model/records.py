@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sbon_node.model.adaptation import OFF, Adapt
+from sbon_node.model.durability import LOCAL, Durability
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.placement import Placement
@@ -49,6 +50,7 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
     consumer: str
     on_error: OnError = "fail"
     adapt: Adapt = OFF
+    durability: Durability = LOCAL
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
     cleaned: bool = False
     accepted: bool = False

@@ -90,6 +90,7 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
     spec = msgspec.structs.replace(
         operator.spec(record.id, record.hosts, readers=readers),
         adapt=record.adapt,
+        durability=record.durability,
         max_delay_ms=record.max_delay_ms,
         min_throughput_bytes_s=record.min_throughput_bytes_s,
     )

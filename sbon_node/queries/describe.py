@@ -179,6 +179,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         **record.goal_options(),
         on_error=record.on_error,
         adapt=record.adapt,
+        durability=record.durability,
         streams=record.streams,
         sources=sources,
         plan=shown_plan(record.plan),

@@ -15,6 +15,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.model.adaptation import OFF, Adapt, adapted
 from sbon_node.model.columns import Schema
+from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
@@ -44,10 +45,11 @@ class Planning:
         engine: Engine,
         placement: PlacementSettings,
         adapt: Adapt,
+        durability: Durability,
     ) -> None:
-        """Create it; ``adapt`` is the adaptation of queries that name none."""
+        """Create it; ``adapt`` and ``durability`` are those of queries that name none."""
         self._context, self._catalogue, self._measurements = context, catalogue, measurements
-        self._engine, self._placement, self._adapt = engine, placement, adapt
+        self._engine, self._placement, self._adapt, self._durability = engine, placement, adapt, durability
 
     @property
     def engine_runs(self) -> bool:
@@ -62,6 +64,10 @@ class Planning:
     def adaptation(self, spec: QuerySpec) -> Adapt:
         """Return how the query will be adapted."""
         return adapted(spec.adapt or self._adapt, spec.strategy)
+
+    def durability(self, spec: QuerySpec) -> Durability:
+        """Return where the state of the query's operators will be kept."""
+        return spec.durability or self._durability
 
     async def plan(self, spec: QuerySpec, query: str, times: StepTimes | None = None) -> Plan:
         """Plan the query with remembered measurements of equal sub-plans.

@@ -173,6 +173,7 @@ class Submitter:
             sink=submission.sink,
             on_error=submission.on_error,
             adapt=self._planning.adaptation(submission),
+            durability=self._planning.durability(submission),
             **submission.goal_options(),
             plan=plan,
             hosts={p.source.id: p.source.node for p in plan.sources},

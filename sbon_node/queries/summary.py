@@ -32,6 +32,7 @@ def summary_of(context: Context, record: QueryRecord, nodes: Iterable[str], coun
         sink=SinkSpec(kind=record.sink.kind),
         **record.goal_options(),
         adapt=record.adapt,
+        durability=record.durability,
         streams=record.streams,
         rows=record.last.rows if record.last is not None else counted,
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sbon_node.model.durability import Durability
 from sbon_node.model.operators import StateChoice, StateProvider
 
 
@@ -93,6 +94,13 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             description="expected state of an operator from which auto takes rocksdb; megabytes; raise it with engine.heap_mb",
         ),
     ] = 128.0
+    durability: Annotated[
+        Durability,
+        Meta(
+            description="durability of queries that this node accepts and that name none: local keeps an operator's state at "
+            "its host, replicated at a backup node, too; a query can say (--durability)",
+        ),
+    ] = "local"
     decompose_below: Annotated[
         float,
         Meta(

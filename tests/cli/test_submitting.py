@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sbon_node.errors import SbonError
 from tests.cli.commands import run
 
@@ -38,3 +40,19 @@ def test_results_may_go_to_a_file_at_the_consumer(api: str, node: Any) -> None:
     assert (sent.consumer, sent.strategy) == ("b", "producer")
     assert result.stdout == "q1\n"
     assert "for its progress: sbon query show q1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "given, sent", [((), None), (("--durability", "local"), "local"), (("--durability", "replicated"), "replicated")]
+)
+def test_the_durability_reaches_the_node(api: str, node: Any, given: tuple[str, ...], sent: str | None) -> None:
+    assert run(api, "submit", "--no-follow", *given, "select 1").exit_code == 0
+    run(api, "sql", *given, "-c", "select 2;")
+    assert [(s.sql, s.durability) for s in node.submitted] == [("select 1", sent), ("select 2", sent)]
+
+
+def test_a_durability_that_does_not_exist_is_refused_before_a_request(api: str, node: Any) -> None:
+    result = run(api, "submit", "--durability", "hot", "select 1")
+    assert result.exit_code == 2
+    assert "'hot' is not one of 'local', 'replicated'" in " ".join(result.stderr.split())
+    assert node.submitted == []

@@ -253,6 +253,19 @@ def test_each_adaptation_may_be_the_default(adapt: str) -> None:
     assert load(flags={**flag("node.name", "n"), **flag("adaptation.default", adapt)}).config.adaptation.default == adapt
 
 
+@pytest.mark.parametrize("durability", ["local", "replicated"])
+def test_each_durability_may_be_the_default(durability: str) -> None:
+    loaded = load(flags={**flag("node.name", "n"), **flag("query.durability", durability)})
+    assert loaded.config.query.durability == durability
+
+
+def test_an_unknown_durability_is_refused() -> None:
+    with pytest.raises(SbonError) as refusal:
+        load(flags={**flag("node.name", "n"), **flag("query.durability", "hot")})
+    assert refusal.value.code == "bad-config"
+    assert "query.durability must be one of local, replicated, not 'hot'" in refusal.value.message
+
+
 @pytest.mark.parametrize("adapt, refused", [("local", True), ("full", True), ("ants", False), ("off", False)])
 def test_hosts_that_may_move_nothing_are_no_default(adapt: str, refused: bool) -> None:
     flags = {**flag("node.name", "n"), **flag("adaptation.default", adapt), **flag("adaptation.most_moves", "0")}

@@ -35,6 +35,7 @@ class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
     state_provider: str | None = None
     consumer: str = ""
     adapt: str | None = None
+    durability: str | None = None
 
 
 class Submission(QuerySpec, frozen=True, kw_only=True):
@@ -249,6 +250,7 @@ class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
     sink: SinkSpec = SinkSpec()
     strategy: str = ""
     adapt: str = "off"
+    durability: str = "local"
     objective: str = ""
     max_delay_ms: float | None = None
     min_throughput_bytes_s: float | None = None

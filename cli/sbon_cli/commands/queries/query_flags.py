@@ -1,4 +1,4 @@
-"""Flags of a query: strategy, adaptation, partial aggregation, errors in rows, state, and the time bound of joins."""
+"""Flags of a query: strategy, adaptation, durability, partial aggregation, errors in rows, state, and the bound of joins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from sbon_cli.options.durations import milliseconds_of
 from sbon_node.model.adaptation import Adapt
+from sbon_node.model.durability import Durability
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
@@ -24,9 +25,8 @@ decompose_option = click.option(
     "--decompose",
     type=click.Choice(get_args(Decompose)),
     default="auto",
-    show_default=True,
     metavar="WHEN",
-    help="auto, always or never decompose aggregates into partial ones at the sources.",
+    help="Partial aggregates: auto (default), always, never.",
 )
 on_error_option = click.option(
     "--on-error",
@@ -41,6 +41,12 @@ adapt_option = click.option(
     type=click.Choice(get_args(Adapt)),
     metavar="HOW",
     help="Moves of operators: off, local, ants, full.",
+)
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(get_args(Durability)),
+    metavar="WHERE",
+    help="Copies of operators' state: local (none), replicated.",
 )
 state_provider_option = click.option(
     "--state-provider",

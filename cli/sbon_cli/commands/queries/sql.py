@@ -8,12 +8,19 @@ import click
 
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.goal_flags import goal_options
-from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option, state_provider_option
+from sbon_cli.commands.queries.query_flags import (
+    decompose_option,
+    durability_option,
+    join_window_option,
+    on_error_option,
+    state_provider_option,
+)
 from sbon_cli.options.names import NODE
 from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, is_word, split
 from sbon_cli.terminal.output import counted, err, json_option, reports_errors
 from sbon_cli.terminal.reading import text_in
+from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
@@ -27,6 +34,7 @@ from sbon_node.model.plan import Decompose
 @join_window_option
 @on_error_option
 @state_provider_option
+@durability_option
 @click.option("--consumer", type=NODE, default="", help="The consumer's node; by default the node asked.")
 @json_option
 @click.pass_obj
@@ -40,6 +48,7 @@ def sql(
     join_window_ms: int | None,
     on_error: OnError,
     state_provider: StateChoice | None,
+    durability: Durability | None,
     consumer: str,
     json_: bool,
 ) -> None:
@@ -57,6 +66,7 @@ def sql(
         "join_window_ms": join_window_ms,
         "on_error": on_error,
         "state_provider": state_provider,
+        "durability": durability,
         "consumer": consumer,
     }
     if file is None and command is None and sys.stdin.isatty():

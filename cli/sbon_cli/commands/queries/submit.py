@@ -18,6 +18,7 @@ from sbon_cli.commands.queries.progress import watched
 from sbon_cli.commands.queries.query_flags import (
     adapt_option,
     decompose_option,
+    durability_option,
     join_window_option,
     on_error_option,
     state_provider_option,
@@ -30,6 +31,7 @@ from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_o
 from sbon_cli.terminal.reading import text_of
 from sbon_cli.terminal.waiting import slow_steps
 from sbon_node.model.adaptation import Adapt
+from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
@@ -37,7 +39,7 @@ from sbon_node.model.plan import Decompose
 GROUPS = {
     "Output": ("to", "format_", "options", "consumer"),
     "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "adapt", "decompose"),
-    "Semantics": ("join_window_ms", "on_error", "state_provider"),
+    "Semantics": ("join_window_ms", "on_error", "state_provider", "durability"),
     "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
 }
 
@@ -50,6 +52,7 @@ GROUPS = {
 @join_window_option
 @on_error_option
 @state_provider_option
+@durability_option
 @click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @click.option(
     "--to",
@@ -87,6 +90,7 @@ def submit(
     join_window_ms: int | None,
     on_error: OnError,
     state_provider: StateChoice | None,
+    durability: Durability | None,
     consumer: str,
     to: str | None,
     options: tuple[str, ...],
@@ -118,6 +122,7 @@ def submit(
         join_window_ms=join_window_ms,
         on_error=on_error,
         state_provider=state_provider,
+        durability=durability,
         consumer=consumer,
         sink=sink,
     )

@@ -1,0 +1,48 @@
+"""The durability of a query: from its submission, or the node's configuration, to each of its operators, wherever they move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.model.durability import Durability
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.test_moved_operators import WINDOWS, move, operators
+
+REPLICATED = msgspec.structs.replace(CONFIG, query=msgspec.structs.replace(CONFIG.query, durability="replicated"))
+
+
+def durabilities(cluster: SimulatedCluster) -> set[str]:
+    """Those of all operators, at their hosts."""
+    hosts = [node.daemon._operators for node in cluster.nodes.values()]
+    return {hosted.spec.durability for host in hosts for hosted in host._hosted.values()}
+
+
+@pytest.mark.parametrize(
+    "default, wished, expected",
+    [
+        ("local", None, "local"),
+        ("local", "replicated", "replicated"),
+        ("replicated", None, "replicated"),
+        ("replicated", "local", "local"),
+    ],
+)
+def test_each_operator_has_the_durability_of_its_query(
+    tmp_path: Path, default: Durability, wished: Durability | None, expected: Durability
+) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "b", source_at("b", rows=600, rate=40.0))
+        await submitted(cluster, "a", tmp_path / "out.csv", sql=WINDOWS, strategy="producer", durability=wished)
+        info = await state_of(cluster, "d")
+        assert (info.durability, durabilities(cluster)) == (expected, {expected})
+        assert [one.durability for one in await ask(cluster, "c", cluster.at("c").daemon.queries())] == [expected]
+        while not (await state_of(cluster, "a")).rows:
+            await cluster.clock.sleep(0.2)
+        assert (await move(cluster, operators(cluster)[-1], "b", "c")).step == "moved"
+        assert durabilities(cluster) == {expected}
+
+    configs = {"a": REPLICATED if default == "replicated" else CONFIG}
+    in_cluster(tmp_path, "abcd", test, configs=configs)
