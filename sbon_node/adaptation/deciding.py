@@ -29,6 +29,8 @@ ALONE = frozenset({IS_BEST, rules.NO_BETTER, rules.SAVES_LITTLE})
 """Codes of decisions to stay after which the operator is weighed with its neighbours on this node."""
 MOST_JOINED = 64
 """Most nodes that have joined since the last look of which the usage is estimated."""
+NEAREST = 32
+"""Nodes around a virtual coordinate that has moved of which the usage is estimated before any is measured."""
 MOST_TOGETHER = 8
 """Most operators that move together."""
 
@@ -170,7 +172,12 @@ class Deciding:
         nodes = frozenset({self._context.name, *self._context.membership.alive()})
         fresh = sorted(nodes - last.nodes)[:MOST_JOINED] if last is not None else []
         joined = usage_at(self._context, fresh, scene.links)
-        looked = rules.looks(scene.virtual, scene.usage, now_s, last, self._settings, joined=joined)
+        links_ms = rules.mean_ms_of(scene.links, scene.latencies_ms)
+        looked = rules.looks(scene.virtual, scene.usage, now_s, last, self._settings, joined=joined, links_ms=links_ms)
+        if looked.code == rules.VIRTUAL_MOVED:
+            near = [node for node, _ in self._context.directory.nearest(scene.virtual, NEAREST)]
+            usages = usage_at(self._context, {self._context.name, *near}, scene.links)
+            looked = rules.may_save(looked, usages, self._context.name, self._settings)
         return looked, Glance(scene.virtual, scene.usage, now_s, nodes)
 
     def _looked(self, subject: _Subject, scene: Scene, memory: Memory, *, overloaded: bool, group: bool) -> Why:

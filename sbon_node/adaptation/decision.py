@@ -105,6 +105,12 @@ def usage_of(links: tuple[Link, ...], latencies_ms: dict[str, float]) -> float:
     return sum(link.bytes_s * latencies_ms[link.node] for link in links) / 1000.0
 
 
+def mean_ms_of(links: tuple[Link, ...], latencies_ms: dict[str, float]) -> float:
+    """Return the mean one-way latency of links by their rates; 0 while nothing flows."""
+    bytes_s = sum(link.bytes_s for link in links)
+    return 1000.0 * usage_of(links, latencies_ms) / bytes_s if bytes_s else 0.0
+
+
 def way_of(links: tuple[Link, ...], latencies_ms: dict[str, float]) -> float:
     """Return the longest way through the operator: greatest latency in, plus greatest latency out; milliseconds."""
     return sum(max((latencies_ms[link.node] for link in links if link.reads == reads), default=0.0) for reads in (True, False))
@@ -147,15 +153,16 @@ def looks(
     settings: AdaptationSettings,
     *,
     joined: Mapping[str, float] = MappingProxyType({}),
+    links_ms: float = 0.0,
 ) -> Why:
-    """Return why to look for another host; code ``unchanged`` if not.
+    """Return why to look for another host; code ``unchanged`` if not. ``links_ms`` is the mean latency of the operator's links.
 
     ``joined`` are the usages, by estimates, at nodes that were not known at the last look.
     """
     if last is None:
         return Why(FIRST, "nobody has looked for another host yet")
     moved_ms = math.dist(virtual, last.virtual)
-    if moved_ms > settings.moved_ms:
+    if moved_ms > max(settings.moved_ms, settings.moved_share * links_ms):
         return Why(VIRTUAL_MOVED, f"its virtual coordinate has moved by {moved_ms:.1f} ms")
     grown = usage - last.usage
     if grown > settings.grown_share * last.usage and grown > settings.least_saving_bytes:
@@ -166,6 +173,20 @@ def looks(
     if now_s - last.at_s >= settings.look_again_s:
         return Why(LONG_AGO, f"nobody has looked for {now_s - last.at_s:.0f} s")
     return Why(UNCHANGED, f"its virtual coordinate has moved by {moved_ms:.1f} ms only, and its usage is {usage:,.0f} bytes")
+
+
+def may_save(looked: Why, usages: Mapping[str, float], here: str, settings: AdaptationSettings) -> Why:
+    """Return ``looked``, or code ``unchanged`` if by the estimated ``usages`` no node saves half of what a move must save.
+
+    Coordinates move all the time. Their errors are larger than such savings, so nodes that may save are measured.
+    """
+    others = {node: usage for node, usage in usages.items() if node != here}
+    if here not in usages or not others:
+        return looked
+    best = min(others, key=lambda node: (others[node], node))
+    if others[best] < (1 - settings.least_saving / 2) * usages[here]:
+        return looked
+    return Why(UNCHANGED, f"{looked.text}, but by the coordinates no node is better: {usages[here]:,.0f} bytes in transit")
 
 
 def late_ms(delay_ms: float | None, bound_ms: float | None, settings: AdaptationSettings) -> float:

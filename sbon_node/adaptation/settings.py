@@ -57,6 +57,15 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "is looked for; milliseconds",
         ),
     ] = 5.0
+    moved_share: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=10,
+            description="that distance as a share of the mean latency of the operator's links; the greater distance counts, since "
+            "coordinates of far nodes move more without a cause",
+        ),
+    ] = 0.1
     grown_share: Annotated[
         float,
         Meta(

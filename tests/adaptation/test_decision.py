@@ -12,9 +12,11 @@ from sbon_node.adaptation.decision import (
     EXPECTED_FOLLOW_S,
     EXPECTED_PAUSE_S,
     HOUR_MS,
+    VIRTUAL_MOVED,
     Glance,
     Link,
     Offer,
+    Why,
     cost_of_move,
     decide,
     group_of,
@@ -22,6 +24,8 @@ from sbon_node.adaptation.decision import (
     late_ms,
     left_lately,
     looks,
+    may_save,
+    mean_ms_of,
     outer_links,
     usage_of,
     waits,
@@ -83,6 +87,20 @@ def test_another_host_is_looked_for_if_something_has_changed(
     virtual: tuple[float, ...], usage: float, now_s: float, code: str
 ) -> None:
     assert looks(virtual, usage, now_s, Glance((0.0, 0.0), 1000.0, 0.0), CALM).code == code
+
+
+@pytest.mark.parametrize("links_ms, code", [(79.0, "virtual-moved"), (81.0, "unchanged")])
+def test_a_virtual_coordinate_among_far_neighbours_may_move_further(links_ms: float, code: str) -> None:
+    assert looks((0.0, 8.0), 1000.0, 10.0, Glance((0.0, 0.0), 1000.0, 0.0), CALM, links_ms=links_ms).code == code
+    assert mean_ms_of(LINKS, HERE_MS) == pytest.approx(1000 * usage_of(LINKS, HERE_MS) / 4500)
+
+
+@pytest.mark.parametrize("there, code", [(97.0, "virtual-moved"), (99.0, "unchanged"), (101.0, "unchanged")])
+def test_nothing_is_measured_where_no_node_is_better_by_the_coordinates(there: float, code: str) -> None:
+    looked, eager = Why(VIRTUAL_MOVED, "it has moved"), preset("eager")
+    assert may_save(looked, {"oslo": 100.0, "rome": there, "bonn": 300.0}, "oslo", eager).code == code
+    assert may_save(looked, {"rome": there}, "oslo", eager) == looked
+    assert may_save(looked, {"oslo": 100.0}, "oslo", eager) == looked
 
 
 def test_the_first_look_needs_no_change_and_little_usage_never_grows() -> None:
