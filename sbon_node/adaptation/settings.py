@@ -62,7 +62,7 @@ class AdaptationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(
             ge=0,
             le=10,
-            description="that distance as a share of the mean latency of the operator's links; the greater distance counts, since "
+            description="that distance as a share of the mean latency of the operator's links; the greater one counts, since "
             "coordinates of far nodes move more without a cause",
         ),
     ] = 0.1
