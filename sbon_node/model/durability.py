@@ -1,8 +1,14 @@
-"""Durability of a query: which losses its operators survive."""
+"""Durability of a query: which losses its operators survive, their backups, and what the loss of a node would cost it."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.model.bounded import MAX_REASON, Counted
+from sbon_node.model.states.backup_states import BackupState
 
 Durability = Literal["local", "replicated"]
 """Where an operator's state and output are kept: at its host alone, or also at a backup node.
@@ -13,3 +19,48 @@ survives the loss of its host.
 
 LOCAL: Final = "local"
 REPLICATED: Final = "replicated"
+
+Part = Literal["operator", "source", "sink", "record"]
+OPERATOR: Final = "operator"
+SOURCE: Final = "source"
+SINK: Final = "sink"
+RECORD: Final = "record"
+
+
+class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The backup of a replicated operator, as its host knows it.
+
+    ``batch`` is the newest committed batch that ``node`` has, ``age_s`` the time since its commit; None before the first. A
+    backup that is ``current`` may be old: a quiet operator commits no batches.
+    """
+
+    state: BackupState
+    node: Annotated[str, Meta(max_length=63)] = ""
+    """Empty if it is ``missing``."""
+    batch: Counted | None = None
+    age_s: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+    """Why it is not current."""
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a query that is lost with the disk of ``node``, or has been ``lost`` already."""
+
+    node: str
+    part: Part
+    name: str
+    """Id of the operator, stream and name of the source, kind of the sink; empty for the record."""
+    why: str
+    """Why no other node can go on with it."""
+    lost: bool = False
+
+
+class Survival(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a running query survives the loss of any one node with its disk, and what it loses if it does not.
+
+    While a node of ``losses`` is only away, the query waits for it and loses nothing. ``text`` says all that in a sentence.
+    """
+
+    any_node: bool
+    losses: tuple[Loss, ...] = ()
+    text: str = ""

@@ -10,7 +10,7 @@ from msgspec import Meta
 from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, MoveDecision, PastMove
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_node.model.delivery import FOLLOW, Sample, SinkDelay, SinkReport
-from sbon_node.model.durability import LOCAL, Durability
+from sbon_node.model.durability import LOCAL, BackupInfo, Durability, Survival
 from sbon_node.model.goal import Goal
 from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.moves import MoveProgress
@@ -119,6 +119,11 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """A state of :mod:`.states.operator_states`: as its host reports it, or as another node derives it."""
     reason: str = ""
+    epoch: Counted = 0
+    """Number of its owner, which grows with each move and restart; 0 if unknown."""
+    durability: Durability = LOCAL
+    backup: BackupInfo | None = None
+    """None if it is local, or if its host does not report it."""
     stats: OperatorStats | None = OperatorStats()
     """Counts since it began, at all of its hosts; None if unknown."""
     spilled: SpillCount = SpillCount()
@@ -217,6 +222,8 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     """None in a list."""
     delay: SinkDelay | None = None
     """Delay of its newest rows up to the consumer's node; None in a list, and while no node reports it."""
+    survival: Survival | None = None
+    """What it would lose with each of its nodes; None in a list, and while it does not run."""
 
     def hosts(self) -> dict[str, str]:
         """Return the nodes of its operators by id: where they are now, or else where they were placed."""

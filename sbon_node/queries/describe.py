@@ -263,7 +263,15 @@ def _unreported(record: QueryRecord, node: str, operator: PlannedOperator, unans
         state, reason = PLANNED, ""
     else:
         state, reason = LOST, unknown_at(node)
-    return OperatorInfo(id=operator.id, node=node, fragment=operator.fragment, state=state, reason=reason, stats=None)
+    return OperatorInfo(
+        id=operator.id,
+        node=node,
+        fragment=operator.fragment,
+        state=state,
+        reason=reason,
+        durability=record.durability,
+        stats=None,
+    )
 
 
 def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Collection[str]) -> SourceInfo:

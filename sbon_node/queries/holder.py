@@ -27,6 +27,7 @@ from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, with_last, withdrawn
 from sbon_node.queries.records import Records, Step
 from sbon_node.queries.stops import Stops
+from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.queries.usage_history import UsageHistories
 from sbon_node.registers.states import Acceptor
@@ -281,7 +282,7 @@ class QueryHolder:
     async def _described(self, record: QueryRecord, *, decisions: bool = False) -> Description:
         """Return the current state, and remember countable rows for lists."""
         described = await self._hosts.describe(record, decisions=decisions)
-        described = described._replace(info=msgspec.structs.replace(described.info, **self._keeping(record)))
+        described = described._replace(info=with_survival(msgspec.structs.replace(described.info, **self._keeping(record))))
         now = self._records.get(record.id)
         if described.info.rows is not None and now is not None and now.state in LIVE:
             self.counted[record.id] = described.info.rows

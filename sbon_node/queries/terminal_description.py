@@ -22,7 +22,8 @@ def as_terminal(info: QueryInfo) -> QueryInfo:
         return info
     operators = tuple(_operator(operator, info.state) for operator in info.operators)
     delivery = info.delivery and _delivery(info.delivery)
-    return msgspec.structs.replace(info, operators=operators, delivery=delivery, progress=info.progress and _at_end(info))
+    progress = info.progress and _at_end(info)
+    return msgspec.structs.replace(info, operators=operators, delivery=delivery, progress=progress, survival=None)
 
 
 def _at_end(info: QueryInfo) -> QueryProgress | None:
@@ -38,7 +39,7 @@ def _at_end(info: QueryInfo) -> QueryProgress | None:
 def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
     """Clear the reason for waiting, and a move that the end has cut short; keep reasons for a failure or for a missing report."""
     state = state_of_component(operator.state, query_state)
-    operator = msgspec.structs.replace(operator, move=None)
+    operator = msgspec.structs.replace(operator, move=None, backup=None)
     if operator.state == UNREACHABLE:
         return msgspec.structs.replace(operator, state=state, reason=f"{operator.reason} at its end", stats=None)
     reason = operator.reason if state == operator_states.FAILED or operator.stats is None else ""

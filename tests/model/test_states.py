@@ -12,8 +12,8 @@ import pytest
 
 import sbon.states
 from sbon_node.errors import BrokenInvariantError
+from sbon_node.model.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
 from sbon_node.model.states import lifecycle as derived
-from sbon_node.model.states import move_states, operator_states, query_states, sink_states, source_states
 from sbon_node.model.states.lifecycle import Lifecycle
 from sbon_protocol.moving import MoveStep
 
@@ -23,6 +23,7 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     operator_states.LIFECYCLE,
     source_states.LIFECYCLE,
     sink_states.LIFECYCLE,
+    backup_states.LIFECYCLE,
     move_states.LIFECYCLE,
 )
 WORDS = frozenset(state for one in LIFECYCLES[:-1] for state in (*one.states, *one.derived))
@@ -68,6 +69,7 @@ def test_every_state_is_reached_and_every_terminal_state_is_final(lifecycle: Lif
         (operator_states.OperatorState, operator_states.LIFECYCLE.states),
         (source_states.SourceState, source_states.LIFECYCLE.states),
         (sink_states.SinkState, sink_states.LIFECYCLE.states),
+        (backup_states.BackupState, backup_states.LIFECYCLE.states),
         (move_states.MoveState, move_states.LIFECYCLE.states),
         (MoveStep, move_states.LIFECYCLE.states),
     ],

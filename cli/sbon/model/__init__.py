@@ -5,6 +5,11 @@ Unknown fields of a newer node are ignored. Names of times end in their unit; No
 
 from __future__ import annotations
 
+from .durability import (
+    BackupInfo,
+    Loss,
+    Survival,
+)
 from .explanations import (
     ExplainedComponent,
     ExplainedLink,
@@ -94,6 +99,7 @@ __all__ = [
     "Accepted",
     "Alternative",
     "Assignment",
+    "BackupInfo",
     "BoundCheck",
     "Candidate",
     "CatalogEntry",
@@ -109,6 +115,7 @@ __all__ = [
     "KnownNode",
     "LinkInfo",
     "LinkUsage",
+    "Loss",
     "MemberInfo",
     "MoveCancelled",
     "MoveDecision",
@@ -154,6 +161,7 @@ __all__ = [
     "StreamDeclaration",
     "StreamInfo",
     "Submission",
+    "Survival",
     "TurningPoint",
     "Unanswered",
     "WeighedLink",

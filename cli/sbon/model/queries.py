@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .durability import BackupInfo, Survival
 from .plans import Placement, Plan
 from .streams import SourceInfo
 
@@ -178,6 +179,9 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     fragment: str
     state: str
     reason: str = ""
+    epoch: int = 0
+    durability: str = "local"
+    backup: BackupInfo | None = None
     stats: OperatorStats | None = OperatorStats()
     spilled: SpillCount = SpillCount()
     watermark_ms: int | None = None
@@ -267,6 +271,7 @@ class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[SourceInfo, ...] = ()
     progress: QueryProgress | None = None
     delay: SinkDelay | None = None
+    survival: Survival | None = None
 
 
 class Unanswered(NamedTuple):

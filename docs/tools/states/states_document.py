@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sbon_node.model.states import move_states, operator_states, query_states, sink_states, source_states
+from sbon_node.model.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
 from sbon_node.model.states.lifecycle import Lifecycle
 
 FILE = "docs/states.md"
@@ -14,13 +14,14 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     operator_states.LIFECYCLE,
     source_states.LIFECYCLE,
     sink_states.LIFECYCLE,
+    backup_states.LIFECYCLE,
     move_states.LIFECYCLE,
 )
 
 _INTRODUCTION = """# States
 
-The states of queries, operators, sources and sinks, and the steps of moves, as `sbon`, the API and the dashboard show them. A
-node checks every transition against these tables, and raises an error for any other: that would be a defect of its own.
+The states of queries, operators, sources, sinks and backups, and the steps of moves, as `sbon`, the API and the dashboard show
+them. A node checks every transition against these tables, and raises an error for any other: that would be a defect of its own.
 
 A state may have a reason, which follows it or stands beside it. The node that runs the thing never reports a *derived* state:
 another node shows it, for example where that node does not answer. `make states` writes this page from `sbon_node/model/states`.

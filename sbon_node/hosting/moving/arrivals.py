@@ -131,6 +131,8 @@ class Arrivals:
                 fragment=arrival.spec.fragment,
                 state=operator_states.STARTING,
                 reason=f"waits for its stream from {arrival.stored.origin}",
+                epoch=arrival.spec.epoch,
+                durability=arrival.spec.durability,
                 stats=self._engine.stats(operator),
             )
             for operator, arrival in sorted(self._known.items())

@@ -1,0 +1,33 @@
+"""Backups of operators, and what a query would lose with each of its nodes."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The backup of a replicated operator: its ``state``, and the newest batch that ``node`` has, committed ``age_s`` ago."""
+
+    state: str
+    node: str = ""
+    batch: int | None = None
+    age_s: float | None = None
+    reason: str = ""
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """A ``part`` of a query (operator, source, sink or record) that is lost with the disk of ``node``, or already ``lost``."""
+
+    node: str
+    part: str
+    name: str
+    why: str
+    lost: bool = False
+
+
+class Survival(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a running query survives the loss of any one node, what it would lose, and both in a sentence, ``text``."""
+
+    any_node: bool
+    losses: tuple[Loss, ...] = ()
+    text: str = ""

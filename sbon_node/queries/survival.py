@@ -1,0 +1,106 @@
+"""What a running query would lose with each of its nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from sbon_node.model.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, Loss, Survival
+from sbon_node.model.queries import OperatorInfo, QueryInfo
+from sbon_node.model.states import backup_states, query_states, source_states
+from sbon_node.model.states.lifecycle import LOST
+from sbon_node.model.streams import SourceInfo
+
+SAFE_COPIES = 3
+"""Copies of a record of which one may be lost: a majority of them is left."""
+MAX_NAMED = 6
+"""Most losses that the sentence names."""
+
+
+def with_survival(info: QueryInfo) -> QueryInfo:
+    """Return the description of a query with what it survives; without it unless the query runs."""
+    return msgspec.structs.replace(info, survival=survival_of(info) if info.state == query_states.RUNNING else None)
+
+
+def survival_of(info: QueryInfo) -> Survival:
+    """Return what the query loses with the disk of each node that has a part in it.
+
+    Sources and sinks are bound to their nodes. Parts that are done are no loss: all that they have given has been taken.
+    """
+    losses = (*_operators(info), *_sources(info), *_sink(info), *_record(info))
+    return Survival(any_node=not losses, losses=losses, text=_sentence(losses))
+
+
+def _operators(info: QueryInfo) -> Iterator[Loss]:
+    for operator in info.operators:
+        if operator.ended and _taken(info, operator.id):
+            continue
+        if why := _not_recoverable(operator):
+            yield Loss(node=operator.node, part=OPERATOR, name=operator.id, why=why, lost=operator.state == LOST)
+
+
+def _not_recoverable(operator: OperatorInfo) -> str:
+    """Return why no backup can go on with the operator; empty if one can."""
+    if operator.durability == LOCAL:
+        return LOCAL
+    backup = operator.backup
+    if backup is None:
+        return "its backup is not known"
+    if backup.state in backup_states.CAN_TAKE_OVER:
+        return ""
+    return f"its backup is {backup.state}"
+
+
+def _sources(info: QueryInfo) -> Iterator[Loss]:
+    for source in info.sources:
+        declared = source.source
+        if source.state != source_states.ENDED or not _taken(info, declared.id):
+            own = f"/{declared.name}" if declared.name != declared.node else ""
+            name = f"{declared.stream}{own}"
+            yield Loss(node=declared.node, part=SOURCE, name=name, why=declared.connector, lost=_is_lost(source))
+
+
+def _sink(info: QueryInfo) -> Iterator[Loss]:
+    yield Loss(node=info.consumer, part=SINK, name=info.sink.kind, why="a sink stays at its node", lost=info.sink_lost)
+
+
+def _record(info: QueryInfo) -> Iterator[Loss]:
+    """Yield the nodes without which no majority of the record's copies is left."""
+    copies = len(info.acceptors)
+    if copies < SAFE_COPIES:
+        yield from (Loss(node=node, part=RECORD, name="", why=f"one of {copies}") for node in info.acceptors)
+
+
+def _is_lost(source: SourceInfo) -> bool:
+    return source.state.partition(":")[0] == LOST
+
+
+def _taken(info: QueryInfo, stream: str) -> bool:
+    """Return whether all subscribers of a stream that has ended are known to have finished with it."""
+    links = [link for link in info.links if link.stream == stream]
+    return bool(links) and not any(link.frames_behind for link in links)
+
+
+def _sentence(losses: Iterable[Loss]) -> str:
+    gone = [loss for loss in losses if loss.lost]
+    open_ = [loss for loss in losses if not loss.lost]
+    parts = [f"has lost: {_named(gone)}"] if gone else []
+    if open_:
+        parts.append(f"would lose: {_named(open_)}; it would only wait for a node whose disk comes back")
+    return "; ".join(parts) or "would survive the loss of any one node"
+
+
+def _named(losses: list[Loss]) -> str:
+    more = len(losses) - MAX_NAMED
+    return ", ".join([*map(_in_words, losses[:MAX_NAMED]), *([f"and {more} more"] if more > 0 else [])])
+
+
+def _in_words(loss: Loss) -> str:
+    if loss.part == OPERATOR:
+        return f"{loss.node} hosts {loss.name} ({loss.why})"
+    if loss.part == SOURCE:
+        return f"{loss.node} is its {loss.why} source {loss.name}"
+    if loss.part == SINK:
+        return f"{loss.node} writes its sink ({loss.name})"
+    return f"{loss.node} keeps its record ({loss.why})"
