@@ -1,4 +1,4 @@
-"""Neighbours of ants by lot: they lead everywhere where the nearest ones do not."""
+"""Neighbours of ants on a ring and by lot: they lead everywhere where the nearest ones do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbon_node.placement.strategies.ants.terrain import FEW, drawn_neighbours, own_neighbours
+from sbon_node.placement.strategies.ants.terrain import FEW, drawn_neighbours, own_neighbours, ring_neighbours
 
 MEAN = 6.0
 NEAREST = 16
@@ -34,6 +34,24 @@ def test_a_newcomer_changes_few_lots() -> None:
 def test_small_clusters_draw_none() -> None:
     assert not drawn_neighbours("n0", _names(FEW)[1:], MEAN)
     assert not drawn_neighbours("n0", _names(200)[1:], 0.0)
+
+
+@pytest.mark.parametrize("many", [1, 2, 3, 10, 200])
+def test_the_ring_connects_all_nodes_and_both_ways(many: int) -> None:
+    names = _names(many)
+    ring = {name: set(ring_neighbours(name, [other for other in names if other != name])) for name in names}
+    assert all(name in ring[other] and name != other for name, others in ring.items() for other in others)
+    assert {len(others) for others in ring.values()} == {min(2, many - 1)}
+    reached = ["n0"]
+    for name in reached:
+        reached += sorted(ring[name] - set(reached))
+    assert sorted(reached) == sorted(names)
+
+
+def test_a_newcomer_changes_two_links_of_the_ring() -> None:
+    names = _names(50)
+    changed = [name for name in names if ring_neighbours(name, names) != ring_neighbours(name, [*names, "newcomer"])]
+    assert len(changed) == 2
 
 
 @pytest.mark.parametrize("seed", range(3))

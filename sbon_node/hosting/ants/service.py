@@ -17,7 +17,13 @@ from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.network_view import UNKNOWN_MS
 from sbon_node.placement.model.queueing import Flow, Server
 from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.terrain import LEAST_MS, drawn_neighbours, onward_weights, own_neighbours
+from sbon_node.placement.strategies.ants.terrain import (
+    LEAST_MS,
+    drawn_neighbours,
+    onward_weights,
+    own_neighbours,
+    ring_neighbours,
+)
 from sbon_node.tasks import Tasks
 from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.workflow.context import Context
@@ -226,22 +232,24 @@ class AntService:
     def _meet(self, now: float) -> None:
         """Choose the neighbours: those to whom no third node is nearer than to this one, and this one than to it.
 
-        In a large cluster, some are drawn.
+        The choice is by coordinates, of which others know the same. The ring adds two, and in a large cluster some are drawn.
         """
         self._refreshed_at = now
         own, directory = self._context.name, self._context.directory
         names = self._context.membership.alive()
         if not names:
             return self.cell.meet({})
-        away_ms = directory.estimates_ms([own], names)[0] / 2
-        known_ms = {name: max(ms, LEAST_MS) for name, ms in zip(names, away_ms.tolist(), strict=True) if math.isfinite(ms)}
+        away_ms = directory.estimates_ms([own], names, measured=False)[0] / 2
+        known = [name for name, ms in zip(names, away_ms.tolist(), strict=True) if math.isfinite(ms)]
         near = [number for number in np.argsort(away_ms, kind="stable").tolist() if math.isfinite(away_ms[number])]
         near = near[: self.settings.max_near]
         names, away_ms = [names[number] for number in near], np.maximum(away_ms[near], LEAST_MS)
         latency_ms = np.nan_to_num(directory.estimates_ms(names, names, measured=False) / 2, nan=UNKNOWN_MS)
         linked = np.flatnonzero(own_neighbours(away_ms, latency_ms))[: self.settings.max_neighbours]
-        drawn = drawn_neighbours(own, known_ms, self.settings.drawn_neighbours)[: self.settings.max_neighbours]
-        self.cell.meet({name: known_ms[name] for name in (*(names[number] for number in linked.tolist()), *drawn)})
+        drawn = drawn_neighbours(own, known, self.settings.drawn_neighbours)[: self.settings.max_neighbours]
+        chosen = list(dict.fromkeys([*(names[number] for number in linked.tolist()), *ring_neighbours(own, known), *drawn]))
+        hops_ms = np.maximum(directory.estimates_ms([own], chosen)[0] / 2, LEAST_MS)
+        self.cell.meet(dict(zip(chosen, hops_ms.tolist(), strict=True)))
         self.walk.changed()
         return None
 

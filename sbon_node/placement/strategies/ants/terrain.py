@@ -3,15 +3,18 @@
 Two nodes are neighbours if no node is nearer to both than they are to each other. All nodes are connected, a node has few
 neighbours, and a path passes the nodes that lie on it.
 
-A node that is near many others would have more neighbours than it may keep, and the farthest of them could not be reached. So in
-large clusters some pairs are neighbours by lot (:func:`drawn_neighbours`), which keeps the graph connected and paths short.
+That holds for latencies on which all nodes agree. Nodes see coordinates of different ages, so that one may leave out a link that
+alone leads to a part of the cluster. Therefore each has two neighbours on a ring, too (:func:`ring_neighbours`).
+
+A node that is near many others would have more neighbours than it may keep. So in large clusters some pairs are neighbours by lot
+(:func:`drawn_neighbours`), which keeps paths short.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +82,16 @@ def own_neighbours(away_ms: Floats, latency_ms: Floats) -> NDArray[np.bool_]:
     return linked
 
 
+def ring_neighbours(name: str, members: Iterable[str]) -> list[str]:
+    """Return the members before and after a node on the ring of all names by their hashes.
+
+    These links are symmetric and connect all nodes, without any knowledge of latencies. A newcomer changes two of them.
+    """
+    ring = sorted({name, *members}, key=lambda member: (_hashed(member), member))
+    at = ring.index(name)
+    return sorted({ring[at - 1], ring[(at + 1) % len(ring)]} - {name})
+
+
 def drawn_neighbours(name: str, members: Collection[str], mean: float) -> list[str]:
     """Return the members that are neighbours of a node by lot, ``mean`` on average; both nodes of a pair draw the same.
 
@@ -90,8 +103,11 @@ def drawn_neighbours(name: str, members: Collection[str], mean: float) -> list[s
 
 def _lot(name: str, other: str) -> float:
     """Return a number of [0, 1) for a pair of nodes, in any order."""
-    text = "\0".join(sorted((name, other)))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2.0**64
+    return _hashed("\0".join(sorted((name, other)))) / 2.0**64
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 def onward_weights(hops_ms: Mapping[str, float], left_ms: Mapping[str, float], away_ms: float) -> dict[str, float]:
