@@ -14,6 +14,7 @@ from sbon.model import QueryInfo, SourceInfo
 from sbon.states import LIVE, LOST, UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
+from sbon_cli.commands.queries.durability import ended_by_one_failure
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
@@ -33,6 +34,10 @@ MAX_QUERIES = 100
 """Most queries that are checked; each asks its nodes."""
 LOST_REMEDY = (
     "lost components do not come back: stop the query (sbon query stop {}), attach its lost sources again, and submit it again"
+)
+DURABILITY_REMEDY = (
+    "submit with --durability replicated, so that operators survive; sources and sinks stay at their nodes: mirror those disks; "
+    "see: sbon query show QUERY"
 )
 
 
@@ -77,7 +82,7 @@ def _sources(client: Client) -> list[CheckResult]:
 
 
 def _queries(client: Client) -> list[CheckResult]:
-    """Check active queries for lost and waiting components; empty without queries."""
+    """Check active queries for lost and waiting components, and for those that one failure would end; empty without queries."""
     try:
         listing = client.queries()
         live = [query for query in listing[:MAX_QUERIES] if query.state in NOT_OVER]
@@ -90,7 +95,16 @@ def _queries(client: Client) -> list[CheckResult]:
     results += [
         warning(f"query {query.id}", query.reason, f"see: sbon query show {query.id}") for query in troubled if query not in lost
     ]
-    return results or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
+    results = results or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
+    return [*results, *_durability(each)]
+
+
+def _durability(queries: list[QueryInfo]) -> list[CheckResult]:
+    """Check running queries for those that end with the disk of a single node; empty where no query is known to run."""
+    if ended := ended_by_one_failure(queries):
+        return [warning("durability", f"the loss of one node with its disk would end: {ended}", DURABILITY_REMEDY)]
+    known = [query for query in queries if query.survival is not None]
+    return [ok("durability", f"{len(known)}, each survives the loss of any one node")] if known else []
 
 
 def _is_lost(query: QueryInfo) -> bool:

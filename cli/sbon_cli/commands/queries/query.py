@@ -12,6 +12,7 @@ from sbon import SbonError, states
 from sbon.model import FOLLOW, Assignment, OperatorInfo, QueryInfo, QueryList, QueryUsage, SinkDelay
 from sbon.states import UNREACHABLE
 from sbon_cli.client import Client
+from sbon_cli.commands.queries.durability import show_backups, show_survival
 from sbon_cli.commands.queries.follow import unread
 from sbon_cli.commands.queries.migrate import migrate, step_text
 from sbon_cli.commands.queries.progress import progress_text
@@ -91,6 +92,7 @@ def show_query(info: QueryInfo) -> None:
         say(escape(progress_text(info.progress)))
     if (delay := info.delay) is not None and delay.frames:
         say(escape(_delay_text(delay, info.max_delay_ms)))
+    show_survival(info)
     for line in unread(info):
         say(escape(line))
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
@@ -115,6 +117,8 @@ def show_query(info: QueryInfo) -> None:
         ],
         empty="no operators",
     )
+    say()
+    show_backups(info)
     _show_measures(info)
     _show_decisions(info)
     for o in info.operators:

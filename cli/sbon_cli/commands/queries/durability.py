@@ -1,0 +1,60 @@
+"""Durability of a query, backups of its operators, and what it would lose with a node, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.markup import escape
+
+from sbon.model import BackupInfo, QueryInfo
+from sbon_cli.terminal.output import print_table, say
+
+MAX_NAMED = 5
+"""Most queries that a finding names."""
+
+
+def show_survival(info: QueryInfo) -> None:
+    """Print what the query would lose with each of its nodes."""
+    if info.survival is not None:
+        say(escape(f"{info.durability}: {info.survival.text}"))
+
+
+def show_backups(info: QueryInfo) -> None:
+    """Print durability, epoch and backup of each operator."""
+    if info.operators:
+        print_table(
+            ("operator", "durability", "epoch", "backup", "its batch", "age"),
+            [
+                (
+                    o.id,
+                    o.durability,
+                    o.epoch or "-",
+                    "-" if o.backup is None else _backup(o.backup),
+                    None if o.backup is None else o.backup.batch,
+                    "-" if o.backup is None else _age(o.backup.age_s),
+                )
+                for o in info.operators
+            ],
+        )
+
+
+def _backup(backup: BackupInfo) -> str:
+    at = f" at {backup.node}" if backup.node else ""
+    return f"{backup.state}{at}{': ' if backup.reason else ''}{backup.reason}"
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def ended_by_one_failure(queries: Iterable[QueryInfo]) -> str:
+    """Return the running queries that end with the disk of a single node, and these nodes; empty if there are none."""
+    named = [
+        f"{query.id} ({', '.join(dict.fromkeys(loss.node for loss in query.survival.losses if not loss.lost))})"
+        for query in queries
+        if query.survival is not None and not query.survival.any_node
+    ]
+    more = [f"and {len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
+    return ", ".join([*named[:MAX_NAMED], *more])

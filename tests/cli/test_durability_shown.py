@@ -1,0 +1,106 @@
+"""``sbon query show`` and ``sbon doctor`` say what a query would lose with a node, and how its operators are backed up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon_cli.commands.queries.durability import ended_by_one_failure
+from sbon_cli.commands.queries.query import show_query
+from sbon_node.model.durability import BackupInfo, Loss, Survival
+from sbon_node.model.queries import OperatorInfo, QueryInfo
+from sbon_node.operations.examination import CheckResult, Examination
+from tests.api.scripted_node import ScriptedNode
+from tests.cli.commands import run
+
+SAFE = Survival(any_node=True, text="would survive the loss of any one node")
+EXPOSED = Survival(
+    any_node=False,
+    losses=(
+        Loss(node="c", part="operator", name="q.b0", why="local"),
+        Loss(node="d", part="sink", name="file", why="a sink stays at its node"),
+        Loss(node="c", part="source", name="trades", why="file"),
+        Loss(node="e", part="source", name="quotes", why="file", lost=True),
+    ),
+    text="would lose: c hosts q.b0 (local)",
+)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *backups: BackupInfo | None, **fields: Any) -> str:
+    operators = tuple(
+        OperatorInfo(
+            id=f"o{number}",
+            node="b",
+            fragment="SELECT 1",
+            state="running",
+            epoch=number,
+            durability="local" if backup is None else "replicated",
+            backup=backup,
+        )
+        for number, backup in enumerate(backups)
+    )
+    show_query(QueryInfo(id="q", sql="SELECT 1", state="running", operators=operators, **fields))
+    return capsys.readouterr().out
+
+
+def test_backups_are_shown_with_state_place_and_age(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(
+        capsys,
+        None,
+        BackupInfo(state="current", node="c", batch=41, age_s=2.34),
+        BackupInfo(state="behind", node="c", batch=7, age_s=150.0, reason="no answer from c"),
+        BackupInfo(state="missing", reason="no other node has room"),
+        BackupInfo(state="copying", node="d", age_s=7200.0),
+    )
+    table = out[out.index("durability") :].splitlines()[1:6]
+    assert [" ".join(line.split()) for line in table] == [
+        "o0 local - - - -",
+        "o1 replicated 1 current at c 41 2.3 s",
+        "o2 replicated 2 behind at c: no answer from c 7 2 min",
+        "o3 replicated 3 missing: no other node has room - -",
+        "o4 replicated 4 copying at d - 2.0 h",
+    ]
+
+
+@pytest.mark.parametrize("survival", [SAFE, EXPOSED])
+def test_a_query_says_what_it_would_lose(capsys: pytest.CaptureFixture[str], survival: Survival) -> None:
+    assert f"replicated: {survival.text}\n" in shown(capsys, durability="replicated", survival=survival)
+
+
+def test_nothing_is_said_of_a_query_that_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys)
+    assert "local" not in out
+    assert "durability" not in out
+
+
+@pytest.mark.parametrize(
+    "survival, found",
+    [
+        (None, []),
+        (SAFE, [("ok", "1, each survives the loss of any one node")]),
+        (EXPOSED, [("warning", "the loss of one node with its disk would end: q1 (c, d)")]),
+    ],
+)
+def test_doctor_warns_of_queries_that_one_failure_would_end(
+    node: ScriptedNode, api: str, survival: Survival | None, found: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = ScriptedNode.query
+
+    async def query(self: ScriptedNode, query_id: str) -> QueryInfo:
+        return msgspec.structs.replace(await honest(self, query_id), survival=survival)
+
+    monkeypatch.setattr(ScriptedNode, "query", query)
+    node.operations.examination = Examination(node="a", findings=(CheckResult(check="java", verdict="ok", message="17"),))
+    result = run(api, "doctor", "--json")
+    assert result.exit_code == 0  # a warning is no failure
+    findings = [one for one in json.loads(result.stdout)["findings"] if one["check"] == "durability"]
+    assert [(one["verdict"], one["message"]) for one in findings] == found
+    assert [("--durability replicated" in one["remedy"]) for one in findings] == [one["verdict"] == "warning" for one in findings]
+
+
+def test_the_warning_names_few_queries() -> None:
+    queries: Any = [QueryInfo(id=f"q{number}", sql="", state="running", survival=EXPOSED) for number in range(9)]
+    assert ended_by_one_failure(queries) == "q0 (c, d), q1 (c, d), q2 (c, d), q3 (c, d), q4 (c, d), and 4 more"
