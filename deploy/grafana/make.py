@@ -30,6 +30,7 @@ ROWS: tuple[tuple[str, tuple[tuple[str, str, tuple[Query, ...]], ...]], ...] = (
         (
             ("Queries", "short", ((f"sum by (state) (sbon_queries{NODE})", "{{state}}"),)),
             ("Operators", "short", ((f"sum by (instance, state) (sbon_operators{NODE})", "{{instance}} {{state}}"),)),
+            ("Backups of operators", "short", ((f"sum by (instance, state) (sbon_backups{NODE})", "{{instance}} {{state}}"),)),
             ("Rows out of operators", "rowsps", ((f"rate(sbon_operator_rows_out_total{NODE}[1m])", "{{operator}}"),)),
             ("How long batches take", "s", ((f"sbon_operator_batch_seconds{NODE}", "{{operator}}"),)),
             ("Engine starts in ten minutes", "short", ((f"increase(sbon_engine_starts_total{NODE}[10m])", "{{instance}}"),)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.model.durability import BackupInfo
 from sbon_node.model.moves import DrainStep, MoveProgress, NodeDrained
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo
@@ -50,6 +51,8 @@ def figures(sources: int = 1) -> NodeMetrics:
         state="running",
         stats=OperatorStats(rows_in=101, rows_out=102, bytes_in=103, bytes_out=104, batches=105, batch_ms=1060.0),
         skipped=107,
+        durability="replicated",
+        backup=BackupInfo(state="behind", node="b", batch=7, age_s=1.5),
     )
     return NodeMetrics(
         version="1.2.3",

@@ -123,13 +123,64 @@ def test_the_dashboard_is_the_one_its_script_makes_and_asks_for_metrics_there_ar
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
     assert len(expressions) > 20
     for expression in expressions:
-        asked = set(re.findall(r"\b(?:sbon|process)_\w+", expression))
-        assert asked <= {*METRICS, *PROCESS}, expression
-        for name in asked & set(METRICS):
-            labels = {*METRICS[name].labels, "instance"}
-            grouped = re.findall(r"by \(([\w, ]+)\)", expression)
-            assert {label.strip() for words in grouped for label in words.split(",")} <= labels, expression
-            assert (METRICS[name].kind == "counter") == bool(re.search(rf"(rate|increase)\({name}", expression)), expression
+        check_expression(expression)
+
+
+def check_expression(expression: str) -> None:
+    """Check that it asks for metrics and labels that there are, and for the increase of counters."""
+    asked = set(re.findall(r"\b(?:sbon|process)_\w+", expression))
+    assert asked <= {*METRICS, *PROCESS}, expression
+    for name in asked & set(METRICS):
+        labels = {*METRICS[name].labels, "instance"}
+        grouped = re.findall(r"by \(([\w, ]+)\)", expression)
+        matched = re.findall(rf"{name}\{{(\w+)", expression)
+        assert {*matched, *(label.strip() for words in grouped for label in words.split(","))} <= labels, expression
+        assert (METRICS[name].kind == "counter") == bool(re.search(rf"(rate|increase)\({name}", expression)), expression
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def test_alerts_ask_for_metrics_there_are_and_are_those_of_the_document() -> None:
+    for rule in alerts().values():
+        check_expression(rule["expr"])
+        assert "sbon_" in rule["expr"]
+    rows = re.findall(r"^\| `(Sbon\w+)` \| (.*?) \|", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    assert [name for name, _ in rows] == list(alerts())
+    for name, condition in rows:
+        assert re.findall(r"sbon_\w+", condition)[0] in alerts()[name]["expr"]
+
+
+def test_prometheus_loads_the_alerts() -> None:
+    (file,) = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["rule_files"]
+    volumes = dict(volume.split(":")[1::-1] for volume in COMPOSE["services"]["prometheus"]["volumes"])
+    assert (ROOT / volumes[f"/etc/prometheus/{file}"]).read_text().startswith("# Alerts")
+
+
+@pytest.mark.parametrize(
+    "state, minutes, alert",
+    [("missing", 6, "SbonNoBackup"), ("copying", 6, "SbonNoBackup"), ("behind", 16, "SbonBackupBehind"), ("current", 60, None)],
+)
+def test_prometheus_alerts_of_operators_without_a_backup(tmp_path: Path, state: str, minutes: int, alert: str | None) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool")
+    fires = {name: [{"eval_time": f"{minutes}m", "alertname": name}] for name in ("SbonNoBackup", "SbonBackupBehind")}
+    if alert is not None:
+        rule = alerts()[alert]
+        texts = {
+            one: text.replace("{{ $value }}", "2").replace("{{ $labels.instance }}", "a")
+            for one, text in rule["annotations"].items()
+        }
+        fires[alert][0]["exp_alerts"] = [{"exp_labels": rule["labels"] | {"instance": "a"}, "exp_annotations": texts}]
+    series = {"series": f'sbon_backups{{instance="a", state="{state}"}}', "values": "2x60"}
+    test = {"interval": "1m", "input_series": [series], "alert_rule_test": [one for tests in fires.values() for one in tests]}
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")], "tests": [test]}))
+    tested = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 def test_grafana_finds_its_source_and_dashboards() -> None:

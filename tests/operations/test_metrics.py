@@ -58,6 +58,7 @@ def test_the_page_is_one_prometheus_reads_and_carries_the_figures() -> None:
         ("sbon_operator_rows_in_total", operator): (101, "counter"),
         ("sbon_operator_batch_seconds", operator): (1.06, "gauge"),
         ("sbon_operator_skipped_rows_total", operator): (107, "counter"),
+        ("sbon_backups", (("state", "behind"),)): (1, "gauge"),
         ("sbon_engine", (("state", "failed"),)): (1, "gauge"),
         ("sbon_engine", (("state", "running"),)): (0, "gauge"),
         ("sbon_reason", (("code", "alone"), ("weight", "impaired"))): (1, "gauge"),

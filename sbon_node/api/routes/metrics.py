@@ -94,6 +94,9 @@ METRICS: Mapping[str, Labelled] = {
     ),
     "sbon_dead_letter_bytes": Labelled("gauge", (), "size of all dead-letter files"),
     "sbon_operators": Labelled("gauge", ("state",), "operators of this node: starting, running, stopped, failed"),
+    "sbon_backups": Labelled(
+        "gauge", ("state",), "replicated operators of this node by the state of their backup: missing, copying, current, behind"
+    ),
     "sbon_operator_rows_in_total": Labelled("counter", ("query", "operator"), "rows an operator has read"),
     "sbon_operator_rows_out_total": Labelled("counter", ("query", "operator"), "rows it has written"),
     "sbon_operator_bytes_in_total": Labelled("counter", ("query", "operator"), "bytes of payload it has read"),
@@ -167,6 +170,7 @@ def samples(scrape: Scrape) -> Iterator[Sample]:
         yield "sbon_source_lost_rows_total", labels, lost
     yield "sbon_dead_letter_bytes", (), snapshot.disk.dead_letter_bytes
     yield from _by("sbon_operators", _counted(operator.state for _, operator in snapshot.operators))
+    yield from _by("sbon_backups", _counted(one.backup.state for _, one in snapshot.operators if one.backup is not None))
     for query, operator in snapshot.operators:
         yield from _operator(query, operator)
     yield "sbon_sinks", (), snapshot.sinks
