@@ -1,7 +1,8 @@
 """Selection and order of tests, and their distribution over two processes (``pytest -n 2``).
 
-``--tests check`` takes the tests without Spark and long waits, ``--tests most`` all but those marked ``thorough`` or ``alone``;
-both list at their end the tests left out. By default all run.
+``--tests check`` takes the tests without Spark and long waits, ``--tests most`` all but those marked ``thorough`` or ``alone``,
+and one part of the cases of each test that is marked ``drawn``: another part with the next commit. Both list at their end the
+tests left out. By default all run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.commits import number_of_commit
 from tests.guardian import Guardian
 
 settings.register_profile("sbon", deadline=None)  # A busy machine is no failure.
@@ -74,7 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # what -m deselects is not left out here
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(_package(item)) if _package(item) in LONG else len(LONG))
-    reasons = [_left_out(item, config.getoption("--tests")) for item in items]
+    undrawn = _undrawn(items)
+    reasons = [_left_out(item, config.getoption("--tests"), undrawn) for item in items]
     out = [item for item, reason in zip(items, reasons, strict=True) if reason]
     config.hook.pytest_deselected(items=out)
     config.stash[LEFT_OUT].update(reason for reason in reasons if reason)
@@ -82,7 +85,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[SEEDED] = any("schedule_seed" in getattr(item, "fixturenames", ()) for item in items)
 
 
-def _left_out(item: pytest.Item, tests: str) -> str:
+def _undrawn(items: list[pytest.Item]) -> set[str]:
+    """Return the cases that this commit does not draw. Of each test function it draws at least one."""
+    functions: dict[str, list[str]] = {}
+    parts: dict[str, int] = {}
+    for item in items:
+        drawn = item.get_closest_marker("drawn")
+        if drawn is not None and item.get_closest_marker("thorough") is None:
+            function = item.nodeid.partition("[")[0]
+            functions.setdefault(function, []).append(item.nodeid)
+            parts[function] = drawn.kwargs["parts"]
+    number = number_of_commit() or 0
+    out: set[str] = set()
+    for function, cases in functions.items():
+        count = min(parts[function], len(cases))
+        out.update(case for position, case in enumerate(cases) if position % count != number % count)
+    return out
+
+
+def _left_out(item: pytest.Item, tests: str, undrawn: set[str]) -> str:
     """Return why a test does not run, in the words of the summary; nothing if it does."""
     if tests == "all":
         return ""
@@ -91,6 +112,9 @@ def _left_out(item: pytest.Item, tests: str) -> str:
         return str(thorough.args[0])
     if item.get_closest_marker("alone") is not None:
         return "tests that run alone"
+    drawn = item.get_closest_marker("drawn")
+    if drawn is not None and item.nodeid in undrawn:
+        return f"{drawn.args[0]} left to other commits"
     if tests == "most":
         return ""
     if item.get_closest_marker("live") is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +36,19 @@ def test_lone(): pass
 @pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.thorough("of many")) for n in range(3)])
 def test_many(number): pass
 
+@pytest.mark.drawn("of a family", parts=2)
+@pytest.mark.parametrize("number", range(8))
+def test_family(number): pass
+
+@pytest.mark.drawn("of a family", parts=2)
+def test_only_child(): pass
+
 def test_seed(schedule_seed): print(f"seed={schedule_seed}")
+"""
+NUMBER = """
+def number_of_commit():
+    import os
+    return int(os.environ["COMMIT"])
 """
 SERVER = """
 from tests.connectors.servers import program
@@ -46,7 +57,7 @@ def test_server(): program("no-such-server")
 """
 
 
-def pytest_in(folder: Path, *arguments: str, ci: str = "") -> subprocess.CompletedProcess[str]:
+def pytest_in(folder: Path, *arguments: str, ci: str = "", commit: str = "0") -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -58,7 +69,7 @@ def pytest_in(folder: Path, *arguments: str, ci: str = "") -> subprocess.Complet
         "--rootdir",
         str(folder),
     ]
-    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT), "COMMIT": commit}
     return subprocess.run(
         [*command, *arguments, str(folder / "some")], cwd=folder, env=environment, capture_output=True, text=True, timeout=900
     )
@@ -67,7 +78,7 @@ def pytest_in(folder: Path, *arguments: str, ci: str = "") -> subprocess.Complet
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "some").mkdir()
-    shutil.copy(CONFTEST, tmp_path / "conftest.py")
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text() + NUMBER)
     (tmp_path / "some" / "test_some.py").write_text(TESTS)
     return tmp_path
 
@@ -84,15 +95,17 @@ def folder(tmp_path: Path) -> Path:
     [
         (
             "check",
-            2,
-            "left out: 1 live tests, 3 of many, 1 slow tests, 1 tests of a whale, 1 tests that run alone. make test runs them",
+            7,
+            "left out: 1 live tests, 4 of a family left to other commits, 3 of many, 1 slow tests, 1 tests of a whale, "
+            "1 tests that run alone. make test runs them",
         ),
         (
             "most",
-            4,
-            "left out: 3 of many, 1 tests of a whale, 1 tests that run alone. make test-all runs them",
+            9,
+            "left out: 4 of a family left to other commits, 3 of many, 1 tests of a whale, 1 tests that run alone. "
+            "make test-all runs them",
         ),
-        ("all", 9, ""),
+        ("all", 18, ""),
     ],
 )
 def test_tests_left_out_are_counted(folder: Path, tests: str, ran: int, line: str, workers: tuple[str, ...]) -> None:
@@ -100,6 +113,17 @@ def test_tests_left_out_are_counted(folder: Path, tests: str, ran: int, line: st
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{ran} passed" in done.stdout
     assert [said for said in done.stdout.splitlines() if said.startswith("left out")] == ([line] if line else [])
+
+
+def test_each_commit_draws_another_part_of_a_family_and_an_only_child_runs_always(folder: Path) -> None:
+    def drawn(commit: str) -> set[str]:
+        done = pytest_in(folder, "--tests", "most", "--collect-only", "-k", "family or child", commit=commit)
+        return set(re.findall(r"test_(?:family|only_child)\S*", done.stdout))
+
+    even, odd = drawn("6"), drawn("7")
+    assert len(even) == len(odd) == 5
+    assert even & odd == {"test_only_child"}
+    assert len(even | odd) == 9
 
 
 def test_tests_marked_alone_run_alone(folder: Path) -> None:

@@ -18,7 +18,7 @@ from sbon_node.simulation.schedule import run_schedule
 ROLES = {"holder": "h", "upstream": "s", "old host": "o", "reader": "c", "target": FIFTH}
 SHORT_S, LONG_S = 1.0, 25.0
 """Too short to be noticed; and so long that all others declare the node dead."""
-SAMPLED, CHUNK = 40, 20
+CHUNKS = 80
 CASTING = Casting(
     nodes=(*NODES, FIFTH),
     room=(*NODES, FIFTH),
@@ -61,16 +61,10 @@ def test_the_move_takes_steps_of_all_kinds_on_both_hosts() -> None:
         assert {"ask", "store", "copy"} <= {when.step for when in steps() if when.node == ROLES[role]}
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_node_dies_at_some_steps(role: str) -> None:
-    for number, fault in enumerate(faults_of(role)):
-        if number % SAMPLED == list(ROLES).index(role) * SAMPLED // len(ROLES):
-            play(fault)
-
-
-@pytest.mark.thorough(f"chunks of every {CHUNK}th step of a move")
-@pytest.mark.parametrize("first", range(CHUNK))
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.drawn(f"chunks of every {CHUNKS}th step of a move", parts=CHUNKS)
+@pytest.mark.parametrize("role, first", [(role, first) for role in ROLES for first in range(CHUNKS)])
 def test_a_node_dies_at_each_step(role: str, first: int) -> None:
-    for fault in faults_of(role)[first::CHUNK]:
+    """The nodes of one run die at steps of their own."""
+    offset = list(ROLES).index(role) * CHUNKS // len(ROLES)
+    for fault in faults_of(role)[(first + offset) % CHUNKS :: CHUNKS]:
         play(fault)

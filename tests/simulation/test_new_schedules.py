@@ -12,7 +12,7 @@ from sbon_node.experiments.bench import schedules
 from sbon_node.simulation.casting import NODES, Casting
 from sbon_node.simulation.faults.plan import AtFailpoint, Fault
 from sbon_node.simulation.schedule import run_schedule
-from tests.simulation.commits import number_of_commit
+from tests.commits import number_of_commit
 
 MOST_S = 50.0
 PARTS = 4
