@@ -64,6 +64,7 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
     random_schedule(3, moves=True)  # its undisturbed run passes without the bug
     monkeypatch.setattr(schedules, "random_schedule", lambda seed, moves: random_schedule(3, moves=moves)._replace(faults=faults))
     monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)
+    monkeypatch.setattr(leak_check, "SETTLE_S", 30.0)
     (failed,) = schedules._try_one(3).failed
     assert failed.stuck
     assert "free of" in failed.reason
@@ -76,6 +77,7 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
 def test_a_world_that_fails_without_faults_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule._undisturbed.cache_clear()
     monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)
+    monkeypatch.setattr(leak_check, "SETTLE_S", 30.0)
     tried = schedules._try([3, 3 + schedules.WORLDS])
     schedule._undisturbed.cache_clear()
     assert (tried.seeds, [failed.seed for failed in tried.failed]) == (2, [3, 53])
