@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -54,6 +54,13 @@ class Enforced(NamedTuple):
     reports: list[Scouted]
 
 
+class Claim(NamedTuple):
+    """A round in which work was booked at ``sites``."""
+
+    round: int
+    sites: tuple[Site, ...]
+
+
 class AntLeader:
     """Places queries by ants between nodes. Its :meth:`place` is a strategy that also reserves what it has chosen."""
 
@@ -81,9 +88,9 @@ class AntLeader:
 
     async def look(
         self, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, query: str
-    ) -> dict[str, str] | None:
-        """Return the best hosts for a running query, None where scouts find none; nothing is reserved."""
-        hosts: dict[str, str] = {}
+    ) -> list[Scouted] | None:
+        """Return the best report for each chain of a running query, None where scouts find none; nothing is reserved."""
+        best, hosts = list[Scouted](), dict[str, str]()
         while (chain := next_chain(problem, hosts)) is not None:
             chain = msgspec.structs.replace(chain, tasks=chain.tasks[:MAX_TASKS], query=query)
             reports: list[Scouted] = []
@@ -93,8 +100,28 @@ class AntLeader:
                     break
             if not reports:
                 return None
+            best.append(reports[0])
             hosts |= reports[0].hosts()
-        return hosts
+        return best
+
+    async def claim(self, reports: Sequence[Scouted], present: Mapping[str, str]) -> list[Claim] | None:
+        """Have the work of operators that will move counted at their new hosts; None if one has become too busy.
+
+        Other queries' ants see it before the operators are there. Hosts check their capacity; each move reserves it by itself.
+        """
+        claims: list[Claim] = []
+        for part in (part for report in reports for part in _moving(report, present)):
+            round_ = await self.enforce(part, hold_s=0.0)
+            if round_ is None:
+                self.release(claims)
+                return None
+            claims.append(Claim(round_, part.sites))
+        return claims
+
+    def release(self, claims: Sequence[Claim]) -> None:
+        """Undo claims: the operators do not move."""
+        for claim in claims:
+            self._withdraw(claim.round, claim.sites)
 
     async def _enforced(self, chain: Chain, view: NetworkView, tries: int) -> Enforced | None:
         """Scout and reserve; each further try sends scouts that stray farther. Return None if all fail."""
@@ -151,9 +178,13 @@ class AntLeader:
         ]
         return sorted(reports, key=lambda report: (report.cost_ms, report.sites[0].node, len(report.sites)))
 
-    async def enforce(self, report: Scouted) -> int | None:
-        """Have a placement reserved; return its round, or None if a node refuses or no answer comes."""
+    async def enforce(self, report: Scouted, *, hold_s: float | None = None) -> int | None:
+        """Have a placement reserved; return its round, or None if a node refuses or no answer comes.
+
+        Capacity is held for ``hold_s`` seconds, by default as for any submission; the work counts as traffic longer.
+        """
         settings, sites = self._settings, report.sites
+        hold_s = self._context.settings.reservation_s if hold_s is None else hold_s
         answered: asyncio.Future[EnforceReturn] = asyncio.get_running_loop().create_future()
 
         def on_report(answer: Report) -> None:
@@ -162,7 +193,7 @@ class AntLeader:
 
         round_ = self._ants.open_round([site.node for site in sites], on_report)
         try:
-            ant = self._enforcement(round_, report)
+            ant = self._enforcement(round_, report, hold_s)
             for _ in range(settings.enforce_tries):
                 self._ants.send(sites[0].node, ant)
                 await asyncio.wait([answered], timeout=settings.enforce_wait_s)
@@ -228,7 +259,7 @@ class AntLeader:
         tasks = ((site.node, chain.tasks[number]) for site in sites for number in range(site.first, site.last))
         return present and not any(node in task.refused for node, task in tasks)
 
-    def _enforcement(self, round_: int, report: Scouted) -> EnforceAnt:
+    def _enforcement(self, round_: int, report: Scouted, hold_s: float) -> EnforceAnt:
         own, chain = self._context.name, report.chain
         return EnforceAnt(
             round=round_,
@@ -239,7 +270,7 @@ class AntLeader:
             at=0,
             query=chain.tasks[0].operator.rpartition(".")[0],
             operators=tuple(task.operator.rpartition(".")[2] for task in chain.tasks),
-            hold_s=self._context.settings.reservation_s,
+            hold_s=hold_s,
         )
 
     def _withdraw(self, round_: int, sites: Sequence[Site]) -> None:
@@ -250,6 +281,17 @@ class AntLeader:
 
 def _stops(report: Scouted) -> list[str]:
     return [report.chain.source, *(site.node for site in report.sites), report.chain.destination]
+
+
+def _moving(report: Scouted, present: Mapping[str, str]) -> Iterator[Scouted]:
+    """Yield, for each site to which operators move, the part of the chain from the first to the last of these."""
+    chain = report.chain
+    for site in report.sites:
+        moving = [number for number in range(site.first, site.last) if present[chain.tasks[number].operator] != site.node]
+        if moving:
+            first, last = moving[0], moving[-1] + 1
+            part = msgspec.structs.replace(chain, tasks=chain.tasks[first:last], rate_s=chain.flow(first, last).rate_s)
+            yield report._replace(chain=part, sites=(msgspec.structs.replace(site, first=0, last=last - first),))
 
 
 def _assignments(reports: Sequence[Scouted]) -> list[Assignment]:

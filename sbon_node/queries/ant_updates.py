@@ -1,8 +1,8 @@
 """Updates of running placements by ants (ANTS, section 3.9), for queries with ``--adapt ants``.
 
 From time to time, and when the latency has grown by the factor beta, the leader of a query sends ants as for a new query, whose
-own load they leave out. If the placement that they find is faster than the present one by beta, its operators move there one by
-one.
+own load they leave out. If the placement that they find is faster than the present one by beta, enforcement ants have the work of
+the operators that will move counted at their new hosts, and the operators move there one by one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from sbon_node.errors import SbonError
 from sbon_node.model.adaptation import ANTS, MOVES, STAYS
 from sbon_node.model.operators import Needs
 from sbon_node.model.records import QueryRecord
@@ -29,11 +30,14 @@ from sbon_node.workflow.context import Context
 
 LOOKS = 4
 """Looks at the present latency in the time between two updates."""
-FASTER, NOT_FASTER, NOWHERE = "faster", "not-faster", "no-placement"
+FASTER, NOT_FASTER, NOWHERE, TOO_BUSY = "faster", "not-faster", "no-placement", "too-busy"
 
 
 class _Kept:
-    """Memory of a query that this node leads: when it is due, and its latency at the last update."""
+    """Memory of a query that this node leads: when it is due, and its latency at the last update.
+
+    The first update is due after ``update_s``: before, the work of its rows is not measured, and any node would do.
+    """
 
     def __init__(self, due_s: float) -> None:
         self.due_s, self.latency_ms, self.rests_until_s = due_s, math.inf, -math.inf
@@ -59,7 +63,7 @@ class AntUpdates:
             decisions,
             wanted=lambda record: record.adapt == ANTS,
             every_s=self._settings.update_s / LOOKS,
-            remembers=_Kept,
+            remembers=lambda now: _Kept(now + self._settings.update_s),
             look=self._update,
         )
 
@@ -79,15 +83,23 @@ class AntUpdates:
         if now < kept.due_s and present_ms < settings.beta * kept.latency_ms:
             return None
         kept.due_s, kept.latency_ms = now + settings.update_s, present_ms
-        found = await self._leader.look(problem, view, self._placement, record.id)
-        if found is None:
+        reports = await self._leader.look(problem, view, self._placement, record.id)
+        if reports is None:
             return self._decisions.enter(info, STAYS, NOWHERE, "no scout has found hosts for all operators")
+        found = {operator: node for report in reports for operator, node in report.hosts().items()}
         found_ms = await self.latency_ms(problem, found, view)
         text = f"ants found a placement of {found_ms:.1f} ms, it has {present_ms:.1f} ms"
         if found == hosts or found_ms * settings.beta >= present_ms:
             return self._decisions.enter(info, STAYS, NOT_FASTER, f"{text}; beta is {settings.beta:g}")
+        claims = await self._leader.claim(reports, hosts)
+        if claims is None:
+            return self._decisions.enter(info, STAYS, TOO_BUSY, f"{text}, but a host has become too busy for it")
         self._decisions.enter(info, MOVES, FASTER, text, found)
-        await move_all(self._mover, self._decisions, record.id, hosts, found, text)
+        try:
+            await move_all(self._mover, self._decisions, record.id, hosts, found, text)
+        except SbonError:
+            self._leader.release(claims)
+            raise
         kept.rests_until_s = context.clock.now() + settings.rest_s
         kept.latency_ms = found_ms
         return None

@@ -207,6 +207,35 @@ def test_a_site_that_refuses_undoes_the_sites_before(tmp_path: Path) -> None:
     in_plane(tmp_path, test)
 
 
+def test_operators_that_will_move_count_at_their_new_hosts_before_they_are_there(tmp_path: Path) -> None:
+    """Two queries want the same idle node: each alone fits there, both do not, and the second gives up all it has booked."""
+
+    def report(query: str) -> Scouted:
+        chain = next_chain(problem_between("n02", "n04", cores=0.3), {})
+        assert chain is not None
+        tasks = tuple(msgspec.structs.replace(task, operator=f"{query}.b{number}") for number, task in enumerate(chain.tasks))
+        chain = msgspec.structs.replace(chain, id=query, query=query, rate_s=60.0, tasks=tasks)
+        sites = tuple(Site(node=n, first=i, last=e, own_ms=40.0, others_ms=0.0) for n, i, e in (("n06", 0, 1), ("n05", 1, 3)))
+        return Scouted(chain, sites, 0.0, 0.0)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(10.0)
+        ants = AntLeader(cluster.at("n02").daemon.context, service_of(cluster, "n02"))
+        present = {f"{query}.b{number}": "n01" for query in ("q", "r") for number in range(3)}
+        assert await ask(cluster, "n02", ants.claim([report("q")], present | {"q.b0": "n06"})) is not None
+        flows = {node: service_of(cluster, node).booked() for node in ("n05", "n06")}
+        assert [len(flows[node]) for node in ("n05", "n06")] == [1, 0], "the operator at n06 stays there, and is measured"
+        assert flows["n05"][0].rate_s * flows["n05"][0].service.mean_ms == pytest.approx(600.0)
+        assert service_of(cluster, "n05").booked("q") == [], "a query is not in its own way"
+        assert promised(cluster) == {}, "each move reserves by itself"
+        assert await ask(cluster, "n02", ants.claim([report("r")], present)) is None
+        await cluster.sleep(1.0)
+        assert service_of(cluster, "n06").booked() == []
+        assert len(service_of(cluster, "n05").booked()) == 1
+
+    in_plane(tmp_path, test)
+
+
 def test_a_flood_of_ants_is_dropped_and_the_others_still_pass(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await cluster.sleep(10.0)

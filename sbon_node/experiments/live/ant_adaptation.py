@@ -275,11 +275,11 @@ def watched(plan: Plan, notify: Notify) -> Watched:
     return found[0]
 
 
-def drawn(number: int, nodes: int, rng: np.random.Generator) -> Chained:
-    """Return a query between two nodes."""
+def drawn(number: int, nodes: int, rng: np.random.Generator, share: float = 1.0) -> Chained:
+    """Return a query between two nodes, with a share of the usual rows a second."""
     source, consumer = (name_of(node) for node in rng.permutation(nodes)[:2].tolist())
     work_ms = tuple(float(ms) for ms in rng.uniform(*WORK_MS, TASKS))
-    return Chained(f"q{number}", consumer, _flow(f"rows{number}", source, float(rng.uniform(*ROWS_S))), work_ms)
+    return Chained(f"q{number}", consumer, _flow(f"rows{number}", source, share * float(rng.uniform(*ROWS_S))), work_ms)
 
 
 def _crossing(node: str) -> Chained:

@@ -20,7 +20,7 @@ from sbon_node.logging import output
 @rtt_files_option()
 @click.option("--topology", multiple=True, metavar="NAME", help=f"{TOPOLOGIES}; repeated.")
 @click.option("--nodes", type=click.IntRange(4, 2000), help="Nodes drawn from each network; all by default.")
-@click.option("--queries", type=click.IntRange(1, 10_000), help="Number for each seed: 20 by default, 4 at first in a figure.")
+@click.option("--queries", type=click.IntRange(1, 10_000), help="Number for each seed: 20 by default, 8 at first in figure 3b.")
 @click.option("--seeds", type=Seeds(), default="1", show_default=True, help="Seeds of nodes, queries and ants: 1,2,5 or 1-10.")
 @repeated("--loss", "losses", Number(0, 0.5), "Share of datagrams that are lost; repeated, 0 by default.")
 @click.option("--stay/--alone", default=False, show_default=True, help="Whether queries stay where they are placed.")
@@ -63,7 +63,7 @@ def ants_live(
         with err().status("starting") as status:
             drawn = partial(module.networks, data, topology, nodes or 10)
             moving: Any = importlib.import_module("sbon_node.experiments.live.ant_figures")
-            size = moving.Size(seconds, queries or 4, betas or moving.BETAS)
+            size = moving.Size(seconds, queries or 8, betas or moving.BETAS)
             result = moving.measured(figures, drawn, seeds, size, status.update)
         show_result(result, json_)
         return
