@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,17 @@ def experiment(
     """
     seconds, rows = 60 * minutes, []
     changes = plan_changes(seconds, queries, len(KINDS))
+    worlds = [
+        draw(data, nodes=nodes, queries=queries, seed=seed, changes=changes, round_s=seconds / ROUNDS, bound=BOUND)
+        for seed in seeds
+    ]
     for strategy, adapt in kinds(strategies, adaptations):
         runs, bounded = [], set[str]()
-        for seed in seeds:
-            world = draw(data, nodes=nodes, queries=queries, seed=seed, changes=changes, round_s=seconds / ROUNDS, bound=BOUND)
+        for seed, world in zip(seeds, worlds, strict=True):
             bounded = {query.name for query in world.queries if query.max_delay_ms is not None}
             runs.append(
                 observe(
-                    world,
+                    deepcopy(world),
                     seed=seed,
                     seconds=seconds,
                     period_s=period_s,
