@@ -98,8 +98,8 @@ class PrepareOperator(Call, frozen=True):
 class FollowOperator(Call, frozen=True):
     """Tell the target the position up to which the operator has emitted, and ask how far it is. ``cut`` is nil before that.
 
-    ``batches`` are those that the operator has planned after ``cut``, each by the last frame of each input. Once it ``halts``, it
-    plans nothing more; the target runs the last of them as it is, and rests.
+    ``batches`` are those that the operator has planned after ``cut``, each by the last frame of each input; the batch of ``cut``
+    itself began at ``before``. Once it ``halts``, it plans nothing more; the target runs the last of them as it is, and rests.
     """
 
     operator: Line
@@ -107,6 +107,7 @@ class FollowOperator(Call, frozen=True):
     cut: Any = None
     batches: Annotated[tuple[BatchEnd, ...], Meta(max_length=16)] = ()
     halts: bool = False
+    before: BatchEnd = ()
 
 
 class OperatorFollowed(Message, frozen=True):

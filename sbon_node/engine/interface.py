@@ -166,7 +166,7 @@ class MovingEngine(Engine, Protocol):
         ...
 
     def planned(self, operator: str) -> list[tuple[int, ...]]:
-        """Return the last frame of each input after each batch that is planned and not yet visible.
+        """Return the last frame of each input after each batch that is planned and not yet visible, and the two before those.
 
         A batch whose input Spark has just been offered may be missing.
         """

@@ -33,7 +33,7 @@ class Movable(Protocol):
         ...
 
     def planned(self) -> list[tuple[int, ...]]:
-        """Return the last frame of each input after each batch that is planned and not yet visible."""
+        """Return the last frame of each input after each batch that is planned and not yet visible, and the two before those."""
         ...
 
     def hold(self, held: bool) -> None:
@@ -57,9 +57,9 @@ async def resting(operator: Movable, clock: Clock, within_s: float) -> Cut:
 
 
 def frames_planned(log: BatchLog, visible: int) -> list[tuple[int, ...]]:
-    """Return the last frames of each batch of a checkpoint after the ``visible`` one, as :meth:`Movable.planned`."""
+    """Return the last frames of each batch of a checkpoint from that before the ``visible`` one on."""
     try:
-        return [tuple(offset.frame for offset in log.read_offsets(batch)) for batch in log.offsets() if batch > visible]
+        return [tuple(offset.frame for offset in log.read_offsets(batch)) for batch in log.offsets() if batch >= visible - 1]
     except (OSError, ValueError):  # Spark writes or deletes a file meanwhile; a batch that is missing keeps a move from its end.
         return []
 

@@ -28,9 +28,9 @@ def latency_s(one: str, other: str) -> float:
     return {frozenset("ab"): 0.02, frozenset("cd"): 0.005}.get(frozenset((one, other)), 0.1)
 
 
-async def apart(cluster: SimulatedCluster, path: Path) -> tuple[str, str]:
+async def apart(cluster: SimulatedCluster, path: Path, rows: int = ROWS) -> tuple[str, str]:
     """Run a filter at c, and at d the aggregate that reads it; return both. Their rows come from b."""
-    await declare(cluster, "a", source_at("b", rows=ROWS, rate=40.0))
+    await declare(cluster, "a", source_at("b", rows=rows, rate=40.0))
     await submitted(cluster, "a", path, sql=CHAIN, strategy="consumer", adapt="local", decompose="never")
     while not (await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.2)

@@ -72,3 +72,12 @@ def test_a_follower_is_near_within_some_of_the_newest_batches(near_batches: int,
 def test_the_follower_reads_up_to_what_is_planned_and_repeats_the_last_batch() -> None:
     chased = pursuit(*RUNNING)
     assert (chased.before, chased.newest, chased.frames_behind(cut(10))) == ((20,), (30,), 20)
+
+
+def test_a_batch_that_has_run_between_two_positions_is_repeated_from_where_it_began() -> None:
+    """Another batch, up to frame 35, ran unseen before it: its input gave the watermark of the newest batch."""
+    chased = pursuit(*RUNNING, Position(cut(40, 4, 5), before=(35,)))
+    assert (chased.before, chased.newest) == ((35,), (40,))
+    chased.note(Position(cut(40, 4, 5)))  # where it settles, nothing is known of earlier batches
+    assert (chased.before, chased.newest) == ((35,), (40,))
+    assert pursuit(*RUNNING, Position(cut(40, 4, 5))).before == (30,)

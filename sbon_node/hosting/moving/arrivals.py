@@ -250,8 +250,8 @@ class Arrivals:
             return OperatorFollowed(step=move_states.FOLLOWING, progress=progress)
         target = arrival.target
         cut: Cut = decode_record(call.cut, Cut)
-        check_cut(arrival.spec, cut, call.batches)
-        position, level = Position(cut, call.batches), False
+        check_cut(arrival.spec, cut, (*call.batches, *([call.before] if call.before else [])))
+        position, level = Position(cut, call.batches, call.before), False
         if call.halts:
             target.repeat(position)
         else:

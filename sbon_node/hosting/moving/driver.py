@@ -255,8 +255,10 @@ class MoveDriver:
         await send_stream(self._context, departure, self._settings.settle_s, self._operators.ports.measures.sums)
 
     async def _ask_follower(self, departure: Departure, origin: Position | None, *, halts: bool = False) -> OperatorFollowed:
-        operator, (cut, batches) = departure.hosted.spec.id, origin or (None, ())
-        call = FollowOperator(operator=operator, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts)
+        operator, (cut, batches, before) = departure.hosted.spec.id, origin or (None, (), ())
+        call = FollowOperator(
+            operator=operator, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts, before=before
+        )
         try:
             return await self._context.ask(departure.lease.target, call, OperatorFollowed)
         except SbonError as error:

@@ -132,7 +132,8 @@ class Origin:
         cut = self._engine.cut(self._operator)
         if cut is None:
             raise _nothing_to_copy(self._operator)
-        return Position(cut, tuple(batch for batch in dict.fromkeys(batches) if batch != cut.frames))
+        before = [batch for batch in batches if batch < cut.frames]
+        return Position(cut, tuple(batch for batch in dict.fromkeys(batches) if batch > cut.frames), max(before, default=()))
 
     async def freeze(self) -> Frozen:
         """Plan no batch any more, and wait until the last one is visible. Thaws and raises ``not-settled`` otherwise."""

@@ -17,10 +17,14 @@ Batch = tuple[int, ...]
 
 
 class Position(NamedTuple):
-    """The newest visible cut of an origin, and the batches that it has planned after that."""
+    """The newest visible cut of an origin, and the batches that it has planned after that.
+
+    The batch of the cut began at ``before``, which is empty where that is unknown.
+    """
 
     cut: Cut
     batches: tuple[Batch, ...] = ()
+    before: Batch = ()
 
 
 class Pursuit:
@@ -34,7 +38,9 @@ class Pursuit:
         self._has_state, self._patience_s = has_state, near_s
         self._origin: Position | None = None
         self._ends: deque[Batch] = deque(maxlen=near_batches + 1)
-        """Where its newest batches end, oldest first."""
+        """Where its newest batches end, oldest first; without those that ran between two positions."""
+        self._begins: dict[Batch, Batch] = {}
+        """Where the newest batch begins, by its end."""
         self._near_s: float | None = None
 
     def note(self, origin: Position) -> None:
@@ -43,6 +49,9 @@ class Pursuit:
         for end in (origin.cut.frames, *origin.batches):
             if end not in self._ends:
                 self._ends.append(end)
+        known = [end for end in (origin.before, origin.cut.frames, *origin.batches) if end]
+        if len(known) > 1:
+            self._begins = {known[-1]: known[-2]}
 
     @property
     def newest(self) -> Batch:
@@ -52,7 +61,7 @@ class Pursuit:
     @property
     def before(self) -> Batch:
         """The end of the batch before that, from which the follower must repeat the newest one."""
-        return self._ends[-2] if len(self._ends) > 1 else self._ends[-1]
+        return self._begins.get(self.newest) or (self._ends[-2] if len(self._ends) > 1 else self._ends[-1])
 
     def is_level(self, ours: Cut | None, planned: tuple[Batch, Batch] | None, now_s: float) -> bool:
         """Return whether the origin should stop now.
@@ -61,7 +70,7 @@ class Pursuit:
         """
         if ours is None or self._origin is None:
             return False
-        cut, batches = self._origin
+        cut, batches, _ = self._origin
         if not batches and ours.frames == cut.frames and (cut.is_settled or ours.has_emitted_as(cut)):
             return True
         begin, end = planned or (ours.frames, ours.frames)

@@ -1,0 +1,80 @@
+"""Half a joint move: the neighbour has moved, and the operator that was to follow it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.calls import ReserveOperator
+from tests.adaptation.test_joint_moves import JOINT, QUALITY, apart, both, latency_s
+from tests.adaptation.test_optimizer import adapting
+from tests.workflow.clusters import ask, in_cluster, owner_of
+from tests.workflow.test_moved_operators import check_windows, finished
+
+ROWS = 2600
+NARROW = {
+    name: msgspec.structs.replace(config, engine=msgspec.structs.replace(CONFIG.engine, max_operators=2))
+    for name, config in adapting("abcd", JOINT).items()
+}
+"""Each node has room for two operators."""
+
+
+async def half_way(cluster: SimulatedCluster, operators: tuple[str, str]) -> tuple[str, str]:
+    """Return the operator that moves first and the one that is to follow it, once the copy of the first is under way."""
+    hosts = dict(zip(operators, "cd", strict=True))
+    while True:
+        await cluster.clock.sleep(0.05)
+        for operator, node in hosts.items():
+            if cluster.at(node).daemon._moves.departures.under_way(operator) is not None:
+                (other,) = set(operators) - {operator}
+                return operator, other
+
+
+async def occupy(cluster: SimulatedCluster, node: str, operator: str) -> None:
+    """Reserve room for an operator of another query."""
+    room = ReserveOperator(query="p", operator=operator, cores=0.0, memory_mb=0.0, bandwidth_bytes_s=0.0, hold_s=600.0)
+    await ask(cluster, "c", cluster.at("c").daemon.context.call(node, room))
+
+
+def test_the_neighbour_moves_on_where_the_operator_cannot_follow(tmp_path: Path) -> None:
+    """No host near the source has room any more, and the neighbour does not return to the host that it has left."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        moved, stayed = await half_way(cluster, await apart(cluster, tmp_path / "out.csv", rows=ROWS))
+        await cluster.clock.sleep(0.3)  # b has room for one of the two
+        for node, operator in (("b", "other0"), ("a", "other1"), ("a", "other2")):
+            await occupy(cluster, node, operator)
+        await cluster.clock.sleep(10)
+        operators = {one.id: one for one in await both(cluster)}
+        assert (operators[moved].node, operators[stayed].node) == ("b", "c")
+        (joint,) = (one for one in operators[stayed].decisions if one.code == "together")
+        assert joint.outcome == "given-up: b: hosts 2 operators, its limit is 2"
+        assert operators[stayed].decisions[-1].verdict == "stays"
+        await cluster.clock.sleep(20)
+        assert {one.node for one in await both(cluster)} == {"c"}
+        assert await owner_of(cluster, "a", moved) == ("c", 4)
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcd", test, configs=NARROW, latency=latency_s, quality=QUALITY)
+
+
+def test_an_operator_whose_host_dies_before_it_follows_goes_on(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        moved, stayed = await half_way(cluster, await apart(cluster, tmp_path / "out.csv", rows=ROWS))
+        while await owner_of(cluster, "a", moved) != ("b", 3):
+            await cluster.clock.sleep(0.2)
+        dead = cluster.at((await owner_of(cluster, "a", stayed))[0])
+        cluster.crash(dead)
+        await cluster.clock.sleep(5)
+        cluster.boot(dead)
+        await cluster.clock.sleep(20)
+        operators = {one.id: one for one in await both(cluster)}
+        assert operators[stayed].node == "b"
+        assert operators[moved].state == "running"
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", JOINT), latency=latency_s, quality=QUALITY)
