@@ -184,3 +184,6 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "refused; keep it below net.max_requests",
         ),
     ] = 24
+    zone_messages_of_peer: Annotated[
+        int, Meta(ge=1, le=4096, description="of these, messages of one node, so that it leaves some for others")
+    ] = 18

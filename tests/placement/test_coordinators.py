@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -207,6 +208,34 @@ async def test_messages_under_way_are_limited(plane: Any) -> None:
         await node_b.serve(MapOperator("p", 2, "o", child, told, 1.0), caller)
     assert set(refusals) == {"zones-busy"}
     await node_b.serve(OperatorMapped("p", 2, "o", 0, 1.0), "d")
+
+
+async def test_a_member_whose_messages_end_late_leaves_slots_for_others(plane: Any) -> None:
+    view, silence = plane({"a": (0.0, 0.0), "b": (9.0, 0.0), "c": (4.0, 0.0)}), asyncio.Event()
+    settings = msgspec.structs.replace(SETTINGS, zone_messages=4, zone_messages_of_peer=3)
+
+    async def send(node: str, message: Call, within_s: float) -> PlacedOperators | None:
+        await silence.wait()
+        return PlacedOperators()
+
+    node, loud, late = (
+        Coordinators("z", settings, view, lambda: 0.0, send),
+        "b",
+        replaced(SOURCE, places=(1,), place=1, leaves=(1,)),
+    )
+    for number in range(5):
+        await node.serve(replaced(SUBTREE, placement=f"p{number}"), "proxy")
+        await node.serve(MapOperator(f"p{number}", 2, "o", "s", SOURCE, 9.0), "a")
+    under_way = [asyncio.create_task(node.serve(MapOperator(f"p{n}", 2, "o", "t", late, 9.0), loud)) for n in range(4)]
+    await asyncio.wait(under_way, timeout=0.05)
+    assert [task.done() for task in under_way] == [False, False, False, True]
+    refused = under_way.pop().exception()
+    assert isinstance(refused, SbonError)
+    assert (refused.code, refused.where) == ("zones-busy", "placement.zone_messages_of_peer")
+    await node.serve(OperatorMapped("other", 2, "o", 0, 1.0), "d")
+    silence.set()
+    await asyncio.gather(*under_way)
+    await node.serve(MapOperator("p4", 2, "o", "t", late, 9.0), loud)
 
 
 async def test_only_the_known_generation_is_invalidated(plane: Any) -> None:

@@ -11,6 +11,7 @@ coordinates that it knows. Peers are not trusted: all is checked, limited and fo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -58,7 +59,8 @@ class Coordinators:
         kept, of_peer, kept_s = settings.zones_kept, settings.zones_kept_of_peer, settings.zones_kept_s
         self._placements: Kept[str, Coordinator] = Kept(kept, of_peer, kept_s)
         self._mapped: Kept[tuple[str, str], MappedHere] = Kept(kept * HOSTED_OF_PLACEMENT, of_peer * HOSTED_OF_PLACEMENT, kept_s)
-        self._serving = 0
+        self._serving: Counter[str] = Counter()
+        """Messages under way, by caller."""
 
     def __len__(self) -> int:
         """Return the number of placements kept."""
@@ -77,14 +79,24 @@ class Coordinators:
         if isinstance(call, AddSubtree):
             self._add(call, caller)
             return None
-        if self._serving >= self._settings.zone_messages:
-            message = f"{self._name} has {self._serving} messages of placements under way"
-            raise SbonError("zones-busy", message, where="placement.zone_messages", hint="try again in some seconds")
-        self._serving += 1
+        self._check_free(caller)
+        self._serving[caller] += 1
         try:
             return await self._served(call, caller)
         finally:
-            self._serving -= 1
+            self._serving -= Counter([caller])  # Drops callers without a message.
+
+    def _check_free(self, caller: str) -> None:
+        """Raise :class:`SbonError` ``zones-busy`` if too many messages, or too many of the caller, are under way."""
+        settings = self._settings
+        for under_way, most, where in (
+            (self._serving.total(), settings.zone_messages, "placement.zone_messages"),
+            (self._serving[caller], settings.zone_messages_of_peer, "placement.zone_messages_of_peer"),
+        ):
+            if under_way >= most:
+                whose = f" of {caller}" if where.endswith("_of_peer") else ""
+                message = f"{self._name} has {under_way} messages of placements{whose} under way"
+                raise SbonError("zones-busy", message, where=where, hint="try again in some seconds")
 
     async def _served(self, call: Call, caller: str) -> PlacedOperators | None:
         if isinstance(call, OperatorMapped | MapOperator | OperatorRemapped):
