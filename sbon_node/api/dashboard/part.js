@@ -1,6 +1,7 @@
 // Details of one component of a plan: its SQL, its estimates and its measurements.
 
 import { el, say } from "./dom.js";
+import { backupText } from "./durability.js";
 import { factList, showFacts } from "./facts.js";
 import { bytes, count, moment, partName, perSecond, rows, share } from "./format.js";
 
@@ -13,7 +14,8 @@ export class PartView {
     parent.append(this.box);
   }
 
-  show(part, explanation) {
+  /** `operator` is its host's description, if the part is an operator and that is known. */
+  show(part, explanation, operator) {
     this.box.hidden = !part;
     if (!part) return;
     say(this.title, `${part.kind === "sink" ? "sink" : partName(part.id, explanation.query)} at ${part.node || "no node"}, ${part.state}`);
@@ -33,6 +35,9 @@ export class PartView {
       ...(part.kind === "operator" ? both("Rows passed", (flow) => share(flow.selectivity)) : []),
       ["Late rows", part.late === null ? null : count(part.late)],
       ["Watermark", part.watermark_ms === null ? null : `${moment(part.watermark_ms)} UTC`],
+      ["Durability", operator?.durability],
+      ["Backup", backupText(operator?.backup)],
+      ["Epoch", operator?.epoch ? String(operator.epoch) : null],
       ["Planned with", part.remembered ? "measurements of an equal operator" : null],
     ]);
   }

@@ -51,7 +51,8 @@ export class PlanView {
       this.update(item.firstElementChild, part, explanation);
     });
     this.lines(wide ? explanation.links.filter((link) => at.has(link.stream) && at.has(link.target)) : [], at);
-    this.detail.show(this.byId.get(this.part) ?? null, explanation);
+    const operators = this.model.infos.get(this.model.query)?.operators ?? [];
+    this.detail.show(this.byId.get(this.part) ?? null, explanation, operators.find((one) => one.id === this.part));
   }
 
   card(part) {

@@ -41,6 +41,8 @@ export class QueryView {
       ["Longest delay", listed.max_delay_ms === null ? null : ms(listed.max_delay_ms)],
       ["Least throughput", listed.min_throughput_bytes_s === null ? null : perSecond(listed.min_throughput_bytes_s)],
       ["Planned network usage", explanation?.usage === undefined || explanation.usage === null ? null : `${bytes(explanation.usage)}, with all rows sent ${bytes(explanation.baseline_usage)}`],
+      ["Durability", listed.durability],
+      ["Loss of a node", info.survival?.text, true],
       ["Record at", listed.node],
       ["Submitted", `${moment(listed.submitted_ms)} UTC`],
     ]);

@@ -1,0 +1,12 @@
+// Durability of operators, and their backups, in words.
+
+import { span } from "./format.js";
+
+/** The backup of a replicated operator; null for a local one. */
+export function backupText(backup) {
+  if (!backup) return null;
+  const at = backup.node ? ` at ${backup.node}` : "";
+  const batch = backup.batch === null ? "" : `, batch ${backup.batch}`;
+  const age = backup.age_s === null ? "" : `, ${span(1000 * backup.age_s)} old`;
+  return `${backup.state}${at}${batch}${age}${backup.reason ? `: ${backup.reason}` : ""}`;
+}
