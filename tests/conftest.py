@@ -7,6 +7,8 @@ tests left out. By default all run.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +37,9 @@ SLOW = ("simulation", "scenarios", "workflow", "suite", "experiments", "examples
 """Packages that ``--tests check`` leaves out, as it does what is marked ``slow``."""
 
 TESTS = Path(__file__).parent
+IN_MEMORY, LEAST_FREE = Path("/dev/shm"), 6 * 2**30
+"""Folder of the tests' files where it has so many bytes free: a file system on a disk takes milliseconds for each renamed or
+deleted file, and simulated nodes have many of them. ``PYTEST_DEBUG_TEMPROOT`` names another folder."""
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 SEED = pytest.StashKey[int]()
 SECONDS = pytest.StashKey[Counter[str]]()
@@ -67,10 +72,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The processes of ``-n 2`` have one seed."""
+    """The processes of ``-n 2`` have one seed, and one folder in memory."""
+    if _may_hold_programs(IN_MEMORY) and shutil.disk_usage(IN_MEMORY).free > LEAST_FREE:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     config.stash[SEED] = getattr(config, "workerinput", {}).get("seed", config.getoption("--seed"))
     config.stash[LEFT_OUT], config.stash[SEEDED], config.stash[SECONDS] = Counter(), False, Counter()
     config.pluginmanager.register(Timer(config.stash[SECONDS]))
+
+
+def _may_hold_programs(folder: Path) -> bool:
+    """Say whether libraries can be loaded from the folder, as Spark does."""
+    return folder.is_dir() and os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 @pytest.hookimpl(trylast=True)  # what -m deselects is not left out here

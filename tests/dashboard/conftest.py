@@ -32,7 +32,7 @@ def cluster(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """New York has the sources and the operators, Singapore the sink; two generators without an end and one with, and a file
     with a row that is bad."""
     folder = tmp_path_factory.mktemp("rows")
-    with LocalCluster(4, latency="cities", overrides=SHORT_LIVED) as running:
+    with LocalCluster(4, latency="cities", folder=tmp_path_factory.mktemp("cluster"), overrides=SHORT_LIVED) as running:
         declare(running, folder)
         submission = Submission(
             sql=SQL,

@@ -64,7 +64,7 @@ class Full:
 
 async def main(folder: Path) -> None:
     states = States()
-    engine = SparkEngine(EngineSettings(max_restarts=0), folder, Clock.real(), states)
+    engine = SparkEngine(EngineSettings(jit="c1", max_restarts=0), folder, Clock.real(), states)
     operators = [Full(folder / "operators", states, pages) for pages in PAGES]
     for operator in operators:
         await operator.start(engine)

@@ -51,7 +51,9 @@ def rows(number: int, side: int) -> pa.Table:
 
 async def test_pairs_are_duckdbs_and_blocks_are_released(tmp_path: Path) -> None:
     assert blocked_join(SPEC) is not None
-    engine = SparkEngine(EngineSettings(max_restarts=0), tmp_path, Clock.real(), States(), module="tests.engine.counting_engine")
+    engine = SparkEngine(
+        EngineSettings(jit="c1", max_restarts=0), tmp_path, Clock.real(), States(), module="tests.engine.counting_engine"
+    )
     checkpoint = tmp_path / "operators" / SPEC.id
     checkpoint.mkdir(parents=True)
     port, kept = ManyPort(2), []

@@ -35,7 +35,7 @@ FRAMES, ROWS, COPY_AT, STEP_MS = 24, 40, 12, 2000
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[SparkEngine, Path, States]]:
     folder, states = tmp_path_factory.mktemp("engine"), States()
     made = SparkEngine(
-        EngineSettings(max_restarts=0, start_timeout_s=900),
+        EngineSettings(jit="c1", max_restarts=0, start_timeout_s=900),
         folder,
         Clock.real(),
         states,

@@ -22,7 +22,7 @@ async def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     (tmp_path / "started").mkdir()
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path / "started")
-    settings = EngineSettings(log_bytes=BOUND)
+    settings = EngineSettings(jit="c1", log_bytes=BOUND)
     made = SparkEngine(settings, Path("../data"), Clock.real(), States(), module="tests.engine.talking_engine")
     yield made
     await made.close()

@@ -47,7 +47,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder, self.states = folder, States()
         self.tried: set[tuple[str, tuple[InputSpec, ...]]] = set()
-        settings = EngineSettings(max_restarts=1, restart_s=0.1, stop_s=2.0)
+        settings = EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, stop_s=2.0)
         self.engine = SparkEngine(settings, folder, Clock.real(), self.states, module="tests.engine.planted_engine")
 
     async def start(self, spec: OperatorSpec, *, port: ManyPort | None = None) -> ManyPort:

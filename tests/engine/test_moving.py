@@ -26,7 +26,7 @@ in_one_loop = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hosts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Host, Host]]:
     folder = tmp_path_factory.mktemp("moving")
-    settings = EngineSettings(max_restarts=0, start_timeout_s=900, settle_s=PATIENCE_S)
+    settings = EngineSettings(jit="c1", max_restarts=0, start_timeout_s=900, settle_s=PATIENCE_S)
     made = (Host("left", folder / "left", Clock.real(), settings), Host("right", folder / "right", Clock.real(), settings))
     yield made
     for host in made:

@@ -61,7 +61,7 @@ class Side:
         (folder / "secret").write_text(SECRET)
         with zipfile.ZipFile(folder / "add-jar.jar", "w") as jar:
             jar.writestr("mark", "x")
-        self.engine = SparkEngine(EngineSettings(max_restarts=0), self.data, Clock.real(), States(), module=module)
+        self.engine = SparkEngine(EngineSettings(jit="c1", max_restarts=0), self.data, Clock.real(), States(), module=module)
 
     async def give(self, name: str, fragment: str) -> ToyPort:
         """Instantiates an operator for which there are rows; raises :class:`SbonError` as the engine does."""

@@ -149,7 +149,7 @@ def operator(name: str, fragment: str, on_error: OnError, views: int = 1, *, sta
 class Bench:
     def __init__(self, folder: Path, heap_mb: int = 512) -> None:
         self.folder, self.states = folder, States()
-        settings = EngineSettings(max_restarts=1, restart_s=0.1, skipped_rows=20, heap_mb=heap_mb)
+        settings = EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, skipped_rows=20, heap_mb=heap_mb)
         self.engine = SparkEngine(settings, folder, Clock.real(), self.states)
 
     async def run(self, spec: OperatorSpec, rows: pa.Table, *, apart: bool = False) -> ManyPort:

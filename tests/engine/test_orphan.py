@@ -88,7 +88,7 @@ def test_the_packaged_java_runs_an_operator(daemon: Daemon) -> None:
 
 
 async def test_a_second_host_on_the_same_checkpoints_is_refused(daemon: Daemon) -> None:
-    second = SparkEngine(EngineSettings(start_timeout_s=10.0), daemon.folder, Clock.real(), lambda *_: None)
+    second = SparkEngine(EngineSettings(jit="c1", start_timeout_s=10.0), daemon.folder, Clock.real(), lambda *_: None)
     with pytest.raises(SbonError) as refusal:
         await second.analyse("SELECT 1", ())
     assert refusal.value.code == "checkpoint-in-use"

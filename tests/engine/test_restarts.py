@@ -34,7 +34,7 @@ class Bench:
 
     def __init__(self, folder: Path, **settings: float) -> None:
         self.folder, self.states = folder, States()
-        chosen = EngineSettings(restart_s=0.01, **settings)  # type: ignore[arg-type]
+        chosen = EngineSettings(restart_s=0.01, jit="c1", **settings)  # type: ignore[arg-type]
         self.engine = SparkEngine(chosen, folder, Clock.real(), self.states, module="tests.engine.scripted_engine")
 
     async def start(self, name: str, fragment: str = "") -> ToyPort:

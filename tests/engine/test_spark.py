@@ -51,7 +51,7 @@ def states() -> States:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path, states: States) -> AsyncIterator[SparkEngine]:
-    made = SparkEngine(EngineSettings(max_restarts=1, restart_s=0.1), folder, Clock.real(), states)
+    made = SparkEngine(EngineSettings(jit="c1", max_restarts=1, restart_s=0.1), folder, Clock.real(), states)
     yield made
     await made.close()
 

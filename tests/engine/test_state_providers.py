@@ -44,7 +44,7 @@ def rows(*seconds: int) -> pa.Table:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[SparkEngine, Path]]:
     folder = tmp_path_factory.mktemp("engine")
-    made = SparkEngine(EngineSettings(max_restarts=0), folder, Clock.real(), States())
+    made = SparkEngine(EngineSettings(jit="c1", max_restarts=0), folder, Clock.real(), States())
     yield made, folder / "operators"
     await made.close()
 

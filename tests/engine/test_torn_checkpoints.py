@@ -30,7 +30,7 @@ INPUTS = (InputSpec(stream="in", node="n", schema=(Column("k", "bigint"), Column
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[SparkEngine, Path, States]]:
     folder, states = tmp_path_factory.mktemp("engine"), States()
-    made = SparkEngine(EngineSettings(max_restarts=0), folder, Clock.real(), states)
+    made = SparkEngine(EngineSettings(jit="c1", max_restarts=0), folder, Clock.real(), states)
     yield made, folder / "operators", states
     await made.close()
 

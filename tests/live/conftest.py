@@ -38,9 +38,10 @@ def relay() -> Relay:
 
 
 @pytest.fixture(scope="package")
-def world(readings: list[Path], relay: Relay) -> Iterator[World]:
+def world(readings: list[Path], relay: Relay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     cluster = LocalCluster(
         NODES,
+        folder=tmp_path_factory.mktemp("world"),
         overrides={**SHORT_LIVED, "membership.sync_interval_s": 2.0},  # how soon a healed partition is noticed
         per_node={name: {"node.advertise": host} for name, host in relay.announced.items()},
     )

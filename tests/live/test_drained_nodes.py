@@ -20,9 +20,9 @@ TINY_MB = 1e-6
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     overrides = {**SHORT_LIVED, "query.rocksdb_from_mb": TINY_MB}
-    with LocalCluster(NODES, overrides=overrides) as started:
+    with LocalCluster(NODES, folder=tmp_path_factory.mktemp("drained"), overrides=overrides) as started:
         yield started
 
 

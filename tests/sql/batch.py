@@ -46,9 +46,9 @@ class Batch:
 def batch_spark() -> Iterator[Batch]:
     """A JVM of its own; what it leaves in the environment would lead later ones to it."""
     before = dict(os.environ)
-    jvm = Jvm(EngineSettings())
+    jvm = Jvm(EngineSettings(jit="c1"))
     try:
-        session = open_session(EngineSettings())
+        session = open_session(EngineSettings(jit="c1"))
     finally:
         os.environ.clear()
         os.environ.update(before)

@@ -37,7 +37,9 @@ class Analyser:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def analyser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Analyser]:
-    engine = SparkEngine(EngineSettings(max_restarts=1, restart_s=0.1), tmp_path_factory.mktemp("engine"), Clock.real(), States())
+    engine = SparkEngine(
+        EngineSettings(jit="c1", max_restarts=1, restart_s=0.1), tmp_path_factory.mktemp("engine"), Clock.real(), States()
+    )
     yield Analyser(engine)
     await engine.close()
 

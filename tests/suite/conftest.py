@@ -26,7 +26,8 @@ def reference(streams: dict[str, SuiteStream]) -> Reference:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster with two nodes for sources, whose engines can run several queries, and one consumer."""
     streams = write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
-    with LocalCluster([*SITES, CONSUMER], overrides={**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}) as cluster:
+    folder, overrides = tmp_path_factory.mktemp("cluster"), {**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}
+    with LocalCluster([*SITES, CONSUMER], folder=folder, overrides=overrides) as cluster:
         client = cluster.nodes[0].client
         for stream in streams.values():
             client.create_stream(stream.declaration)

@@ -47,7 +47,7 @@ SECONDS = 20.0
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     overrides = {**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}
-    with LocalCluster([*OTHERS, SUBMITTER], overrides=overrides) as cluster:
+    with LocalCluster([*OTHERS, SUBMITTER], folder=tmp_path_factory.mktemp("losing"), overrides=overrides) as cluster:
         yield cluster
 
 
