@@ -32,6 +32,7 @@ from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.explain.plans import Explainer
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.foundation import World, lay_foundation
+from sbon_node.hosting.backups.backups import NodeBackups
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.machine_resources import Machine, watch_load
@@ -172,10 +173,15 @@ class Node:
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
         owners = self._operator_registers
         self._moves = Moves(config.engine, config.migration, self.context, self._operators, self.engine, owners, acceptors)
+        self._backups = NodeBackups(
+            self.context, self._operators, self._moves, self.engine, owners, config.backups, config.engine
+        )
         ended = EndedQueries(config.control.max_forgotten)
         self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
-        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors, ended, self._moves)
+        self._destroyer = ComponentDestroyer(
+            self.context, self._operators, self._sinks, acceptors, ended, self._moves, self._backups.keeper
+        )
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
         optimizer = OptimizerParts(self.context, self._operators, acceptors, config.adaptation, config.placement)
         self._optimizer = LocalOptimizer(optimizer, self._moves, self._machine.load)
@@ -245,6 +251,7 @@ class Node:
         self.membership.listen(self._publish_member)
         await self._rejoin.start()
         self._moves.start()
+        self._backups.start()
         self._operators.start()
         self._sinks.start()
         self._sources.start()
@@ -277,6 +284,7 @@ class Node:
         await self.registers.close()
         await self.context.planner.close()
         await self._moves.close()
+        await self._backups.stop()
         await self._operators.close()
         await self._sinks.close()
         await self._sources.close()

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from sbon_protocol.backup import BackupOpened, DropBackup, OpenBackup, StoreBackup
 from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
 from sbon_protocol.measuring import (
     KeepMeasurements,
@@ -347,6 +348,9 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "settle-operator": (SettleOperator, None),
     "activate-operator": (ActivateOperator, None),
     "abandon-operator": (AbandonOperator, None),
+    "open-backup": (OpenBackup, BackupOpened),
+    "store-backup": (StoreBackup, None),
+    "drop-backup": (DropBackup, None),
     "weigh-joint-move": (WeighJointMove, JointSide),
     "move-jointly": (MoveJointly, OperatorMove),
     "add-subtree": (AddSubtree, None),

@@ -29,6 +29,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.engine.settings import LOCAL_MASTER, EngineSettings
 from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.logging.output import LogSettings
 from sbon_node.membership.settings import PRESETS as MEMBERSHIP_PRESETS
 from sbon_node.membership.settings import MembershipSettings
@@ -67,6 +68,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     streams: StreamSettings = StreamSettings()
     engine: EngineSettings = EngineSettings()
     migration: MigrationSettings = MigrationSettings()
+    backups: BackupSettings = BackupSettings()
     connectors: ConnectorSettings = ConnectorSettings()
     placement: PlacementSettings = PlacementSettings()
     ants: AntSettings = AntSettings()

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from sbon_node.disk import named_errors
@@ -32,29 +32,40 @@ _MAX_LISTING_BYTES = 16 << 20
 """Largest list of the tables of one RocksDB store."""
 
 
-def copy_checkpoint(checkpoint: Path, batch: int, into: Path, *, max_files: int, max_bytes: int) -> Manifest:
-    """Link the checkpoint of a committed batch into the new folder ``into`` on the same disk; return its manifest.
+def copy_checkpoint(
+    checkpoint: Path, batch: int, into: Path, *, max_files: int, max_bytes: int, known: Manifest | None = None
+) -> Manifest:
+    """Link the checkpoint of a committed batch into the folder ``into`` on the same disk; return its manifest.
 
-    Blocks while it hashes. Nothing is left in ``into`` after an error.
+    Blocks while it hashes. With ``known``, the folder has that copy of the same checkpoint, and only files that are new in it are
+    linked and hashed; files that it has no more are removed. Otherwise the folder is new; after an error nothing is left in it.
 
     Raises :class:`SbonError` ``checkpoint-superseded`` if Spark has deleted a file already (a newer batch can be copied),
     ``checkpoint-too-large``, ``disk-full`` or ``disk-error``.
     """
+    had = {} if known is None else {file.path: file for file in known.files}
     with named_errors(into):
-        into.mkdir(parents=True)
+        into.mkdir(parents=True, exist_ok=known is not None)
         try:
-            linked = _link(checkpoint, batch, into, max_files, max_bytes)
-            return Manifest(
-                batch=batch, cut=BatchLog(into).read_cut(batch), files=tuple(_described(into, path) for path in linked)
-            )
+            linked = _link(checkpoint, batch, into, max_files, max_bytes, had)
+            files = tuple(had.get(path) or _described(into, path) for path in linked)
+            manifest = Manifest(batch=batch, cut=BatchLog(into).read_cut(batch), files=files)
         except (FileNotFoundError, ValueError) as error:
-            shutil.rmtree(into, ignore_errors=True)
+            _clear(into, known)
             raise SbonError(
                 "checkpoint-superseded", f"batch {batch} is not kept any more: {error}", where=str(checkpoint)
             ) from error
         except BaseException:
-            shutil.rmtree(into, ignore_errors=True)
+            _clear(into, known)
             raise
+        for path in had.keys() - set(linked):
+            (into / path).unlink(missing_ok=True)
+        return manifest
+
+
+def _clear(into: Path, known: Manifest | None) -> None:
+    if known is None:
+        shutil.rmtree(into, ignore_errors=True)
 
 
 def install_checkpoint(copy: Path, manifest: Manifest, checkpoint: Path) -> None:
@@ -84,14 +95,16 @@ def copied_bytes(checkpoint: Path, batch: int) -> int | None:
         return None
 
 
-def _link(checkpoint: Path, batch: int, into: Path, max_files: int, max_bytes: int) -> list[str]:
-    """Link the files and return their paths."""
+def _link(checkpoint: Path, batch: int, into: Path, max_files: int, max_bytes: int, had: Container[str]) -> list[str]:
+    """Link the files but those that the copy ``had`` before, and return the paths of all."""
     linked, total = [], 0
     for path in _files(checkpoint, batch):
         name = path.relative_to(checkpoint)
         target = into / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.link(path, target, follow_symlinks=False)
+        if name.as_posix() not in had:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)  # A copy that failed may have left it.
+            os.link(path, target, follow_symlinks=False)
         total += target.stat().st_size
         linked.append(name.as_posix())
         if len(linked) > max_files or total > max_bytes:

@@ -29,6 +29,12 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorPort(Protocol):
     """One running operator's access to the node; an engine reaches its operator's streams only through it."""
 
+    async def store(self, committed: int | None) -> None:
+        """Wait until batches up to ``committed`` may become visible: where the operator has a backup, it must have them; call
+        before :meth:`recover`.
+        """
+        ...
+
     def recover(self, committed: int | None) -> None:
         """Make batches up to ``committed``, the checkpoint's newest commit, visible; call before every start.
 
@@ -153,11 +159,11 @@ class MovingEngine(Engine, Protocol):
     All raise :class:`SbonError` ``operator-unknown``.
     """
 
-    async def copy_checkpoint(self, operator: str, batch: int, into: Path) -> Manifest:
-        """Copy the checkpoint of the visible ``batch`` into the new folder ``into`` on the same disk, while the operator runs.
+    async def copy_checkpoint(self, operator: str, batch: int, into: Path, known: Manifest | None = None) -> Manifest:
+        """Copy the checkpoint of the committed ``batch`` into the new folder ``into`` on the same disk, while the operator runs.
 
-        Raises :class:`SbonError` ``checkpoint-superseded`` if a newer batch must be taken, ``checkpoint-too-large``,
-        ``disk-full`` or ``disk-error``.
+        With ``known``, the folder has that copy of an earlier batch, which becomes one of this batch. Raises :class:`SbonError`
+        ``checkpoint-superseded`` if a newer batch must be taken, ``checkpoint-too-large``, ``disk-full`` or ``disk-error``.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.moving.moves import Moves
@@ -26,14 +27,20 @@ class ComponentDestroyer:
         records: RecordAcceptors,
         ended: EndedQueries,
         moves: Moves,
+        backups: BackupKeeper,
     ) -> None:
         self._outbox, self._operators, self._sinks, self._records = context.outbox, operators, sinks, records
-        self._ended, self._moves = ended, moves
+        self._ended, self._moves, self._backups = ended, moves, backups
         context.server.handle(DestroyComponents, self._destroy)
 
     def components(self) -> list[HostedComponent]:
         """Return all operators and sinks of this node, also those that only follow."""
-        return [*self._operators.components(), *self._moves.arrivals.components(), *self._sinks.components()]
+        return [
+            *self._operators.components(),
+            *self._moves.arrivals.components(),
+            *self._backups.components(),
+            *self._sinks.components(),
+        ]
 
     async def _destroy(self, call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
         acceptors = [one.acceptors for one in self.components() if one.query == call.query and one.component in call.components]
@@ -52,6 +59,7 @@ class ComponentDestroyer:
         rows, sink = await self._sinks.destroy(call)
         await self._moves.departures.end_with_query(call.query, call.components)
         await self._moves.arrivals.destroy(call)
+        await self._backups.destroy(call)
         await self._operators.destroy(call)
         for stream, subscriber in self._subscriptions(call):  # Parts on other nodes may be unable to unsubscribe themselves.
             self._outbox.unsubscribe(stream, subscriber)

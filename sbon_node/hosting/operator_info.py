@@ -7,10 +7,10 @@ import msgspec
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.model.durability import LOCAL, BackupInfo
-from sbon_node.model.operators import OperatorSpec, OperatorStats
+from sbon_node.model.durability import REPLICATED, BackupInfo
+from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
-from sbon_node.model.states import backup_states
+from sbon_node.model.states.backup_states import MISSING
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.streams.outbox.outbox import Outbox
@@ -36,7 +36,7 @@ def operator_info(
         reason=reason,
         epoch=hosted.spec.epoch,
         durability=hosted.spec.durability,
-        backup=backup_info(context, hosted.spec),
+        backup=ports.backups.info(operator) or (BackupInfo(state=MISSING) if hosted.spec.durability == REPLICATED else None),
         stats=engine.stats(operator) if port is None else _since_it_began(engine.stats(operator), port),
         spilled=port.spilled if port is not None else SpillCount(),
         watermark_ms=watermark_ms,
@@ -46,13 +46,6 @@ def operator_info(
         measures=ports.described(operator),
         past_moves=hosted.spec.past_moves,
     )
-
-
-def backup_info(context: Context, spec: OperatorSpec) -> BackupInfo | None:
-    """Return the backup of a replicated operator."""
-    if spec.durability == LOCAL:
-        return None
-    return BackupInfo(state=backup_states.MISSING, reason=f"{context.name} makes no backups yet")
 
 
 def _since_it_began(stats: OperatorStats, port: NodePort) -> OperatorStats:

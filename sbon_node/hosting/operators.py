@@ -21,6 +21,7 @@ from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.leaving import NOBODY_LEAVES, Leaving
 from sbon_node.hosting.node_answers import NodeAnswers
+from sbon_node.hosting.operator_checks import OperatorChecks
 from sbon_node.hosting.operator_info import operator_info
 from sbon_node.hosting.operator_states_here import HostedStates
 from sbon_node.hosting.ports import OperatorPorts
@@ -33,7 +34,6 @@ from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.net.peers import Caller
-from sbon_node.planner.planner import CLIENT
 from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -66,12 +66,13 @@ class OperatorHost:
         """Operators to whose checkpoints an engine process of the earlier daemon may write until the time ``_swept_s``."""
         self._states = HostedStates()
         self._starting: dict[str, None] = {}
-        self._checked: dict[str, None] = {}
-        self._closing = False
+        self._checks = OperatorChecks(context, self._reservations, self._hosted)
         self._departed: dict[str, None] = {}
         """Operators that another node hosts, whose streams are still here."""
         self.arriving: Container[str] = ()
         """Operators that follow their host, to go on here."""
+        self.backed: Container[str] = ()
+        """Operators of other nodes of which this one keeps a backup."""
         self.leaving: Leaving = NOBODY_LEAVES
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
@@ -96,7 +97,7 @@ class OperatorHost:
 
     async def close(self) -> None:
         """Stop every operator after a committed batch; all stay on disk. Accept no new operators meanwhile."""
-        self._closing = True
+        self._checks.is_closed = True
         await self._answers.ants.close()
         await self._tasks.close()
         await self._engine.close()
@@ -187,6 +188,7 @@ class OperatorHost:
             if hosted is None:
                 continue
             if hosted.spec.query == call.query:
+                self.ports.backups.drop(operator)
                 await self._tasks.stop(f"resume {operator}")
                 await self._tasks.stop(f"report {operator}")
                 await self._engine.destroy(operator)
@@ -206,7 +208,7 @@ class OperatorHost:
             self._notify(self._hosted.pop(operator), "ended")
 
     async def _reserve(self, call: ReserveOperator, caller: Caller) -> None:
-        self._check_open()
+        self._checks.check_open()
         if call.operator in self._starting:
             raise SbonError("operator-exists", "an operator of that id has not ended yet", where=call.operator)
         now = self._context.clock.now()
@@ -219,7 +221,7 @@ class OperatorHost:
         spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
         check_epoch(spec.epoch, spec.id)
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
-        await self._admit(hosted, caller)
+        await self._checks.confirm(hosted, caller)
         self._hosted[spec.id] = hosted
         self._states.begin(spec.id)
         try:
@@ -230,25 +232,6 @@ class OperatorHost:
                 await self._engine.destroy(spec.id)
                 await self._forget(spec.id, hosted.submitter)
             raise
-
-    async def _admit(self, hosted: HostedOperator, caller: Caller) -> None:
-        """Check an operator for which capacity is reserved, and hold the capacity until it ends here."""
-        spec = hosted.spec
-        self._check_open()
-        if len(spec.inputs) > self._context.settings.max_inputs:
-            raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
-        if spec.id in self._checked:
-            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
-        self._check_new(spec.id)
-        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
-        await self._check_fragment(spec, caller)
-        self._check_open()
-        self._check_new(spec.id)
-        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
-
-    def _check_new(self, operator: str) -> None:
-        if operator in self._hosted:
-            raise SbonError("operator-exists", f"{operator} runs here already", where=self._context.name)
 
     # -- operators that come from another node, or go to one -----------------------------------------------------------
 
@@ -264,18 +247,10 @@ class OperatorHost:
     async def admit(self, hosted: HostedOperator, caller: Caller) -> None:
         """Reserve and hold capacity for an operator that may come, after the same checks as for a new one."""
         spec, now = hosted.spec, self._context.clock.now()
-        self._check_open()
         if spec.id in self._orphaned and now < self._swept_s:
             reason = "an engine of before this node's restart may still write to it"
             raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
-        self._check_new(spec.id)
-        deadline = now + self._context.settings.reservation_s
-        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=self._answers.holder(caller))
-        try:
-            await self._admit(hosted, caller)
-        except BaseException:
-            self.dismiss(hosted)
-            raise
+        await self._checks.admit(hosted, caller, self._answers.holder(caller))
 
     def expect(self, hosted: HostedOperator) -> None:
         """Hold the capacity of an operator that was admitted before a restart."""
@@ -292,9 +267,21 @@ class OperatorHost:
         self._hosted[hosted.spec.id] = hosted
         self._states.begin(hosted.spec.id)
         if runs:
+            self.ports.backups.begin(hosted.spec.id)
             self.engine_state(hosted.spec.id, operator_states.RUNNING, "")
         else:
             self._tasks.start(f"resume {hosted.spec.id}", self._resume(hosted))
+
+    def fence(self, operator: str) -> None:
+        """Stop an operator that may belong to another node by now; it goes on once this node has claimed it anew."""
+        hosted = self._hosted.get(operator)
+        if hosted is not None and operator not in self._departed:
+            self._tasks.start(f"resume {operator}", self._claim_again(hosted))
+
+    async def _claim_again(self, hosted: HostedOperator) -> None:
+        await self._engine.destroy(hosted.spec.id)
+        await self.ports.disconnect(hosted.spec.id)
+        await self._resume(hosted)
 
     def depart(self, operator: str) -> None:
         """Ignore what becomes of an operator that another node hosts; its stream stays until :meth:`leave`."""
@@ -306,23 +293,6 @@ class OperatorHost:
         if hosted is not None:
             await self._engine.destroy(operator)
             await self._forget(operator, hosted.submitter, moved=True)
-
-    async def _check_fragment(self, spec: OperatorSpec, caller: Caller) -> None:
-        """Check the fragment against the allow-list.
-
-        Each reservation allows one check at a time, which bounds the number of waiting checks.
-        """
-        CLIENT.set(caller.node)
-        self._checked[spec.id] = None
-        try:
-            await self._context.planner.check_fragment(spec.fragment, len(spec.views()))
-        finally:
-            del self._checked[spec.id]
-
-    def _check_open(self) -> None:
-        if self._closing:
-            raise SbonError("node-away", "this node is going away", where=self._context.name)
-        self._context.drained.check()
 
     async def _resume(self, hosted: HostedOperator) -> None:
         context, spec = self._context, hosted.spec
@@ -362,7 +332,7 @@ class OperatorHost:
     @property
     def _kept(self) -> Either:
         """The operators whose checkpoints stay."""
-        return Either(self._hosted, self.arriving)
+        return Either(self._hosted, Either(self.arriving, self.backed))
 
     async def _sweep(self) -> None:
         sweep(self._context, self._kept, self.ports.open)
@@ -388,6 +358,7 @@ class OperatorHost:
             port = await self.ports.connect(spec, hosted.acceptors)
             with named_errors(checkpoint):
                 checkpoint.mkdir(parents=True, exist_ok=True)
+            self.ports.backups.begin(spec.id)
             await self._engine.instantiate(spec, port, checkpoint)
         finally:
             del self._starting[spec.id]

@@ -9,6 +9,7 @@ import msgspec
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
+from sbon_node.hosting.backups.interface import NO_BACKUPS, Backups
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.measures import KeptMeasures
 from sbon_node.hosting.reader_hosts import ReaderHosts
@@ -30,6 +31,7 @@ class OperatorPorts:
     def __init__(self, context: Context, connectors: ConnectorSettings, records: RecordAcceptors, speed: float) -> None:
         self._context, self._connectors, self._records = context, connectors, records
         self.lineages = Lineages(context.store)
+        self.backups: Backups = NO_BACKUPS
         self.open: dict[str, NodePort] = {}
         self._hosts: dict[str, list[StreamHost]] = {}
         """The hosts of the inputs of open ports."""
@@ -60,6 +62,7 @@ class OperatorPorts:
             letters=self._letters_of(spec),
             following=following,
             meter=meter,
+            backup=self.backups.of(spec, known),
         )
         self.measures.opened(spec.id)
         return port
@@ -119,9 +122,11 @@ class OperatorPorts:
         if port is not None:
             self.measures.keep(operator, port)
             await port.close(unsubscribe=unsubscribe)
+            await self.backups.close(operator)
 
     def forget(self, operator: str) -> None:
         """Forget what a removed operator has read and skipped."""
+        self.backups.drop(operator)
         self.lineages.forget(operator)
         self.readers.forget(operator)
         self.measures.forget(operator)

@@ -49,6 +49,12 @@ def decode_list(content: bytes, limits: CopyLimits) -> tuple[CopiedFile, ...]:
         files = msgspec.json.decode(content, type=CopyList).files
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProtocolError("invalid", f"the list of files cannot be read: {error}") from error
+    check_list(files, limits)
+    return files
+
+
+def check_list(files: Sequence[CopiedFile], limits: CopyLimits) -> None:
+    """Raise :class:`ProtocolError` ``invalid`` or ``too-large`` for a peer's list of files: as :func:`decode_list`."""
     size = sum(file.bytes for file in files)
     if len(files) > limits.max_files or size > limits.max_bytes:
         raise ProtocolError(
@@ -62,4 +68,3 @@ def decode_list(content: bytes, limits: CopyLimits) -> tuple[CopiedFile, ...]:
         raise ProtocolError("invalid", "two files in the list have one path")
     if len({(file.digest, file.bytes) for file in files}) > len({file.digest for file in files}):
         raise ProtocolError("invalid", "two files in the list have one digest and different sizes")
-    return files

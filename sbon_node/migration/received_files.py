@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from pathlib import Path
 
 from sbon_node.disk import named_errors
@@ -17,10 +17,13 @@ _PART = ".part"
 
 
 class ReceivedFiles:
-    """The complete files and partial ones in ``folder``. All methods block, and raise ``disk-full`` or ``disk-error``."""
+    """The complete files and partial ones in ``folder``. All methods block, and raise ``disk-full`` or ``disk-error``.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Files ``also`` needed, named by their digests, stay beside those of a copy.
+    """
+
+    def __init__(self, folder: Path, also: Collection[str] = ()) -> None:
+        self._folder, self._also = folder, also
         self._hash = hashlib.sha256()
 
     def keep(self, files: Sequence[CopiedFile]) -> list[CopiedFile]:
@@ -30,7 +33,7 @@ class ReceivedFiles:
         """
         with named_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            names = {name for file in files for name in (file.digest, file.digest + _PART)}
+            names = {name for file in files for name in (file.digest, file.digest + _PART)}.union(self._also)
             for path in sorted(self._folder.iterdir()):
                 if path.name not in names:
                     path.unlink()
@@ -76,6 +79,38 @@ class ReceivedFiles:
             part.rename(self._folder / file.digest)
             return True
 
+    def store(self, content: bytes, digests: Container[str]) -> None:
+        """Store the content of a whole file, if it is one of the ``digests``."""
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in digests:
+            return
+        with named_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            part = self._folder / (digest + _PART)
+            part.write_bytes(content)
+            part.rename(self._folder / digest)
+
+    def lacking(self, files: Iterable[CopiedFile]) -> list[CopiedFile]:
+        """Return the files that are not here, or have another size."""
+        return [file for file in files if _size(self._folder / file.digest) != file.bytes]
+
+    def sync(self, digests: Iterable[str]) -> None:
+        """Bring files and their names to the disk."""
+        with named_errors(self._folder):
+            for path in (*(self._folder / digest for digest in digests), self._folder):
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    def keep_only(self, digests: Container[str]) -> None:
+        """Delete all other files."""
+        with named_errors(self._folder):
+            for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
+                if path.name not in digests:
+                    path.unlink()
+
     def assemble(self, files: Iterable[CopiedFile], into: Path) -> None:
         """Give every file its path in the new folder ``into``, on the same disk."""
         with named_errors(into):
@@ -91,3 +126,10 @@ class ReceivedFiles:
 
     def _part(self, file: CopiedFile) -> Path:
         return self._folder / (file.digest + _PART)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

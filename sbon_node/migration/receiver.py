@@ -76,10 +76,16 @@ class CopyReceiver:
         Raises :class:`SbonError`: ``copy-stalled`` without a new byte for ``migration.stall_s``, ``checkpoint-damaged`` if a file
         has twice not been the listed one, ``disk-full``, ``disk-error``, and the sender's refusals.
         """
-        copy = _Copy(self, source, ReceivedFiles(folder), report)
-        files = await copy.fetch()
-        await self.executor(partial(copy.received.assemble, files, into))
+        received = ReceivedFiles(folder)
+        files = await self.fetch(source, received, report)
+        await self.executor(partial(received.assemble, files, into))
         return files
+
+    async def fetch(
+        self, source: CopySource, received: ReceivedFiles, report: Callable[[MoveProgress], None]
+    ) -> tuple[CopiedFile, ...]:
+        """Fetch the files that are not among those ``received``; return the list of all. Raises as :meth:`receive`."""
+        return await _Copy(self, source, received, report).fetch()
 
 
 class _Copy:

@@ -89,9 +89,10 @@ class MoveLease(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
     """The value of the register of an operator or sink: who hosts it.
 
-    ``instance`` is the host's, or empty if it was not known. ``definition_digest`` names the document with its specification,
-    the definition of the query that made it. ``queries`` are the uids of the queries that refer to it. ``move`` is set by the
-    host as long as it tries to hand the operator over; nobody relies on it to be there.
+    ``instance`` is the host's, or empty if it was not known. ``backup``, if there is one, is the node that has stored all that
+    the operator has shown, and goes on if the host is lost. ``definition_digest`` names the document with its specification, the
+    definition of the query that made it. ``queries`` are the uids of the queries that refer to it. ``move`` is set by the host as
+    long as it tries to hand the operator over; nobody relies on it to be there.
     """
 
     id: str
@@ -101,6 +102,8 @@ class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
     definition_digest: str
     queries: tuple[str, ...]
     move: MoveLease | None = None
+    backup: str = ""
+    backup_instance: str = ""
 
 
 class QueryRecord(QueryRegister, frozen=True, kw_only=True):

@@ -153,7 +153,7 @@ class OperatorRegisters:
         def committed(register: OperatorRegister) -> OperatorRegister | None:
             if register.move != lease or register.epoch != epoch:
                 return None
-            return msgspec.structs.replace(register, host=lease.target, instance=lease.instance, epoch=epoch + 1, move=None)
+            return goes_on_at(register, lease.target, lease.instance)
 
         return (await self._change(query, operator, committed)).host != self._store.me.node
 
@@ -164,6 +164,43 @@ class OperatorRegisters:
             return msgspec.structs.replace(register, move=None) if register.move == lease else None
 
         return (await self._change(query, operator, ended)).host == self._store.me.node
+
+    # -- backups --------------------------------------------------------------------------------------------------------
+
+    async def set_backup(self, query: str, operator: str, epoch: int, node: str, instance: str) -> None:
+        """Name the node that has stored all that this node's operator has shown; empty names for none.
+
+        Raises ``not-owner`` if another node hosts the operator by now, or this one in another epoch.
+        """
+
+        def named(register: OperatorRegister) -> OperatorRegister | None:
+            check_owner(register, self._store.me.node, self._store.me.instance, epoch)
+            if (register.backup, register.backup_instance) == (node, instance):
+                return None
+            return msgspec.structs.replace(register, backup=node, backup_instance=instance)
+
+        await self._change(query, operator, named)
+
+    async def take_over(self, query: str, operator: str, host: str, epoch: int) -> int:
+        """Make this node, the backup, the host in the epoch after ``epoch``; return that epoch.
+
+        Repeated after a lost answer, it changes nothing. Raises ``not-owner`` unless ``host`` hosts the operator in ``epoch``
+        and this node is its backup.
+        """
+        me = self._store.me
+
+        def taken(register: OperatorRegister) -> OperatorRegister | None:
+            if (register.host, register.instance, register.epoch) == (me.node, me.instance, epoch + 1):
+                return None
+            is_backup = (register.backup, register.backup_instance) == (me.node, me.instance)
+            if not is_backup or (register.host, register.epoch) != (host, epoch):
+                message = (
+                    f"{operator} belongs to {register.host} in epoch {register.epoch}, with {register.backup or 'no'} backup"
+                )
+                raise SbonError("not-owner", message, where=operator)
+            return goes_on_at(register, me.node, me.instance)
+
+        return (await self._change(query, operator, taken)).epoch
 
     async def _change(
         self, query: str, operator: str, step: Callable[[OperatorRegister], OperatorRegister | None]
@@ -243,6 +280,20 @@ def next_epoch(register: OperatorRegister, call: ClaimComponent, node: str, inst
         return None
     check_owner(register, node, instance, call.epoch)
     return msgspec.structs.replace(register, epoch=register.epoch + 1, instance=instance, move=None)
+
+
+def goes_on_at(register: OperatorRegister, node: str, instance: str) -> OperatorRegister:
+    """Return the register with another host, in the next epoch. A host is no backup of its own operator."""
+    backup = ("", "") if register.backup == node else (register.backup, register.backup_instance)
+    return msgspec.structs.replace(
+        register,
+        host=node,
+        instance=instance,
+        epoch=register.epoch + 1,
+        move=None,
+        backup=backup[0],
+        backup_instance=backup[1],
+    )
 
 
 def check_owner(register: OperatorRegister, node: str, instance: str, epoch: int) -> None:

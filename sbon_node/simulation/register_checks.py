@@ -116,7 +116,8 @@ class RegisterChecks:
         self._expect(was.epoch <= now.epoch <= was.epoch + 1, f"{change}: epoch {was.epoch}, {now.epoch}")
         same = (was.host, was.instance) == (now.host, now.instance)
         self._expect(same or was.epoch < now.epoch or now.epoch == 1, f"{change}: {was.host}, {now.host} in epoch {now.epoch}")
-        if was.epoch < now.epoch and was.host != now.host and now.epoch > 1:
+        taken_over = (was.backup, was.backup_instance) == (now.host, now.instance)
+        if was.epoch < now.epoch and was.host != now.host and now.epoch > 1 and not taken_over:
             leases = self._leases.get(now.id, [])
             attempts = [one.attempt for one in leases if (one.target, one.instance) == (now.host, now.instance)]
             self._expect(bool(attempts), f"{change}: {was.host} did not move it to {now.host}")

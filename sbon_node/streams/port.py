@@ -14,19 +14,18 @@ from sbon_node.model.stream_counts import SpillCount
 from sbon_node.model.subscribers import follower_of, input_of
 from sbon_node.streams.links.channel import StreamOpener
 from sbon_node.streams.links.link import Link
-from sbon_node.streams.links.span import InputSpan, fill, fill_upto, next_batch
+from sbon_node.streams.links.span import InputSpan, fill, fill_upto, have_ended, next_batch
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.port_input import Following, PortInput
-from sbon_node.streams.port_output import Discarded, PortOutput, Published
+from sbon_node.streams.port_output import Backup, Discarded, PortOutput, Published
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
 
-FOLLOWER_WAIT_S = 1.0
-"""Least time for which a follower waits for its host to show more."""
+FOLLOWER_WAIT_S = 1.0  # Least time for which a follower waits for its host to show more.
 ROWS_OF_A_LARGE_GROUP = 20
 """Rows that an aggregate has read for each group that came out, from which on its batches hold few groups."""
 
@@ -37,7 +36,7 @@ class NodePort:
     ``limits`` are those of its batches, ``epoch`` is the operator's own. With ``following`` it publishes nothing until
     :meth:`go_live`, and the outbox need not have the stream.
 
-    Call :meth:`recover` before every start of its engine, the first and any later one.
+    Call :meth:`store` and :meth:`recover` before every start of its engine, the first and any later one.
     """
 
     def __init__(
@@ -56,16 +55,18 @@ class NodePort:
         letters: Letters | None = None,
         following: Following | None = None,
         meter: OperatorMeter | None = None,
+        backup: Backup | None = None,
     ) -> None:
         self.operator = operator
         self.links: tuple[Link, ...] = ()
         self._inputs = tuple(inputs)
-        self._outbox, self._peers, self._clock = outbox, peers, clock
+        self._peers, self._clock = peers, clock
         self._settings, self._rng, self._failpoint = settings, rng, failpoint
         self._letters = letters
         self.meter = meter or OperatorMeter([one.stream for one in inputs], half_life_s=settings.measures_half_life_s)
         self._following = following
-        self._output: PortOutput = Published(outbox, operator) if following is None else Discarded(operator, following.base)
+        self._published = Published(outbox, operator, backup)
+        self._output: PortOutput = Discarded(operator, following.base) if following else self._published
         self._upto: tuple[int, ...] | None = None if following is None else tuple(o.frame for o in following.base.offsets)
         """The last frame of each input that may be offered; None without limit."""
         self._offered: tuple[InputOffset, ...] = ()
@@ -87,6 +88,9 @@ class NodePort:
         self._stuck_since_s: float | None = None
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
+
+    async def store(self, committed: int | None) -> None:
+        await self._output.store(NO_BATCH if committed is None else committed)
 
     def recover(self, committed: int | None) -> None:
         """Make batches up to ``committed`` visible and start the links where those batches have read to.
@@ -116,7 +120,6 @@ class NodePort:
         return self._output.has_batch(batch)
 
     def visible_batch(self) -> int:
-        """Return the newest visible batch; -1 before the first."""
         return self._output.visible()
 
     def _open(self, offsets: tuple[InputOffset, ...]) -> None:
@@ -195,7 +198,7 @@ class NodePort:
             wait_s = max(wait_s, FOLLOWER_WAIT_S)
         while True:
             try:
-                async with self._clock.timeout(wait_s if _have_ended(after) else max(wait_s, self._limits.linger_s)):
+                async with self._clock.timeout(wait_s if have_ended(after) else max(wait_s, self._limits.linger_s)):
                     offered = await self._wait_news(after)
                 break
             except TimeoutError:
@@ -243,6 +246,7 @@ class NodePort:
 
     async def committed(self, batch: int) -> None:
         """Make the committed ``batch`` visible and acknowledge exactly the input of visible batches."""
+        await self._output.store(batch)
         self._acknowledge(self._output.publish(batch))
 
     # -- moving to another host ---------------------------------------------------------------------------------------
@@ -288,10 +292,10 @@ class NodePort:
 
         The outbox has adopted the stream as of the follower's newest committed batch.
         """
-        tail, adopted = self.discarded, Published(self._outbox, self.operator)
-        if self._output.newest() != tail.batch or (adopted.visible(), adopted.offsets()) != (tail.batch, tail.offsets):
-            raise BrokenInvariantError(f"{self.operator} was adopted after batch {adopted.visible()}, not after {tail.batch}")
-        self._output, self._following, self._epoch = adopted, None, epoch
+        tail, shown = self.discarded, self._published
+        if self._output.newest() != tail.batch or (shown.visible(), shown.offsets()) != (tail.batch, tail.offsets):
+            raise BrokenInvariantError(f"{self.operator} was adopted after batch {shown.visible()}, not after {tail.batch}")
+        self._output, self._following, self._epoch = shown, None, epoch
         for position, link in enumerate(self.links):
             link.continue_as(self._subscriber(position), epoch)
         self.limit(None)
@@ -394,7 +398,3 @@ class NodePort:
                 where=self.operator,
                 hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",
             )
-
-
-def _have_ended(offsets: tuple[InputOffset, ...]) -> bool:
-    return all(offset.ended for offset in offsets)

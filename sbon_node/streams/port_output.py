@@ -11,8 +11,16 @@ from sbon_node.streams.outbox.ledger import Tail, advance, number_frames, with_n
 from sbon_node.streams.outbox.outbox import Outbox
 
 
+class Backup(Protocol):
+    """The place at another node for what an operator shows."""
+
+    async def store(self, batch: int) -> None:
+        """Return once everything up to the committed ``batch`` is stored there, its checkpoint included."""
+        ...
+
+
 class PortOutput(Protocol):
-    """An operator's batches: written first, visible once committed."""
+    """An operator's batches: written first, visible once committed and, with a backup, stored there."""
 
     def newest(self) -> int:
         """Return the newest batch written; -1 before the first."""
@@ -30,6 +38,10 @@ class PortOutput(Protocol):
 
     def write(self, batch: int, offsets: tuple[InputOffset, ...], drafts: Sequence[FrameDraft]) -> None: ...
 
+    async def store(self, batch: int) -> None:
+        """Wait until the committed ``batch`` may become visible."""
+        ...
+
     def publish(self, batch: int) -> tuple[InputOffset, ...]:
         """Make everything up to ``batch`` visible; return :meth:`offsets`."""
         ...
@@ -42,8 +54,8 @@ class PortOutput(Protocol):
 class Published:
     """The operator's stream, which is open in the outbox."""
 
-    def __init__(self, outbox: Outbox, operator: str) -> None:
-        self._outbox, self._operator = outbox, operator
+    def __init__(self, outbox: Outbox, operator: str, backup: Backup | None = None) -> None:
+        self._outbox, self._operator, self._backup = outbox, operator, backup
 
     def newest(self) -> int:
         return self._outbox.newest(self._operator)
@@ -60,6 +72,10 @@ class Published:
 
     def write(self, batch: int, offsets: tuple[InputOffset, ...], drafts: Sequence[FrameDraft]) -> None:
         self._outbox.write_batch(self._operator, batch, offsets, drafts)
+
+    async def store(self, batch: int) -> None:
+        if self._backup is not None and batch > self.visible():
+            await self._backup.store(batch)
 
     def publish(self, batch: int) -> tuple[InputOffset, ...]:
         return self._outbox.publish(self._operator, batch)
@@ -105,6 +121,9 @@ class Discarded:
             raise BrokenInvariantError(f"batch {batch} of {self._operator} follows batch {before.batch}")
         frames = with_news(number_frames(self._operator, drafts, before, each_carries=False), before)
         self._pending.append(advance(before, frames, batch, offsets))
+
+    async def store(self, batch: int) -> None:
+        """Return at once: nobody sees it."""
 
     def publish(self, batch: int) -> tuple[InputOffset, ...]:
         if batch > self.newest():

@@ -32,6 +32,7 @@ Kind = Literal[
     "sink-end",
     "departure",
     "arrival",
+    "backup",
 ]
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ async def test_an_operator_with_state_may_run_without_new_input_after_each_batch
     spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
     running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
-    running.recover()
+    await running.recover()
 
     await running.serve(Begun(operator="q.o1", run=running.begin()))
 
@@ -62,7 +62,7 @@ async def test_a_new_operator_with_state_reads_once_spark_has_its_watermark(tmp_
     spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
     running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
-    running.recover()
+    await running.recover()
     run = running.begin()
     await port.feed(pa.table({"ts": [1]}))
     async with asyncio.timeout(PATIENCE_S):
@@ -84,7 +84,7 @@ async def test_a_running_batch_is_reported_with_its_input(tmp_path: Path) -> Non
     spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
     running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
-    running.recover()
+    await running.recover()
     running.begin()
     assert running.current_stats().under_way_s is None
     await port.feed(pa.table({"ts": [1, 2, 3]}))

@@ -68,6 +68,9 @@ class ToyPort:
         drafts = [draft for batch in sorted(self.output) if batch <= self.visible for draft in self.output[batch]]
         return pa.concat_tables(pa.Table.from_batches([unpack(draft.payload)]) for draft in drafts if draft.payload)
 
+    async def store(self, committed: int | None) -> None:
+        """Store nothing elsewhere."""
+
     def recover(self, committed: int | None) -> None:
         self.visible = max(self.visible, -1 if committed is None else committed)
         self._restarted = True

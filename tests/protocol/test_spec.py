@@ -14,6 +14,7 @@ import pytest
 
 from sbon_protocol import (
     ants,
+    backup,
     base,
     calls,
     codec,
@@ -53,7 +54,7 @@ ALIASES = {
 def all_messages() -> dict[str, type[messages.Message]]:
     """Every message of the protocol, in the order of the source."""
     found = {}
-    for module in (base, messages, calls, following, measuring, moving, zones, ants):
+    for module in (base, messages, calls, following, measuring, moving, backup, zones, ants):
         for name, member in vars(module).items():
             if inspect.isclass(member) and issubclass(member, messages.Message) and member.__module__ == module.__name__:
                 found[name] = member

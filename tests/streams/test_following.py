@@ -154,7 +154,7 @@ async def test_a_follower_goes_on_with_the_next_frame_under_the_operators_name(h
     with pytest.raises(SbonError, match="no such stream"):
         copy.go_live(2)
 
-    outbox = copy._outbox
+    outbox = copy._published._outbox
     adopt(copy, host, outbox)
     copy.go_live(2)
     await port.close()
@@ -175,14 +175,14 @@ async def test_a_follower_that_goes_live_over_the_quota_waits_for_its_readers(ho
     waiting = asyncio.ensure_future(copy.poll(after, LONG_S))
     await copy.links[0].wait(1)
     host.outbox.subscribe("op", "reader", 1)
-    adopt(copy, host, copy._outbox)
-    copy._outbox._settings = StreamSettings(outbox_quota_bytes=1)
-    assert copy._outbox.pressure("op")
+    adopt(copy, host, copy._published._outbox)
+    copy._published._outbox._settings = StreamSettings(outbox_quota_bytes=1)
+    assert copy._published._outbox.pressure("op")
     copy.go_live(2)
     assert await waiting == after
     assert await copy.poll(after, 0.01) == after
-    copy._outbox.subscribe("op", "reader", 1)
-    copy._outbox.acknowledge("op", "reader", 1)
+    copy._published._outbox.subscribe("op", "reader", 1)
+    copy._published._outbox.acknowledge("op", "reader", 1)
     assert [offset.frame for offset in await copy.poll(after, LONG_S)] == [2]
     await port.close()
 
@@ -204,7 +204,7 @@ async def test_a_stream_adopted_at_another_batch_is_not_taken(host: Any) -> None
     port, after = await shown(host, "a")
     copy = follower(host, port)
     copy.recover(0)
-    adopt(copy, host, copy._outbox)
+    adopt(copy, host, copy._published._outbox)
     host.batch("up", "b")
     copy.limit((2,))
     ours = await copy.poll(after, LONG_S)

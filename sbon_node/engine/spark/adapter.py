@@ -169,9 +169,9 @@ class SparkEngine:
 
     # -- MovingEngine -------------------------------------------------------------------------------------------------
 
-    async def copy_checkpoint(self, operator: str, batch: int, into: Path) -> Manifest:
+    async def copy_checkpoint(self, operator: str, batch: int, into: Path, known: Manifest | None = None) -> Manifest:
         limits, checkpoint = self._settings, self._named(operator).checkpoint
-        copy = partial(copy_checkpoint, max_files=limits.copy_max_files, max_bytes=limits.copy_max_bytes)
+        copy = partial(copy_checkpoint, max_files=limits.copy_max_files, max_bytes=limits.copy_max_bytes, known=known)
         return await asyncio.to_thread(copy, checkpoint, batch, into)
 
     def cut(self, operator: str) -> Cut | None:
@@ -213,7 +213,7 @@ class SparkEngine:
         running.arm()
         # The engine process holds the lock once it answers: no other process writes to the checkpoint any more.
         await self._supervisor.command(Stop(operator=running.spec.id), Done)
-        running.recover()
+        await running.recover()
         if not running.stopping:
             checkpoint = str(running.checkpoint.absolute())
             start = Start(spec=running.spec, checkpoint=checkpoint, run=running.begin(), fsync=self._fsync)

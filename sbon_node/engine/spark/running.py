@@ -122,7 +122,7 @@ class Running:
         self.ended = asyncio.get_running_loop().create_future()
         self.healthy = asyncio.get_running_loop().create_future()
 
-    def recover(self) -> None:
+    async def recover(self) -> None:
         """Repair the checkpoint, and make its commits visible. No other process may write to it any more."""
         try:
             committed = self._log.repair(self._port.has_batch, self._port.visible_batch())
@@ -143,9 +143,9 @@ class Running:
             self._has_begun.clear()
         self._shown = -1 if committed is None else committed
         self._answers.clear()
-        self._refusal = self._born_ms = None
+        self._refusal = self._born_ms = self._began_s = None
         self._read_rows = self._read_bytes = 0
-        self._began_s = None
+        await self._port.store(committed)
         self._port.recover(committed)
 
     def begin(self) -> int:

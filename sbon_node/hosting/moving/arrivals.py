@@ -155,6 +155,8 @@ class Arrivals:
         check_tail(spec, tail)
         check_cut(spec, cut)
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
+        if spec.id in self._operators.backed:
+            raise SbonError("keeps-backup", f"{self._context.name} keeps its backup", where=spec.id, hint="choose another node")
         if not self._has_begun(spec.id, call.attempt, caller):
             await self._host_check.may_move(spec, call.attempt, caller)
         if self._has_begun(spec.id, call.attempt, caller):

@@ -32,10 +32,8 @@ class HostCheck:
 
     async def may_move(self, spec: OperatorSpec, attempt: str, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the operator in its epoch, and moves it here in this attempt."""
-        register = await self._read(spec.query, spec.id, caller)
+        register = await self.hosts_in(spec, caller)
         me = self._context.membership.expected(self._context.name)
-        if not _hosts(register, caller) or register.epoch != spec.epoch:
-            raise self._refused(f"{caller.node} does not host it in epoch {spec.epoch}", spec.id, caller)
         if register.move != MoveLease(attempt=attempt, target=me.node, instance=me.instance):
             raise self._refused(f"its register has no move {attempt} to {me.node}", spec.id, caller)
 
@@ -45,6 +43,13 @@ class HostCheck:
         register = await self._read(operator.rpartition(".")[0], operator, hello)
         if register.move != MoveLease(attempt=attempt, target=hello.node, instance=hello.instance):
             raise self._refused(f"its register has no move {attempt} to {hello.node}", operator, hello)
+
+    async def hosts_in(self, spec: OperatorSpec, caller: Caller) -> OperatorRegister:
+        """Return the operator's register; raise ``not-owner`` unless the caller hosts it in its epoch."""
+        register = await self._read(spec.query, spec.id, caller)
+        if not _hosts(register, caller) or register.epoch != spec.epoch:
+            raise self._refused(f"{caller.node} does not host it in epoch {spec.epoch}", spec.id, caller)
+        return register
 
     async def is_host(self, operator: str, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the operator."""

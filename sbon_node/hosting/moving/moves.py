@@ -37,9 +37,9 @@ class Moves:
         owners: OperatorOwners,
         records: RecordAcceptors,
     ) -> None:
-        sender = CopySender(context.clock, settings, context.executor, context.failpoint)
+        sender = self.sender = CopySender(context.clock, settings, context.executor, context.failpoint)
         context.server.on_copy(sender.serve)
-        receiver = CopyReceiver(
+        receiver = self.receiver = CopyReceiver(
             context.peers,
             clock=context.clock,
             executor=context.executor,

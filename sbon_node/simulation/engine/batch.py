@@ -76,6 +76,7 @@ async def _recover(operator: RunningOperator) -> None:
     port, log = operator.port, BatchLog(operator.checkpoint, fsync=operator.fsync)
     committed = log.repair(port.has_batch, port.visible_batch())
     log.sync()
+    await port.store(committed)
     port.recover(committed)
 
 

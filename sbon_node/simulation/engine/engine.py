@@ -191,8 +191,9 @@ class SimulatedEngine:
         await self.destroy(operator)
         return checkpoint
 
-    async def copy_checkpoint(self, operator: str, batch: int, into: Path) -> Manifest:
-        return copy_checkpoint(self._named(operator).checkpoint, batch, into, max_files=MAX_FILES, max_bytes=MAX_BYTES)
+    async def copy_checkpoint(self, operator: str, batch: int, into: Path, known: Manifest | None = None) -> Manifest:
+        checkpoint = self._named(operator).checkpoint
+        return copy_checkpoint(checkpoint, batch, into, max_files=MAX_FILES, max_bytes=MAX_BYTES, known=known)
 
     def cut(self, operator: str) -> Cut | None:
         return self._named(operator).cut()

@@ -121,3 +121,8 @@ def _held(inputs: Sequence[InputSpan]) -> list[bool]:
         ahead_ms = source.ahead_ms if source.upto is None else None
         are_held.append(has_watermark and ahead_ms is not None and stand > others + ahead_ms)
     return are_held
+
+
+def have_ended(offsets: tuple[InputOffset, ...]) -> bool:
+    """Return whether all inputs have been read to their end."""
+    return all(offset.ended for offset in offsets)

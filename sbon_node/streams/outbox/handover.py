@@ -63,6 +63,21 @@ class Handover:
             raise BrokenInvariantError(
                 f"batch {known.newest.batch} of {stream} is not visible, so the stream cannot go on elsewhere"
             )
+        return self._state(known, known.visible)
+
+    def unshown(self, stream: str, batch: int, after: int, max_bytes: int) -> tuple[StreamState, list[Frame]]:
+        """Return the state as it is once ``batch`` is visible, and its retained frames after number ``after``.
+
+        There are at most ``max_bytes`` of frames, but at least one if there is one. Raises ``batch-unknown`` for another batch
+        than the newest visible one and those after it.
+        """
+        known = self._operator(stream)
+        tail = next((tail for tail in (known.visible, *known.pending) if tail.batch == batch), None)
+        if tail is None:
+            raise SbonError("batch-unknown", f"nothing is kept of batch {batch}", where=stream)
+        return self._state(known, tail), statements.read(self._store, known, after, max_bytes, tail.last)
+
+    def _state(self, known: Stream, tail: Tail) -> StreamState:
         subscriptions = tuple(
             (name, subscription.acknowledged, subscription.reader_epoch, subscription.failed)
             for name, subscription in sorted(known.subscriptions.items())
@@ -70,7 +85,7 @@ class Handover:
         )
         return StreamState(
             lineage=known.lineage,
-            tail=known.visible,
+            tail=tail,
             trimmed=known.trimmed,
             trimmed_upto=known.trimmed_upto,
             subscriptions=subscriptions,
@@ -104,6 +119,11 @@ class Handover:
         arriving.visible = replace(arriving.visible, last=state.trimmed, upto=state.trimmed_upto)
         self._arriving[stream] = arriving
         return arriving
+
+    def arrived(self, stream: str, kept: Stream) -> None:
+        """Take a stream that was kept here under another name; nobody sees it before :meth:`adopt`."""
+        self.discard(stream)
+        self._arriving[stream] = kept
 
     def discard(self, stream: str) -> None:
         """Delete what has come of a stream; ignore an unknown one."""

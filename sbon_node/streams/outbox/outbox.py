@@ -23,6 +23,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.stream_counts import OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
+from sbon_node.streams.outbox.backups import BackupStreams
 from sbon_node.streams.outbox.counts import outbox_count, stream_count
 from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, advance, number_frames, with_news
@@ -56,6 +57,7 @@ class Outbox:
         self._retention = Retention(self._store, settings, failpoint)
         self._shrinking = Shrinking(self._store)
         self.handover = Handover(self._store, self._streams)
+        self.backups = BackupStreams(self._store, self._streams, self.handover)
         self.changed = Signal()
         """Notified when frames or acknowledgements are stored: :meth:`shrink` may have work then."""
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]

@@ -173,7 +173,7 @@ def delete_pending(connection: sqlite3.Connection, stream: Stream, batch: int, *
 
     The batches after it are planned anew once it has run again.
     """
-    connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base + after, stream.base + MAX_NUMBER))
+    delete_after(connection, stream, after)
     connection.execute("DELETE FROM pending WHERE stream = ? AND batch >= ?", (stream.id, batch))
 
 
@@ -194,12 +194,14 @@ def insert_frames(connection: sqlite3.Connection, stream: Stream, frames: Iterab
         )
 
 
-def read(store: FrameStore, stream: Stream, after: int, max_bytes: int) -> list[Frame]:
+def read(store: FrameStore, stream: Stream, after: int, max_bytes: int, upto: int | None = None) -> list[Frame]:
+    """Return the frames after number ``after`` up to the last visible one, or to ``upto``: as :meth:`Outbox.read`."""
+    last = stream.visible.last if upto is None else upto
     frames: list[Frame] = []
     with store.reading() as connection:
         cursor = connection.execute(
             "SELECT id, rows, watermark_ms, ended, born_ms, payload FROM frames WHERE id > ? AND id <= ? ORDER BY id",
-            (stream.base + after, stream.base + stream.visible.last),
+            (stream.base + after, stream.base + last),
         )
         for id_, rows, watermark_ms, ended, born_ms, payload in cursor:
             max_bytes -= weight(payload)
@@ -218,6 +220,11 @@ def read(store: FrameStore, stream: Stream, after: int, max_bytes: int) -> list[
             )
         cursor.close()
     return frames
+
+
+def delete_after(connection: sqlite3.Connection, stream: Stream, last: int) -> None:
+    """Delete the frames after number ``last``."""
+    connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base + last, stream.base + MAX_NUMBER))
 
 
 def weighed_upto(store: FrameStore, stream: Stream, number: int) -> int:

@@ -1,0 +1,1 @@
+"""Operators whose state another node keeps, too: stored there before any row is shown, and continued there if need be."""

@@ -1,0 +1,85 @@
+"""All that a node needs for backups, wired together: those of its own operators at other nodes, and those that it keeps."""
+
+from __future__ import annotations
+
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.backups.keeper import BackupKeeper
+from sbon_node.hosting.backups.owner import BackupOwners, BackupParts, OperatorBackup
+from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.moving.moves import Moves
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.migration.listing import CopyLimits
+from sbon_node.model.durability import REPLICATED, BackupInfo
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.registers.states import Acceptor
+from sbon_node.streams.port_output import Backup
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+
+
+class NodeBackups:
+    """The backups in which this node takes part: as :class:`sbon_node.hosting.backups.interface.Backups`, and as a keeper."""
+
+    def __init__(
+        self,
+        context: Context,
+        operators: OperatorHost,
+        moves: Moves,
+        engine: MovingEngine,
+        owners: BackupOwners,
+        settings: BackupSettings,
+        engine_settings: EngineSettings,
+    ) -> None:
+        self._tasks = Tasks()
+        self._known: dict[str, OperatorBackup] = {}
+        self._parts = BackupParts(
+            context,
+            engine,
+            moves.sender,
+            owners,
+            settings,
+            lambda spec: {one.stream: operators.ports.lineages.of(spec.id, one.stream) for one in spec.inputs},
+            operators.ports.present,
+            operators.fence,
+            self._tasks,
+        )
+        limits = CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes)
+        self.keeper = BackupKeeper(context, operators, moves.receiver, owners, settings, moves.host_check, engine.start, limits)
+        operators.ports.backups = self
+
+    def start(self) -> None:
+        self.keeper.start()
+
+    async def stop(self) -> None:
+        """Store nothing more, and take over nothing more."""
+        await self.keeper.close()
+        await self._tasks.close()
+
+    # -- of this node's operators -------------------------------------------------------------------------------------
+
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...]) -> Backup | None:
+        if spec.durability != REPLICATED:
+            return None
+        backup = self._known[spec.id] = OperatorBackup(spec, acceptors, self._parts)
+        return backup
+
+    def begin(self, operator: str) -> None:
+        backup = self._known.get(operator)
+        if backup is not None:
+            self._tasks.start(f"prepare {operator}", backup.prepare())
+
+    def info(self, operator: str) -> BackupInfo | None:
+        backup = self._known.get(operator)
+        return None if backup is None else backup.info()
+
+    async def close(self, operator: str) -> None:
+        await self._tasks.stop(f"prepare {operator}")
+        backup = self._known.get(operator)
+        if backup is not None:
+            await backup.close()
+
+    def drop(self, operator: str) -> None:
+        backup = self._known.pop(operator, None)
+        if backup is not None:
+            backup.drop()

@@ -1,0 +1,51 @@
+"""The backups of this node's operators, as their ports know them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sbon_node.model.durability import BackupInfo
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.registers.states import Acceptor
+from sbon_node.streams.port_output import Backup
+
+
+class Backups(Protocol):
+    """The backups at other nodes of this node's operators."""
+
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...]) -> Backup | None:
+        """Return the backup for an operator whose port is opened; None for an operator that has none."""
+        ...
+
+    def begin(self, operator: str) -> None:
+        """Find a backup for an operator that this node hosts, and give it what was shown before."""
+        ...
+
+    def info(self, operator: str) -> BackupInfo | None:
+        """Return how current the backup of an operator is; None for an operator that has none."""
+        ...
+
+    async def close(self, operator: str) -> None:
+        """Store nothing more for now: the operator's port is closed."""
+        ...
+
+    def drop(self, operator: str) -> None:
+        """Tell the backup that it is not needed any more."""
+        ...
+
+
+class _NoBackups:
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...]) -> Backup | None:
+        return None
+
+    def begin(self, operator: str) -> None: ...
+
+    def info(self, operator: str) -> BackupInfo | None:
+        return None
+
+    async def close(self, operator: str) -> None: ...
+
+    def drop(self, operator: str) -> None: ...
+
+
+NO_BACKUPS: Backups = _NoBackups()

@@ -1,0 +1,346 @@
+"""The backups that this node keeps for the hosts of operators, and what becomes of them when a host is lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+
+import msgspec
+import structlog
+
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.manifest import CopiedFile
+from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, files_of
+from sbon_node.hosting.backups.owner import BackupOwners
+from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.claims import OVER
+from sbon_node.hosting.components import HostedComponent, acceptors_of
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.moving.host_check import HostCheck
+from sbon_node.hosting.moving.widths import check_cut, check_stream
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.sweep import checkpoint_of
+from sbon_node.membership.table import GONE
+from sbon_node.migration.listing import CopyLimits, check_list
+from sbon_node.migration.received_files import ReceivedFiles
+from sbon_node.migration.receiver import CopyReceiver, CopySource
+from sbon_node.model.frames import Frame
+from sbon_node.model.measures import MeasureSums
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.net.peers import Caller
+from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.tasks import Tasks, check_cancelled
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import until_passed
+from sbon_protocol.backup import BackupOpened, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.codec import decode_record
+
+log = structlog.get_logger()
+
+
+class BackupKeeper:
+    """The backups of this node, by operator. ``warm`` starts the engine, so that an operator can go on at once."""
+
+    def __init__(
+        self,
+        context: Context,
+        operators: OperatorHost,
+        receiver: CopyReceiver,
+        owners: BackupOwners,
+        settings: BackupSettings,
+        host_check: HostCheck,
+        warm: Callable[[], Awaitable[None]],
+        limits: CopyLimits,
+    ) -> None:
+        self._context, self._operators, self._receiver, self._owners = context, operators, receiver, owners
+        self._settings, self._host_check, self._warm, self._limits = settings, host_check, warm, limits
+        self._tasks = Tasks()
+        now_s = self._started_s = context.clock.now()
+        self._known = {one: Kept(stored, now_s) for one, stored in context.store.all("backup", StoredBackup).items()}
+        operators.backed = self._known
+        for kept in self._known.values():
+            operators.expect(kept.stored.hosted)
+        handle = context.server.handle
+        handle(OpenBackup, self._open)
+        handle(StoreBackup, self._store)
+        handle(DropBackup, self._drop)
+
+    def start(self) -> None:
+        """Delete what no backup needs, and look after the hosts."""
+        for stream in self._context.outbox.backups.names():
+            if stream not in self._known:
+                self._context.outbox.backups.discard(stream)
+        folder = files_of(self._context, "")
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if path.name not in self._known:
+                shutil.rmtree(path, ignore_errors=True)
+        self._tasks.start("watch", self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def components(self) -> Iterator[HostedComponent]:
+        for operator, kept in sorted(self._known.items()):
+            yield HostedComponent(kept.spec.query, operator, kept.stored.hosted.acceptors)
+
+    async def destroy(self, call: DestroyComponents) -> None:
+        """Forget the backups among the components of a query that is over."""
+        for operator in call.components:
+            kept = self._known.get(operator)
+            if kept is not None and kept.spec.query == call.query:
+                await self._forget(kept)
+
+    # -- requests of hosts --------------------------------------------------------------------------------------------
+
+    async def _open(self, call: OpenBackup, caller: Caller) -> BackupOpened:
+        spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
+        hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
+        await self._host_check.hosts_in(spec, caller)
+        kept = self._known.get(spec.id)
+        if kept is None:
+            kept = await self._begin(hosted, call, caller)
+        async with kept.lock:
+            self._check_open(kept, spec.epoch)
+            stored = kept.stored
+            opened = StoredBackup(
+                hosted=hosted,
+                host=caller.node,
+                instance=caller.instance,
+                lineages=call.lineages,
+                sealed=max(stored.sealed, spec.epoch),
+                newest=stored.newest,
+            )
+            if opened != stored:
+                self._put(kept, opened)
+            kept.heard_s, kept.lost_since_s = self._context.clock.now(), None
+        newest = kept.stored.newest
+        last = self._context.outbox.backups.last(spec.id, call.stream_lineage)
+        if newest is None or newest.stream.lineage != call.stream_lineage:
+            return BackupOpened(last=0)
+        return BackupOpened(batch=newest.batch, last=min(last, newest.stream.tail.last))
+
+    async def _begin(self, hosted: HostedOperator, call: OpenBackup, caller: Caller) -> Kept:
+        spec = hosted.spec
+        if self._operators.get(spec.id) is not None or spec.id in self._operators.arriving:
+            raise SbonError("operator-exists", f"{spec.id} is at {self._context.name} itself", where=spec.id)
+        if len(self._known) >= self._settings.most:
+            hint = "raise backups.most"
+            raise SbonError("too-many-backups", f"{len(self._known)} backups are kept", where=self._context.name, hint=hint)
+        stored = StoredBackup(
+            hosted=hosted, host=caller.node, instance=caller.instance, lineages=call.lineages, sealed=spec.epoch
+        )
+        kept = self._known[spec.id] = Kept(stored, self._context.clock.now())
+        try:
+            await self._operators.admit(hosted, caller)
+            try:
+                self._context.store.put("backup", spec.id, stored)
+            except SbonError:
+                self._operators.dismiss(hosted)
+                raise
+        except BaseException:
+            if self._known.get(spec.id) is kept:
+                del self._known[spec.id]
+            raise
+        self._tasks.start("warm", self._warm_up())
+        return kept
+
+    async def _warm_up(self) -> None:
+        try:
+            await self._warm()
+        except SbonError as error:
+            log.warning("backup-not-warm", code=error.code, reason=str(error))
+
+    def _check_open(self, kept: Kept, epoch: int) -> None:
+        if kept.is_ending or self._known.get(kept.spec.id) is not kept:
+            raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=kept.spec.id)
+        if epoch < kept.stored.sealed:
+            message = f"epoch {epoch} is over: {self._context.name} has heard of epoch {kept.stored.sealed}"
+            raise SbonError("fenced", message, where=kept.spec.id)
+
+    def _named(self, operator: str, caller: Caller) -> Kept:
+        kept = self._known.get(operator)
+        if kept is None:
+            raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=operator)
+        if (caller.node, caller.instance) != kept.stored.expected:
+            raise SbonError("fenced", f"{kept.stored.host} hosts it", where=operator)
+        return kept
+
+    async def _store(self, call: StoreBackup, caller: Caller) -> None:
+        kept = self._named(call.operator, caller)
+        stream: StreamState = decode_record(call.stream, StreamState)
+        check_stream(kept.spec, stream, max_subscribers=self._context.stream_settings.max_subscribers)
+        async with kept.lock:
+            self._check_open(kept, call.epoch)
+            kept.heard_s = self._context.clock.now()
+            self._keep_frames(kept, call, stream, caller)
+            if call.more:
+                return
+            batch = await self._complete(kept, call, stream)
+            self._check_open(kept, call.epoch)  # It may have been sealed while files came.
+            self._put(kept, msgspec.structs.replace(kept.stored, newest=batch))
+            kept.heard_s = self._context.clock.now()
+            keep = frozenset(file.digest for file in batch.files)
+            await self._context.executor(partial(ReceivedFiles(files_of(self._context, call.operator)).keep_only, keep))
+
+    def _keep_frames(self, kept: Kept, call: StoreBackup, stream: StreamState, caller: Caller) -> None:
+        newest = kept.stored.newest
+        if newest is not None and newest.stream.lineage == stream.lineage and call.after < newest.stream.tail.last:
+            raise SbonError("frames-missing", f"frame {newest.stream.tail.last} is stored for good", where=call.operator)
+        frames: list[Frame] = [decode_record(frame, Frame) for frame in call.frames]
+        own_ms = partial(self._context.membership.clocks.own_ms, name=caller.node)
+        dated = [msgspec.structs.replace(frame, born_ms=own_ms(frame.born_ms)) for frame in frames]
+        self._context.outbox.backups.keep(call.operator, stream, dated, call.after)
+
+    async def _complete(self, kept: Kept, call: StoreBackup, stream: StreamState) -> StoredBatch:
+        """Store the files of the batch, and return what stands for it."""
+        cut: Cut = decode_record(call.cut, Cut)
+        check_cut(kept.spec, cut)
+        files: tuple[CopiedFile, ...] = tuple(decode_record(file, CopiedFile) for file in call.files)
+        check_list(files, self._limits)
+        if stream.tail.last != call.after + len(call.frames):
+            raise SbonError("frames-missing", f"the stream goes on to {stream.tail.last}", where=call.operator)
+        before = frozenset(file.digest for file in kept.stored.newest.files) if kept.stored.newest is not None else frozenset()
+        digests = frozenset(file.digest for file in files)
+        received = ReceivedFiles(files_of(self._context, call.operator), before | digests)
+        executor = self._context.executor
+        for content in call.contents:
+            await executor(partial(received.store, content, digests))
+        if call.offered:
+            membership, host = self._context.membership, kept.stored.host
+            source = CopySource(
+                call.operator, call.offered, partial(membership.address_of, host), partial(membership.expected, host)
+            )
+            await self._receiver.fetch(source, received, lambda _: self._context.failpoint("copy"))
+        if lacking := await executor(partial(received.lacking, files)):
+            raise SbonError("files-missing", f"{len(lacking)} files of the checkpoint have not come", where=call.operator)
+        if self._context.stream_settings.fsync:
+            await executor(partial(received.sync, digests - before))
+        measures = None if call.measures is None else decode_record(call.measures, MeasureSums)
+        return StoredBatch(batch=call.batch, cut=cut, stream=stream, files=files, measures=measures)
+
+    async def _drop(self, call: DropBackup, caller: Caller) -> None:
+        kept = self._known.get(call.operator)
+        if kept is None or kept.spec.query != call.query or (caller.node, caller.instance) != kept.stored.expected:
+            return
+        await self._forget(kept)
+
+    def _put(self, kept: Kept, stored: StoredBackup) -> None:
+        self._context.store.put("backup", kept.spec.id, stored, sync=True)
+        kept.stored = stored
+
+    # -- hosts that are lost ------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Look after the hosts of the operators, for ever."""
+        clock, settings = self._context.clock, self._settings
+        while True:
+            for operator, kept in list(self._known.items()):
+                self._look(operator, kept, clock.now())
+            await clock.sleep(settings.watch_s * self._context.rng.uniform(0.5, 1.0))
+
+    def _look(self, operator: str, kept: Kept, now_s: float) -> None:
+        if self._is_lost(kept):
+            kept.lost_since_s = now_s if kept.lost_since_s is None else kept.lost_since_s
+            if now_s - kept.lost_since_s >= self._settings.recover_after_s:
+                self._tasks.start(f"recover {operator}", self._recover(kept))
+        else:
+            kept.lost_since_s = None
+            if now_s - kept.heard_s > self._settings.check_s:
+                kept.heard_s = now_s
+                self._tasks.start(f"check {operator}", self._check(kept))
+
+    def _is_lost(self, kept: Kept) -> bool:
+        """Return whether the host is dead, or is back without its disk."""
+        member = self._context.membership.get(kept.stored.host)
+        if member is None:  # After a start, members come one after another.
+            return self._context.clock.now() - self._started_s > self._settings.check_s
+        if member.state in GONE:
+            return True
+        return member.state == "alive" and member.instance not in ("", kept.stored.instance)
+
+    async def _check(self, kept: Kept) -> None:
+        """Forget a backup that its operator's register does not name; look after the host that this names."""
+        operator, query, me = kept.spec.id, kept.spec.query, self._context.membership.expected(self._context.name)
+        try:
+            register = await self._owners.read(query, operator)
+        except SbonError as error:
+            check_cancelled()
+            if error.code in OVER or error.code == "record-unknown":
+                await self._forget(kept)
+            return
+        if (register.host, register.instance) == me:
+            await self._recover(kept)
+        elif (register.backup, register.backup_instance) != me:
+            await self._forget(kept)
+        elif (register.host, register.instance) != kept.stored.expected:
+            async with kept.lock:
+                self._put(kept, msgspec.structs.replace(kept.stored, host=register.host, instance=register.instance))
+
+    async def _recover(self, kept: Kept) -> None:
+        """Go on with the operator here, if the register lets this node."""
+
+        def waits(error: SbonError) -> None:
+            log.warning("recovery-waits", operator=kept.spec.id, code=error.code, reason=str(error))
+
+        try:
+            await until_passed(self._context, partial(self._take_over, kept), waits)
+        except SbonError as error:
+            check_cancelled()
+            log.warning("not-recovered", operator=kept.spec.id, code=error.code, reason=str(error))
+            if error.code in OVER:
+                await self._check(kept)
+
+    async def _take_over(self, kept: Kept) -> None:
+        context, operator, query = self._context, kept.spec.id, kept.spec.query
+        async with kept.lock:
+            if kept.is_ending or self._known.get(operator) is not kept:
+                return
+            register = await self._owners.read(query, operator)
+            me = context.membership.expected(context.name)
+            if (register.host, register.instance) == me:
+                epoch = register.epoch
+            else:
+                # First nobody else can show anything any more, then this node is the host.
+                self._put(kept, msgspec.structs.replace(kept.stored, sealed=register.epoch + 1))
+                epoch = await self._owners.take_over(query, operator, register.host, register.epoch)
+            await self._go_on(kept, epoch)
+        log.warning("operator-recovered", operator=operator, host=kept.stored.host, epoch=epoch)
+
+    async def _go_on(self, kept: Kept, epoch: int) -> None:
+        """Host the operator from the newest stored batch on; repeated after a failure or a restart."""
+        context, operator, newest = self._context, kept.spec.id, kept.stored.newest
+        if operator not in context.outbox.streams():
+            checkpoint = checkpoint_of(context, operator)
+            await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
+            if newest is not None:
+                received = ReceivedFiles(files_of(context, operator))
+                await context.executor(partial(received.assemble, newest.files, checkpoint))
+                context.outbox.backups.release(operator, newest.stream)
+                tail = newest.stream.tail
+                context.outbox.handover.adopt(operator, newest.stream, batch=newest.batch, offsets=tail.offsets, epoch=epoch)
+                self._operators.ports.measures.take(operator, newest.measures)
+        for stream, lineage in kept.stored.lineages.items():
+            if lineage:
+                self._operators.ports.lineages.learner(operator, stream)(lineage)
+        hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(kept.spec, epoch=epoch))
+        await self._operators.adopt(hosted, runs=False)
+        await self._delete(kept)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def _forget(self, kept: Kept) -> None:
+        """Delete a backup, and release what it holds."""
+        async with kept.lock:
+            if self._known.get(kept.spec.id) is kept:
+                self._operators.dismiss(kept.stored.hosted)
+                await self._delete(kept)
+
+    async def _delete(self, kept: Kept) -> None:
+        kept.is_ending, operator = True, kept.spec.id
+        self._context.store.delete("backup", operator)
+        self._known.pop(operator, None)
+        self._context.outbox.backups.discard(operator)
+        await self._context.executor(partial(shutil.rmtree, files_of(self._context, operator), ignore_errors=True))

@@ -1,0 +1,64 @@
+"""A backup that this node keeps, as it stores it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.manifest import CopiedFile
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.model.measures import MeasureSums
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.net.peers import Expected
+from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.workflow.context import Context
+
+
+class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands for one batch: the stream once it is visible, and all files of the checkpoint. The frames are in the outbox."""
+
+    batch: int
+    cut: Cut
+    stream: StreamState
+    files: tuple[CopiedFile, ...]
+    measures: MeasureSums | None = None
+
+
+class StoredBackup(msgspec.Struct, frozen=True, kw_only=True):
+    """The backup of an operator that ``host`` runs, and its newest batch, None before the first.
+
+    Requests in an epoch below ``sealed`` are refused: whoever makes them is not the host any more.
+    """
+
+    hosted: HostedOperator
+    host: str
+    instance: str
+    lineages: dict[str, int]
+    sealed: int
+    newest: StoredBatch | None = None
+
+    @property
+    def expected(self) -> Expected:
+        return Expected(self.host, self.instance)
+
+
+class Kept:
+    """A backup of this node while it runs. ``heard_s`` is the time of the host's last request."""
+
+    def __init__(self, stored: StoredBackup, now_s: float) -> None:
+        self.stored, self.heard_s = stored, now_s
+        self.lock = asyncio.Lock()
+        self.lost_since_s: float | None = None
+        self.is_ending = False
+
+    @property
+    def spec(self) -> OperatorSpec:
+        return self.stored.hosted.spec
+
+
+def files_of(context: Context, operator: str) -> Path:
+    """Return the folder of the files of a backup, each under its digest."""
+    return context.data_dir / "backups" / operator

@@ -1,0 +1,281 @@
+"""The backup of an operator of this node: nothing that the operator shows, or acknowledges, is at this node alone.
+
+A committed batch becomes visible once the backup has stored its frames and its checkpoint. The register of the operator names the
+backup, and changes only when the new one has stored all that was shown. So whatever happens, one of the two nodes that the
+register names has everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import msgspec
+import structlog
+
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
+from sbon_node.migration.sender import CopySender
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.durability import BackupInfo
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.records import OperatorRegister
+from sbon_node.model.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
+from sbon_node.net.peers import Expected
+from sbon_node.registers.states import Acceptor
+from sbon_node.tasks import Tasks, check_cancelled
+from sbon_node.workflow.context import Context
+from sbon_protocol.backup import BackupOpened, DropBackup, OpenBackup, StoreBackup
+
+log = structlog.get_logger()
+
+FENCED = frozenset({"fenced", "not-owner", "record-unknown", "query-over"})
+"""Refusals after which this node may not go on with the operator before it has claimed it anew."""
+UNREACHABLE = frozenset({"peer-unreachable", "node-away", "unknown-node"})
+"""Errors of calls after which a backup may return, with all that it has."""
+REFUSED_S = 60.0
+"""Seconds for which a node that has refused is not asked again."""
+
+
+class BackupOwners(Protocol):
+    """Registers of operators, as of :class:`sbon_node.queries.operator_registers.OperatorRegisters`."""
+
+    async def read(self, query: str, component: str) -> OperatorRegister: ...
+
+    async def set_backup(self, query: str, operator: str, epoch: int, node: str, instance: str) -> None: ...
+
+    async def take_over(self, query: str, operator: str, host: str, epoch: int) -> int: ...
+
+
+class BackupParts(NamedTuple):
+    """What each backup of this node's operators needs. ``fence`` is called for an operator that may belong to another node."""
+
+    context: Context
+    engine: MovingEngine
+    sender: CopySender
+    owners: BackupOwners
+    settings: BackupSettings
+    lineages: Callable[[OperatorSpec], Mapping[str, int]]
+    present: Callable[[OperatorSpec], OperatorSpec]
+    fence: Callable[[str], None]
+    tasks: Tasks
+
+
+class OperatorBackup:
+    """Stores what one operator shows at another node, which it chooses, and replaces when that is gone."""
+
+    def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: BackupParts) -> None:
+        self._spec, self._acceptors, self._parts, self._context = spec, acceptors, parts, parts.context
+        folder = parts.context.data_dir / "copies" / f"backup of {spec.id}"
+        self._copy = CheckpointCopy(spec.id, parts.engine, folder, parts.context.executor)
+        self._lock = asyncio.Lock()
+        self._backup: Expected | None = None
+        self._is_open = self._is_named = False
+        """Whether the backup has answered in this epoch, and whether the register names it."""
+        self._known: frozenset[str] = frozenset()
+        """Digests of the files that it has."""
+        self._last = 0
+        self._newest = self._stored = -1
+        self._stored_s: float | None = None
+        self._away_since_s: float | None = None
+        self._refused_until_s: dict[str, float] = {}
+        self._reason = ""
+
+    # -- what its operator asks ---------------------------------------------------------------------------------------
+
+    async def store(self, batch: int) -> None:
+        """Return once the backup has stored everything up to the committed ``batch``, however long that takes.
+
+        Raises :class:`SbonError` ``fenced`` if this node may not show anything any more.
+        """
+        self._newest = max(self._newest, batch)
+        await self._until(lambda: self._stored >= batch)
+
+    async def prepare(self) -> None:
+        """Find a backup before the first batch, and give it what was shown before."""
+        outbox, operator = self._context.outbox, self._spec.id
+        self._newest = max(self._newest, outbox.visible_batch(operator))
+        try:
+            await self._until(lambda: self._is_named and self._stored >= self._newest)
+        except SbonError as error:
+            log.info("backup-not-prepared", operator=operator, code=error.code, reason=str(error))
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        pause_s = self._context.settings.retry_s
+        while not done():
+            async with self._lock:
+                if not done() and await self._try():
+                    continue
+            if not done():
+                await self._context.clock.sleep(pause_s)
+
+    async def _try(self) -> bool:
+        """Store the newest batch; return False after a passing failure, which is kept for users."""
+        batch = self._newest
+        try:
+            if not self._is_open:
+                await self._open()
+            if batch > self._stored:
+                await self._send(batch)
+            if not self._is_named:
+                await self._name()
+        except SbonError as error:
+            check_cancelled()
+            if error.code in FENCED:
+                self._is_open = False
+                self._parts.fence(self._spec.id)
+                raise SbonError("fenced", f"its backup says: {error.message}", where=self._spec.id) from error
+            if not superseded(error):
+                self._fails(error)
+            return False
+        self._stored, self._stored_s, self._reason, self._away_since_s = batch, self._context.clock.now(), "", None
+        return True
+
+    def _fails(self, error: SbonError) -> None:
+        """Keep the reason, and give up a backup that is gone."""
+        reason = str(error)
+        if reason != self._reason:
+            log.warning("backup-waits", operator=self._spec.id, code=error.code, reason=reason)
+        self._reason, self._is_open, self._known = reason, False, frozenset()
+        backup, now_s = self._backup, self._context.clock.now()
+        if backup is None:
+            return
+        if not self._context.away(backup.node):
+            self._away_since_s = None
+            if self._context.membership.expected(backup.node).instance in ("", backup.instance):
+                return
+        elif self._away_since_s is None:
+            self._away_since_s = now_s
+        if self._away_since_s is None or now_s - self._away_since_s >= self._parts.settings.replace_after_s:
+            log.warning("backup-given-up", operator=self._spec.id, backup=backup.node)
+            self._refuse(backup.node)
+
+    def _refuse(self, node: str) -> None:
+        self._refused_until_s[node] = self._context.clock.now() + REFUSED_S
+        self._backup, self._is_open, self._is_named, self._away_since_s = None, False, False, None
+        self._known, self._stored = frozenset(), -1
+
+    # -- finding one --------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Ask the backup that the register names, or else the nearest node that keeps one."""
+        register = await self._parts.owners.read(self._spec.query, self._spec.id)
+        if self._backup is None and register.backup and register.backup not in self._refused():
+            self._backup = Expected(register.backup, register.backup_instance)
+        if self._backup is not None:
+            self._is_named = (register.backup, register.backup_instance) == self._backup
+            try:
+                await self._ask(self._backup)
+            except SbonError as error:
+                if error.code not in FENCED and (not self._is_named or error.code not in UNREACHABLE):
+                    self._refuse(self._backup.node)
+                raise
+            return
+        await self._choose()
+
+    def _refused(self) -> set[str]:
+        now_s = self._context.clock.now()
+        self._refused_until_s = {node: until_s for node, until_s in self._refused_until_s.items() if until_s > now_s}
+        return set(self._refused_until_s)
+
+    async def _choose(self) -> None:
+        context, reasons = self._context, list[str]()
+        refused = {context.name, *self._refused()}
+        nodes = [node for node in context.membership.alive() if node not in refused]
+        for node in sorted(nodes, key=self._distance)[: self._parts.settings.candidates]:
+            try:
+                await self._ask(context.membership.expected(node))
+                return
+            except SbonError as error:
+                if error.code in FENCED:
+                    raise
+                reasons.append(f"{node}: {error}")
+                self._refused_until_s[node] = context.clock.now() + REFUSED_S
+        message = "; ".join(reasons) or "there is no other node that may keep one"
+        hint = "add a node, or submit with --durability local"
+        raise SbonError("no-backup", message[:1000], where=self._spec.id, hint=hint)
+
+    def _distance(self, node: str) -> tuple[bool, float, str]:
+        """Nodes of another zone first, then the nearest."""
+        context = self._context
+        zones = [member.meta.tags.get("zone", "") for one in (context.name, node) if (member := context.membership.get(one))]
+        same_zone = len(zones) == 2 and zones[0] == zones[1] != ""
+        rtt_ms = context.directory.estimate_rtt_ms(context.name, node).one_way_ms
+        return same_zone, float("inf") if rtt_ms is None else rtt_ms, node
+
+    async def _ask(self, backup: Expected) -> None:
+        operator, outbox = self._spec.id, self._context.outbox
+        spec = msgspec.structs.replace(self._parts.present(self._spec), epoch=outbox.epoch(operator))
+        lineages = dict(self._parts.lineages(spec))
+        call = OpenBackup(spec, self._acceptors, lineages, outbox.lineage(operator))
+        opened = await self._context.ask(backup.node, call, BackupOpened)
+        if (backup.node, backup.instance) != self._backup:
+            self._backup, self._is_named = backup, False
+        self._is_open, self._known, self._last = True, frozenset(), opened.last
+
+    # -- storing ------------------------------------------------------------------------------------------------------
+
+    async def _send(self, batch: int) -> None:
+        assert self._backup is not None
+        context, operator, node = self._context, self._spec.id, self._backup.node
+        manifest = await self._copy.of(batch)
+        new = missing_from(manifest, self._known)
+        inline = sum(file.bytes for file in new) <= self._parts.settings.inline_bytes
+        contents = await context.executor(lambda: tuple(self._copy.read(file) for file in new)) if inline else ()
+        attempt = "" if inline else f"backup {operator} {batch}"
+        if attempt:
+            self._parts.sender.offer(attempt, operator, self._backup, self._copy.folder, new)
+        call = partial(StoreBackup, operator, context.outbox.epoch(operator), batch, manifest.cut)
+        try:
+            for piece in pieces(context.outbox, operator, batch, self._last):
+                rest = {"more": True} if piece.more else {"files": manifest.files, "contents": contents, "offered": attempt}
+                sent = call(stream=piece.state, after=piece.after, frames=tuple(piece.frames), **rest)
+                extra_s = self._parts.settings.store_timeout_s if attempt and not piece.more else 0.0
+                await context.call(node, sent, timeout_s=context.settings.call_timeout_s + extra_s)
+                last = piece.state.tail.last
+        finally:
+            if attempt:
+                self._parts.sender.withdraw(attempt)
+        self._known, self._last = frozenset(file.digest for file in manifest.files), last
+
+    async def _name(self) -> None:
+        """Name the backup in the register: it has stored all that was shown."""
+        assert self._backup is not None
+        epoch, spec = self._context.outbox.epoch(self._spec.id), self._spec
+        await self._parts.owners.set_backup(spec.query, spec.id, epoch, self._backup.node, self._backup.instance)
+        self._is_named = True
+        log.info("backup-named", operator=spec.id, backup=self._backup.node, epoch=epoch)
+
+    # -- for users, and the end ---------------------------------------------------------------------------------------
+
+    def info(self) -> BackupInfo:
+        """Return how current the backup is."""
+        age_s = None if self._stored_s is None else max(0.0, self._context.clock.now() - self._stored_s)
+        is_current = self._stored >= self._newest and not self._reason
+        named: BackupState = CURRENT if is_current else BEHIND
+        state: BackupState = MISSING if self._backup is None else named if self._is_named else COPYING
+        return BackupInfo(
+            state=state,
+            node="" if self._backup is None else self._backup.node,
+            batch=None if self._stored < 0 else self._stored,
+            age_s=age_s,
+            reason=self._reason[:MAX_REASON],
+        )
+
+    async def close(self) -> None:
+        await self._copy.clear()
+
+    def drop(self) -> None:
+        """Tell the backup that the operator is over, or goes on elsewhere with its own."""
+        if self._backup is not None and not self._context.away(self._backup.node):
+            self._parts.tasks.start(f"drop {self._spec.id}", self._drop(self._backup.node))
+
+    async def _drop(self, node: str) -> None:
+        try:
+            await self._context.call(node, DropBackup(self._spec.query, self._spec.id))
+        except SbonError as error:  # It asks by itself, in time.
+            log.info("backup-not-dropped", operator=self._spec.id, backup=node, code=error.code)

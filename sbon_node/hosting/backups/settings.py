@@ -1,0 +1,58 @@
+"""Knobs of backups: what nodes keep of operators that run at others."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds and times of backups of operators."""
+
+    most: Annotated[
+        int, Meta(ge=0, le=4096, description="operators of other nodes of which this node keeps a backup; 0 keeps none")
+    ] = 64
+    candidates: Annotated[
+        int,
+        Meta(ge=1, le=1024, description="nodes that are asked at a time to keep the backup of an operator, the nearest first"),
+    ] = 8
+    replace_after_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="seconds for which a backup must be away before another node is chosen, which copies all of the state; "
+            "the operator shows nothing meanwhile",
+        ),
+    ] = 30.0
+    recover_after_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="seconds for which an operator's host must be dead before its backup goes on with it; raise it where "
+            "nodes often return soon",
+        ),
+    ] = 0.0
+    watch_s: Annotated[
+        float, Meta(gt=0, le=3600, description="seconds between two looks of a backup at the hosts of its operators")
+    ] = 1.0
+    check_s: Annotated[
+        float,
+        Meta(gt=0, le=86_400, description="seconds after which a backup that hears nothing asks whether it is needed still"),
+    ] = 60.0
+    inline_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2 * 2**20,
+            description="new bytes of a checkpoint that travel with a batch; more are fetched over connections of their own, as "
+            "copies for moves are",
+        ),
+    ] = 262_144
+    store_timeout_s: Annotated[
+        float,
+        Meta(gt=0, le=86_400, description="longest time in which a backup stores a batch whose files it fetches; seconds"),
+    ] = 600.0

@@ -1,0 +1,96 @@
+"""Streams of operators at other nodes, kept here as their hosts have them: nobody reads them before they go on here.
+
+A stored batch counts once its host has the reply, and what the reply stands for is kept beside the frames: so the frames of a
+batch may come before it, and are cut off again if it never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sbon_node.errors import SbonError
+from sbon_node.model.frames import Frame
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.outbox import statements
+from sbon_node.streams.outbox.handover import Handover, StreamState
+from sbon_node.streams.outbox.ledger import Stream
+from sbon_node.streams.outbox.store import FrameStore
+
+BACKUP = "backup/"
+"""Prefix of the names of these streams in the database."""
+
+
+class BackupStreams:
+    """The streams that are kept in one outbox for operators of other nodes."""
+
+    def __init__(self, store: FrameStore, streams: dict[str, Stream], handover: Handover) -> None:
+        self._store, self._handover = store, handover
+        self._kept = {name.removeprefix(BACKUP): streams.pop(name) for name in list(streams) if name.startswith(BACKUP)}
+
+    def last(self, stream: str, lineage: int) -> int:
+        """Return the number of the last frame that is kept; 0 if there is none of that lineage."""
+        kept = self._kept.get(stream)
+        return kept.visible.last if kept is not None and kept.lineage == lineage else 0
+
+    def keep(self, stream: str, state: StreamState, frames: Sequence[Frame], after: int) -> None:
+        """Store the ``frames`` after number ``after``, and delete those that all readers have acknowledged.
+
+        Other frames after ``after`` belonged to a batch that was run again: they are deleted. A stream of another lineage, or of
+        which no frame is retained at its host, begins anew. Raises ``frames-missing`` if others should have come before.
+        """
+        kept = self._kept.get(stream)
+        if kept is None or kept.lineage != state.lineage or (kept.visible.last < state.trimmed == after):
+            self.discard(stream)
+            kept = self._begin(stream, state)
+        numbers = [frame.number for frame in frames]
+        if not kept.trimmed <= after <= kept.visible.last or numbers != list(range(after + 1, after + 1 + len(frames))):
+            message = f"frames {numbers[:1]} do not follow {kept.visible.last}"
+            raise SbonError("frames-missing", message, where=stream)
+        upto = statements.weighed_upto(self._store, kept, after)
+        last, weighed = after + len(frames), upto + sum(weight(frame.payload) for frame in frames)
+        trimmed = max(kept.trimmed, min(state.trimmed, after))
+        trimmed_upto = statements.weighed_upto(self._store, kept, trimmed)
+        tail = replace(kept.visible, last=last, upto=weighed)
+        with self._store.transaction() as connection:
+            statements.delete_after(connection, kept, after)
+            statements.insert_frames(connection, kept, frames, upto)
+            statements.update_tail(connection, kept, tail)
+            statements.delete_frames(connection, kept, trimmed)
+        kept.visible, kept.trimmed, kept.trimmed_upto = tail, trimmed, trimmed_upto
+        kept.newest_born_ms = max([kept.newest_born_ms, *(frame.born_ms for frame in frames)])
+
+    def _begin(self, stream: str, state: StreamState) -> Stream:
+        kept = statements.create(self._store, BACKUP + stream, "operator", False, 0, state.lineage)
+        kept.trimmed, kept.trimmed_upto = state.trimmed, state.trimmed_upto
+        kept.visible = replace(kept.visible, last=state.trimmed, upto=state.trimmed_upto)
+        self._kept[stream] = kept
+        return kept
+
+    def release(self, stream: str, state: StreamState) -> None:
+        """Hand the stream over to :meth:`Handover.adopt` as of ``state``; frames after its last one never counted.
+
+        Raises ``frames-missing`` if not all of its frames are kept.
+        """
+        kept = self._kept.get(stream)
+        if kept is None:
+            kept = self._begin(stream, state)
+        if kept.lineage != state.lineage or kept.visible.last < state.tail.last:
+            message = f"frames up to {kept.visible.last} of {state.tail.last} are kept"
+            raise SbonError("frames-missing", message, where=stream, hint="its node has them, if it returns")
+        cut = replace(kept.visible, last=state.tail.last, upto=state.tail.upto)
+        with self._store.transaction() as connection:
+            statements.delete_after(connection, kept, state.tail.last)
+            statements.update_tail(connection, kept, cut)
+        kept.visible = cut
+        del self._kept[stream]
+        self._handover.arrived(stream, kept)
+
+    def discard(self, stream: str) -> None:
+        """Delete what is kept of a stream; ignore an unknown one."""
+        kept = self._kept.pop(stream, None)
+        if kept is not None:
+            statements.delete(self._store, kept)
+
+    def names(self) -> list[str]:
+        return sorted(self._kept)

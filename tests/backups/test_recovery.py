@@ -1,0 +1,71 @@
+"""A replicated operator goes on at its backup when its host is lost, and every row comes out once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_node.model.records import OperatorRegister
+from sbon_node.model.states.backup_states import CURRENT
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
+
+ROWS = 1600
+CHECKS = {FILTER: check_filtered, WINDOWS: check_windows}
+
+
+async def replicated(cluster: SimulatedCluster, path: Path, sql: str, host: str = "c") -> str:
+    """Start a query whose last operator runs at ``host``, away from source and sink; return the operator."""
+    await declare(cluster, "a", source_at("b", rows=ROWS, rate=20.0))
+    await submitted(cluster, "a", path, sql=sql, strategy="producer", durability="replicated")
+    while not (await state_of(cluster, "a")).rows:
+        await cluster.clock.sleep(0.2)
+    operator = operators(cluster)[-1]
+    backup = (await register_of(cluster, operator)).backup
+    if backup == host:
+        host = next(node for node in "cde" if node != backup)
+    state = await move(cluster, operator, "b", host)
+    assert state.step == "moved", state
+    await cluster.clock.sleep(3.0)
+    return operator
+
+
+async def register_of(cluster: SimulatedCluster, operator: str, at: str = "a") -> OperatorRegister:
+    registers = cluster.at(at).daemon._operator_registers
+    register: OperatorRegister = await ask(cluster, at, registers.read(operator.rpartition(".")[0], operator))
+    return register
+
+
+@pytest.mark.parametrize("sql", [FILTER, WINDOWS])
+def test_a_replicated_query_runs_with_a_backup_for_each_operator(tmp_path: Path, sql: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", sql)
+        register = await register_of(cluster, operator)
+        assert register.backup not in ("", register.host)
+        info = cluster.at(register.host).daemon._operators.ports.backups.info(operator)
+        assert info is not None
+        assert (info.node, info.state) == (register.backup, CURRENT)
+        await finished(cluster)
+        CHECKS[sql](tmp_path / "out.csv", ROWS)
+        await cluster.clock.sleep(120.0)
+        assert not [one for node in cluster.nodes.values() for one in node.daemon._backups.keeper.components()]
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.parametrize("sql", [FILTER, WINDOWS])
+def test_a_lost_host_is_followed_by_its_backup(tmp_path: Path, sql: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", sql)
+        register = await register_of(cluster, operator)
+        cluster.crash(cluster.at(register.host))
+        rows = (await state_of(cluster, "a")).rows
+        await cluster.clock.sleep(30.0)
+        assert (await owner_of(cluster, "a", operator))[0] == register.backup
+        assert (await state_of(cluster, "a")).rows > rows
+        await finished(cluster)
+        CHECKS[sql](tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcde", test)
