@@ -24,7 +24,8 @@ OTHER_FORMATS = pytest.mark.thorough("formats of files on live nodes")
 
 
 @pytest.mark.parametrize(
-    "strategy", ["relaxation", *(pytest.param(name, marks=OTHER_STRATEGIES) for name in ("producer", "consumer", "random"))]
+    "strategy",
+    ["relaxation", *(pytest.param(name, marks=OTHER_STRATEGIES) for name in ("producer", "consumer", "random", "ants"))],
 )
 def test_followed_rows_are_those_of_duckdb(world: World, strategy: str) -> None:
     name = f"fast_{strategy}"
