@@ -20,12 +20,12 @@ from sbon_node.model.goal import Goal
 from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Assignment, Placement
 from sbon_node.model.plan import Plan
-from sbon_node.model.queries import QuerySpec
+from sbon_node.model.queries import OperatorInfo, QuerySpec
 from sbon_node.model.states.lifecycle import PLANNED
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.strategies import LOOKING_EVERYWHERE
 from sbon_node.placement.model.from_plan import problem_of
-from sbon_node.placement.model.measured_plan import measured_plan
+from sbon_node.placement.model.measured_plan import measured_plan, measured_work
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.selection.bounds import place
@@ -55,6 +55,8 @@ class _Subject(NamedTuple):
     state: str = PLANNED
     hosts: Mapping[str, str] = {}
     adapt: Adapt = OFF
+    measured: Sequence[OperatorInfo] = ()
+    """Its running operators, whose measured work replaces estimates."""
 
 
 class PlacementExplainer:
@@ -80,20 +82,23 @@ class PlacementExplainer:
     async def query(self, query_id: str) -> PlacementExplanation:
         """Compare the placement of a cluster's query with the strategy's current choice. Raises ``query-not-placed``.
 
-        The rates that its operators have measured count, where there are some.
+        The rates and the work that its operators have measured count, where there are some.
         """
         info, _ = await self._lookup.show(query_id)
         if info.plan is None or info.placement is None:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
         hosts = info.hosts()
         plan = measured_plan(info.plan, info.operators)
-        return await self._explain(_Subject(plan, info, info.sql, info.consumer, info.id, info.state, hosts, info.adapt))
+        return await self._explain(
+            _Subject(plan, info, info.sql, info.consumer, info.id, info.state, hosts, info.adapt, info.operators)
+        )
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:
         reserved = {operator.id: operator.needs for operator in subject.plan.operators} if subject.state in LIVE else {}
         turns = asyncio.Semaphore()
         view = DryRunView(self._context, reserved, turns)
         problem = problem_of(subject.plan, subject.consumer, None, subject.goal, subject.adapt)
+        problem = measured_work(problem, subject.measured)
         choice = await self._placed(problem, view, subject.goal.strategy)
         # Each strategy has its own view, so that its requests are counted separately; measurements are shared.
         others = (self._in_passing(name, problem, DryRunView(self._context, reserved, turns), choice) for name in STRATEGIES)

@@ -14,8 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.adaptation import ANTS, MOVES, STAYS
 from sbon_node.model.operators import Needs
 from sbon_node.model.records import QueryRecord
-from sbon_node.placement.model.from_plan import problem_of
-from sbon_node.placement.model.measured_plan import measured_plan, measured_work
+from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server
@@ -74,8 +73,7 @@ class AntUpdates:
             return None
         info = await self._book.describe(record)
         hosts = settled_hosts(info)
-        problem = problem_of(measured_plan(record.plan, info.operators), record.consumer, None, record)
-        problem = measured_work(problem, info.operators)
+        problem = measured_problem(record.plan, info.operators, record.consumer, None, record)
         if not hosts or hosts.keys() != {operator.id for operator in problem.operators}:
             return None
         view = UpdatingView(context, record.id, settings.update_s / LOOKS)

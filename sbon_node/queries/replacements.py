@@ -9,18 +9,19 @@ placement that differs in several of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence, Set
 
 from sbon_node.adaptation import decision as rules
 from sbon_node.adaptation.decision import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.errors import SbonError
 from sbon_node.model.adaptation import FULL, MOVES, STAYS, PastMove
+from sbon_node.model.operators import Needs
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import QueryRecord
-from sbon_node.placement.model.from_plan import problem_of
-from sbon_node.placement.model.measured_plan import measured_plan
-from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage
+from sbon_node.placement.model.measured_plan import measured_problem
+from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage, processing_ms
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
@@ -80,7 +81,7 @@ class Replacements:
             return self._decisions.enter(info, STAYS, why.code, why.text)
         kept.due_s = now_s + settings.replace_s * context.rng.uniform(0.75, 1.25)
         refused = self._left_lately(info.operators)
-        problem = problem_of(measured_plan(record.plan, info.operators), record.consumer, refused, record, record.adapt)
+        problem = measured_problem(record.plan, info.operators, record.consumer, refused, record, record.adapt)
         view = UpdatingView(context, record.id, settings.replace_s / LOOKS)
         await view.measure_links(problem, hosts)
         try:
@@ -90,7 +91,8 @@ class Replacements:
         if found == hosts:
             return self._decisions.enter(info, STAYS, SAME, f"{record.strategy} places it where it is")
         await view.measure_links(problem, found)
-        why = self._why(problem, hosts, found, view, info.operators)
+        cores = await self._cores(problem, view, {*hosts.values(), *found.values()})
+        why = self._why(problem, hosts, found, view, info.operators, cores)
         if why.code not in rules.MOVING | {KEEPS_BOUND}:
             return self._decisions.enter(info, STAYS, why.code, why.text)
         self._decisions.enter(info, MOVES, why.code, why.text, found)
@@ -111,6 +113,13 @@ class Replacements:
         now_ms = self._context.clock.wall_ms()
         return {one.id: rules.left_lately(one.past_moves, now_ms, self._settings) - {one.node} for one in operators}
 
+    async def _cores(self, problem: PlacementProblem, view: UpdatingView, nodes: Set[str]) -> dict[str, float]:
+        """Return the cores that nodes have left beside this query, where a bound on delay counts and they answer."""
+        if problem.bounds.max_delay_ms is None:
+            return {}
+        answers = await view.ask_all(sorted(nodes), Needs())
+        return {node: answer.capacity.cores for node, answer in answers.items() if answer.accepted}
+
     def _why(
         self,
         problem: PlacementProblem,
@@ -118,14 +127,16 @@ class Replacements:
         found: Mapping[str, str],
         view: UpdatingView,
         operators: Sequence[OperatorInfo],
+        cores: Mapping[str, float],
     ) -> Why:
         """Return why the operators move to the placement that was found, or why they stay."""
         settings, bound_ms = self._settings, problem.bounds.max_delay_ms
-        delay_ms, delay_there_ms = (longest_delay_ms(problem, at, view.latency_ms) for at in (hosts, found))
+        delay_ms, delay_there_ms = (
+            longest_delay_ms(problem, at, view.latency_ms, processing_ms(problem, at, cores)) for at in (hosts, found)
+        )
         if bound_ms is not None and delay_there_ms <= bound_ms < delay_ms:
-            return Why(
-                KEEPS_BOUND, f"its rows take {delay_ms:.1f} ms, {delay_there_ms:.1f} ms there; the bound is {bound_ms:g} ms"
-            )
+            takes = f"take {delay_ms:.1f} ms" if math.isfinite(delay_ms) else "wait at a host that cannot keep up"
+            return Why(KEEPS_BOUND, f"its rows {takes}, {delay_there_ms:.1f} ms there; the bound is {bound_ms:g} ms")
         moved = [one for one in operators if found[one.id] != one.node]
         names = ", ".join(sorted({found[one.id] for one in moved}))
         past = tuple(move for one in moved for move in one.past_moves)

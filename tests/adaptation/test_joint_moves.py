@@ -139,6 +139,22 @@ def test_only_the_neighbours_host_may_ask_and_what_it_says_is_measured(tmp_path:
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", patient), latency=latency_s, quality=QUALITY)
 
 
+@pytest.mark.parametrize(("knobs", "reason"), [({"rest_s": 600.0}, "it rests for"), ({"most_moves": 1}, "it has moved 1 times")])
+def test_proposals_move_no_operator_that_rests_or_has_moved_often(tmp_path: Path, knobs: dict[str, float], reason: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        first, second = await apart(cluster, tmp_path / "out.csv")
+        await cluster.clock.sleep(5)
+        side = JointSide(links=(), cores=0.1, memory_mb=150.0, bandwidth_bytes_s=0.0, state_bytes=0)
+        asked = {"query": uid_of(cluster), "operator": second, "neighbour": first}
+        moving = MoveJointly(**asked, target="b", neighbour_target="b", attempt="again", side=side)
+        for call in (WeighJointMove(**asked), moving):
+            code, message = await refusal(cluster, "c", "d", call)
+            assert (code, reason in message) == ("joint-move-refused", True), message
+
+    patient = msgspec.structs.replace(JOINT, **{"period_s": 3600.0, "least_measured_s": 5.0, "rest_s": 0.0, **knobs})
+    in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", patient), latency=latency_s, quality=QUALITY)
+
+
 def test_an_operator_stays_if_its_neighbour_dies_meanwhile(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         first, second = await apart(cluster, tmp_path / "out.csv")

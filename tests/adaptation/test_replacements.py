@@ -125,6 +125,26 @@ def test_a_look_believes_its_own_measurements(tmp_path: Path, pair: tuple[str, s
     in_cluster(tmp_path, "abc", test, latency=lambda one, other: latency["s"])
 
 
+def test_a_query_leaves_a_host_where_its_rows_take_too_long_for_its_bound(tmp_path: Path) -> None:
+    """The measured work of rows counts: by the estimate, the bound would be kept everywhere."""
+    control = msgspec.structs.replace(CONFIG.control, cores=0.45)
+    configs = {name: msgspec.structs.replace(config, control=control) for name, config in CONFIGS.items()}
+
+    async def test(cluster: SimulatedCluster) -> None:
+        first = await begun(cluster, tmp_path / "out.csv", max_delay_ms=100.0)
+        assert not await until(cluster, lambda node: node != first, limit_s=15.0)
+        cluster.at(first).load_per_core = 0.4  # ten milliseconds a row, and a twentieth of a core is left to keep up
+        assert await until(cluster, lambda node: node != first, limit_s=25.0)
+        decisions = (await state_of(cluster, "a")).operators[-1].decisions
+        (moved,) = (one for one in decisions if one.verdict == "moves")
+        assert moved.code == "keeps-bound"
+        assert moved.reason.startswith("its rows take ")
+        await finished(cluster)
+        check(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test, configs=configs, latency=Weather())
+
+
 def test_a_query_with_zones_is_placed_again_by_its_coordinators(tmp_path: Path) -> None:
     out, weather = tmp_path / "out.csv", Weather()
 

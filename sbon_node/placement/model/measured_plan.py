@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from sbon_node.model.adaptation import OFF, Adapt
+from sbon_node.model.goal import Goal
 from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.plan import Plan, Rate
 from sbon_node.model.queries import OperatorInfo
+from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.problem import PlacementProblem
 
 LEAST_SECONDS = 10.0
 """Weighted time that measures must cover to replace an estimate."""
+
+
+def measured_problem(
+    plan: Plan,
+    operators: Sequence[OperatorInfo],
+    consumer: str,
+    refused: Mapping[str, frozenset[str]] | None = None,
+    goal: Goal | None = None,
+    adapt: Adapt = OFF,
+) -> PlacementProblem:
+    """Return the problem of a running query's plan, as :func:`problem_of`, with what its operators have measured."""
+    return measured_work(problem_of(measured_plan(plan, operators), consumer, refused, goal, adapt), operators)
 
 
 def measured_plan(plan: Plan, operators: Sequence[OperatorInfo]) -> Plan:
@@ -41,7 +56,7 @@ def measured_plan(plan: Plan, operators: Sequence[OperatorInfo]) -> Plan:
 
 
 def measured_work(problem: PlacementProblem, operators: Sequence[OperatorInfo]) -> PlacementProblem:
-    """Return the problem with the measured work of each operator's rows, for the queueing model; estimates stay for others.
+    """Return the problem with the measured work of each operator's rows; estimates stay for others.
 
     Its variance stays an estimate: the measured one is mostly that of the batches' fixed cost, which keeps no core busy.
     """
