@@ -8,7 +8,7 @@ import msgspec
 
 from sbon_node.model.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, Loss, Survival
 from sbon_node.model.queries import OperatorInfo, QueryInfo
-from sbon_node.model.states import backup_states, query_states, source_states
+from sbon_node.model.states import backup_states, query_states
 from sbon_node.model.states.lifecycle import LOST
 from sbon_node.model.streams import SourceInfo
 
@@ -26,7 +26,8 @@ def with_survival(info: QueryInfo) -> QueryInfo:
 def survival_of(info: QueryInfo) -> Survival:
     """Return what the query loses with the disk of each node that has a part in it.
 
-    Sources and sinks are bound to their nodes. Parts that are done are no loss: all that they have given has been taken.
+    Sources and sinks are bound to their nodes. A part that is done is a loss, too: where its stream begins anew, its readers
+    cannot go on.
     """
     losses = (*_operators(info), *_sources(info), *_sink(info), *_record(info))
     return Survival(any_node=not losses, losses=losses, text=_sentence(losses))
@@ -34,8 +35,6 @@ def survival_of(info: QueryInfo) -> Survival:
 
 def _operators(info: QueryInfo) -> Iterator[Loss]:
     for operator in info.operators:
-        if operator.ended and _taken(info, operator.id):
-            continue
         if why := _not_recoverable(operator):
             yield Loss(node=operator.node, part=OPERATOR, name=operator.id, why=why, lost=operator.state == LOST)
 
@@ -55,10 +54,9 @@ def _not_recoverable(operator: OperatorInfo) -> str:
 def _sources(info: QueryInfo) -> Iterator[Loss]:
     for source in info.sources:
         declared = source.source
-        if source.state != source_states.ENDED or not _taken(info, declared.id):
-            own = f"/{declared.name}" if declared.name != declared.node else ""
-            name = f"{declared.stream}{own}"
-            yield Loss(node=declared.node, part=SOURCE, name=name, why=declared.connector, lost=_is_lost(source))
+        own = f"/{declared.name}" if declared.name != declared.node else ""
+        name = f"{declared.stream}{own}"
+        yield Loss(node=declared.node, part=SOURCE, name=name, why=declared.connector, lost=_is_lost(source))
 
 
 def _sink(info: QueryInfo) -> Iterator[Loss]:
@@ -74,12 +72,6 @@ def _record(info: QueryInfo) -> Iterator[Loss]:
 
 def _is_lost(source: SourceInfo) -> bool:
     return source.state.partition(":")[0] == LOST
-
-
-def _taken(info: QueryInfo, stream: str) -> bool:
-    """Return whether all subscribers of a stream that has ended are known to have finished with it."""
-    links = [link for link in info.links if link.stream == stream]
-    return bool(links) and not any(link.frames_behind for link in links)
 
 
 def _sentence(losses: Iterable[Loss]) -> str:

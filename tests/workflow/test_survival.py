@@ -8,14 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.durability import BackupInfo, Durability
-from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo, SinkSpec
+from sbon_node.model.queries import OperatorInfo, QueryInfo, SinkSpec
 from sbon_node.model.states.backup_states import BackupState
 from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.survival import survival_of, with_survival
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.test_lost import lose_data
+from tests.workflow.test_moved_operators import move, operators
 
 SOURCE = SourceDeclaration(stream="trades", name="b", node="b", connector="file")
 SINK = "d writes its sink (file)"
@@ -41,12 +44,6 @@ def query(*operators: OperatorInfo, sources: tuple[SourceInfo, ...] = (), **fiel
     return QueryInfo(**whole | {"operators": operators, "sources": sources} | fields)  # type: ignore[arg-type]
 
 
-def link(stream: str, frames_behind: int) -> LinkInfo:
-    return LinkInfo(
-        stream=stream, source_node="b", target="x", target_node="c", rows=1, bytes=1, latency_ms=None, frames_behind=frames_behind
-    )
-
-
 @pytest.mark.parametrize(
     "shown, lost",
     [
@@ -65,26 +62,10 @@ def test_an_operator_survives_at_a_backup_that_can_take_over(shown: OperatorInfo
     assert not survival.any_node
 
 
-@pytest.mark.parametrize(
-    "source, behind, lost",
-    [
-        ("running", None, True),
-        ("paused: there is no file", 0, True),
-        ("ended", 3, True),
-        ("ended", None, True),
-        ("ended", 0, False),
-    ],
-)
-def test_a_source_is_no_loss_once_all_its_rows_are_taken(source: str, behind: int | None, lost: bool) -> None:
-    links = () if behind is None else (link(SOURCE.id, behind), link("another", 9))
-    survival = survival_of(query(sources=(SourceInfo(source=SOURCE, state=source),), links=links))
-    assert survival.text == f"would lose: {'b is its file source trades, ' if lost else ''}{SINK}{WAITS}"
-
-
-@pytest.mark.parametrize("ended, behind, lost", [(True, 0, False), (True, 1, True), (False, 0, True)])
-def test_an_operator_is_no_loss_once_all_its_rows_are_taken(ended: bool, behind: int, lost: bool) -> None:
-    survival = survival_of(query(operator(ended=ended), links=(link("q.b0", behind),)))
-    assert ("q.b0" in survival.text) == lost
+@pytest.mark.parametrize("state", ["running", "paused: there is no file", "ended"])
+def test_a_source_stays_at_its_node(state: str) -> None:
+    survival = survival_of(query(sources=(SourceInfo(source=SOURCE, state=state),)))
+    assert survival.text == f"would lose: b is its file source trades, {SINK}{WAITS}"
 
 
 @pytest.mark.parametrize(
@@ -140,3 +121,78 @@ def test_a_cluster_describes_durability_epoch_and_losses(tmp_path: Path, durabil
         assert (info.state, info.survival, info.operators[0].backup) == ("finished", None, None)
 
     in_cluster(tmp_path, "abcde", test)
+
+
+async def at_the_end(cluster: SimulatedCluster, seconds: float) -> QueryInfo:
+    """The query once it is over, or after that time."""
+    for _ in range(int(seconds)):
+        if (info := await state_of(cluster, "e")).state != "running":
+            break
+        await cluster.sleep(1.0)
+    return info
+
+
+@pytest.mark.parametrize("node", list("abcde"))
+def test_a_query_loses_with_a_node_what_it_has_said(tmp_path: Path, node: str) -> None:
+    """The source is at ``b``, its operator at ``c``, the sink at ``d``."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=1600, rate=40.0))
+        await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", strategy="producer", sql="SELECT id FROM numbers")
+        while not (await state_of(cluster, "e")).rows:
+            await cluster.clock.sleep(0.2)
+        (operator,) = operators(cluster)
+        assert (await move(cluster, operator, "b", "c")).step == "moved"
+        before = (await state_of(cluster, "e")).survival
+        assert before is not None
+        assert {loss.node: loss.part for loss in before.losses} == {"c": "operator", "b": "source", "d": "sink"}
+        await lose_data(cluster, node)
+        info = await at_the_end(cluster, 90)
+        if node not in "bcd":
+            assert info.state == "finished"
+            assert len(set((tmp_path / "out.csv").read_text().splitlines())) == 1601
+            return
+        assert info.state != "finished"
+        if info.survival is not None:
+            assert [loss.node for loss in info.survival.losses if loss.lost] == [node]
+            assert info.survival.text.startswith(f"has lost: {node} ")
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_source_whose_rows_are_all_taken_is_a_loss_too(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=40, rate=40.0), source_at("c", rows=1600, rate=40.0))
+        await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", strategy="consumer")
+        while [one.state for one in (await state_of(cluster, "e")).sources] != ["ended", "running"]:
+            await cluster.sleep(1.0)
+        await cluster.sleep(5.0)
+        survival = (await state_of(cluster, "e")).survival
+        assert survival is not None
+        assert {loss.node for loss in survival.losses} == {"b", "c", "d"}
+        await lose_data(cluster, "b")
+        assert (await at_the_end(cluster, 90)).state == "failed"
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.parametrize("names, survives", [("ab", False), ("abc", True)])
+def test_a_record_with_one_copy_is_a_loss(tmp_path: Path, names: str, survives: bool) -> None:
+    """All parts are at ``a``; ``b`` keeps a copy of the record, and nothing else."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=1200, rate=40.0))
+        await submitted(cluster, "b", tmp_path / "out.csv", consumer="a", strategy="producer")
+        survival = (await state_of(cluster, "a")).survival
+        assert survival is not None
+        assert ("b keeps its record (one of 1)" in survival.text) == (not survives)
+        await lose_data(cluster, "b")
+        await cluster.sleep(60)
+        if survives:
+            assert (await state_of(cluster, "a")).state == "finished"
+            return
+        with pytest.raises(SbonError) as refusal:
+            await state_of(cluster, "a")
+        assert refusal.value.code == "record-lost"
+
+    in_cluster(tmp_path, names, test)
