@@ -46,3 +46,17 @@ def test_the_page_shows_backups_and_what_a_query_would_lose(browser: Browser, ap
             expect(fact.locator("dd")).to_have_text(text)
         page.locator("[data-part='q1.sink']").click()
         expect(page.locator("#part")).not_to_contain_text("Durability")
+
+
+@pytest.mark.parametrize(
+    "backup, text",
+    [
+        (None, None),
+        (BackupInfo(state="current", node="b", batch=0, age_s=90.0), "current at b, batch 0, 1.5 min old"),
+        (BackupInfo(state="missing", reason="no room"), "missing: no room"),
+    ],
+)
+def test_a_backup_in_words(browser: Browser, api: str, backup: BackupInfo | None, text: str | None) -> None:
+    with looking(browser, api) as page:
+        work = "async (x) => (await import('/dashboard/durability.js')).backupText(x)"
+        assert page.evaluate(work, None if backup is None else msgspec.to_builtins(backup)) == text
