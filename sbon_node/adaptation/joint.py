@@ -13,6 +13,7 @@ from sbon_node.adaptation import decision as rules
 from sbon_node.adaptation.decision import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.model.adaptation import PastMove
+from sbon_node.model.bounded import MOST_PER_SECOND
 from sbon_node.model.operators import Needs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 
@@ -136,9 +137,12 @@ class Weighed(NamedTuple):
 
 
 def weigh(pair: Pair, hosts: Hosts, latency: Latency, now_ms: int, settings: AdaptationSettings, *, bounded: bool) -> Weighed:
-    """Decide whether both move to ``hosts``: together they must be worth it as a move of one operator must be."""
-    usage, there = pair.usage(pair.hosts, latency), pair.usage(hosts, latency)
-    cost = cost_of_moves(pair, hosts, there, latency)
+    """Decide whether both move to ``hosts``: together they must be worth it as a move of one operator must be.
+
+    Usage and cost count as no more than a decision can carry, whatever another node states: such moves save nothing.
+    """
+    usage, there = (min(pair.usage(at, latency), MOST_PER_SECOND) for at in (pair.hosts, hosts))
+    cost = min(cost_of_moves(pair, hosts, there, latency), MOST_PER_SECOND)
     names = hosts[0] if hosts[0] == hosts[1] else " and ".join(hosts)
     offer = Offer(names, there, pair.way_ms(hosts, latency), latency(pair.first.node, hosts[0]))
     way_ms = pair.way_ms(pair.hosts, latency)

@@ -11,7 +11,9 @@ MAX_COUNT = 2**62
 Counted = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
-PerSecond = Annotated[float, Meta(ge=0, le=1e15)]
+MOST_PER_SECOND = 1e15
+
+PerSecond = Annotated[float, Meta(ge=0, le=MOST_PER_SECOND)]
 
 
 EventTimeMs = Annotated[int, Meta(ge=-(2**53), le=2**53)]

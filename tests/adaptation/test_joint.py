@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbon_node.adaptation.decision import EXPECTED_FOLLOW_S, EXPECTED_PAUSE_S, Link
 from sbon_node.adaptation.joint import Hosts, Pair, Side, cost_of_moves, weigh
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.model.adaptation import PastMove
+from sbon_node.model.adaptation import MoveDecision, PastMove
 from sbon_node.model.operators import Needs
+from sbon_protocol.codec import decode_record
+from sbon_protocol.moving import JointLink
 from tests.adaptation.test_decision import NOW_MS
 
 CALM = AdaptationSettings()
@@ -123,3 +126,38 @@ def test_both_hosts_decide_alike(writer: str, reader: str, there: str, there_too
     other = weigh(swapped(pair), hosts[::-1], latency, NOW_MS, CALM, bounded=True)
     assert (one.usage, one.usage_there, one.cost) == pytest.approx((other.usage, other.usage_there, other.cost))
     assert one.why.code == other.why.code
+
+
+STATED = st.builds(
+    JointLink,
+    st.sampled_from(["q.o1", "s", "q.sink"]),
+    st.sampled_from(["rome", "oslo", "bonn"]),
+    st.floats(0.0, 1e15) | st.just(1e15),
+    st.booleans(),
+)
+
+
+@given(
+    links=st.lists(STATED, min_size=1, max_size=3, unique_by=lambda link: link.vertex).map(tuple),
+    state_bytes=st.integers(0, 2**62),
+    hosts=st.tuples(st.sampled_from(["oslo", "bonn"]), st.sampled_from(["oslo", "bonn"])),
+)
+@example(links=(JointLink("q.o1", "rome", 1e15, True),), state_bytes=2**62, hosts=("oslo", "oslo"))
+def test_a_decision_about_whatever_another_node_states_can_be_sent(
+    links: tuple[JointLink, ...], state_bytes: int, hosts: Hosts
+) -> None:
+    other = side("q.o2", "bari", *(Link(one.vertex, one.node, one.bytes_s, one.reads) for one in links), state_bytes=state_bytes)
+    pair = Pair(chain().first, other)
+    weighed = weigh(pair, hosts, lambda one, other: 1000 * latency(one, other), NOW_MS, CALM, bounded=True)
+    decision = MoveDecision(
+        operator="q.o1",
+        node="rome",
+        at_ms=NOW_MS,
+        verdict="stays",
+        code=weighed.why.code,
+        reason=weighed.why.text,
+        usage=weighed.usage,
+        usage_there=weighed.usage_there,
+        cost=weighed.cost,
+    )
+    assert decode_record(msgspec.to_builtins(decision), MoveDecision) == decision
