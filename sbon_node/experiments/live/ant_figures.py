@@ -30,8 +30,8 @@ LIGHT = 0.15
 CROSS_EVERY_S, CROSS_LOAD = 60.0, (0.02, 0.7)
 """Pause between changes of cross traffic, and the load of each node by it: a daemon reports at most 0.8.
 
-In one process a third of the nodes has it, and all of that is high. Here the query is mostly at one node, which would then be hit in
-few runs, and so hard that any beta makes it move.
+In one process a third of the nodes has it, and all of that is high. Here the query is mostly at one node, which would then be hit
+in few runs, and so hard that any beta makes it move.
 """
 ARRIVING_ROWS = 0.5
 """Rows a second of a query of Figure 3 (b), of those of a query of the other figures: two of most fit at a node."""
