@@ -167,6 +167,10 @@ class MovingEngine(Engine, Protocol):
         """
         ...
 
+    def committed(self, operator: str) -> int:
+        """Return the newest batch that the engine has committed, visible or not; -1 before the first."""
+        ...
+
     def cut(self, operator: str) -> Cut | None:
         """Return the position after the newest visible batch; None before the first."""
         ...

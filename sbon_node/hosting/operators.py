@@ -67,6 +67,8 @@ class OperatorHost:
         self._states = HostedStates()
         self._starting: dict[str, None] = {}
         self._checks = OperatorChecks(context, self._reservations, self._hosted)
+        self._fenced: dict[str, None] = {}
+        """Operators that this node may not host any more, until it has claimed them anew."""
         self._departed: dict[str, None] = {}
         """Operators that another node hosts, whose streams are still here."""
         self.arriving: Container[str] = ()
@@ -112,6 +114,10 @@ class OperatorHost:
         log.info("operator", operator=operator, state=state, reason=reason)
         hosted = self._hosted.get(operator)
         if hosted is None or operator in self._departed:
+            return
+        if state == operator_states.FAILED and self.ports.is_fenced(operator):
+            self.fence(operator)
+        if operator in self._fenced:
             return
         self._states.enter(operator, state, reason)
         self._notify(hosted, state, reason)
@@ -189,6 +195,7 @@ class OperatorHost:
                 continue
             if hosted.spec.query == call.query:
                 self.ports.backups.drop(operator)
+                await self._tasks.stop(f"claim {operator}")
                 await self._tasks.stop(f"resume {operator}")
                 await self._tasks.stop(f"report {operator}")
                 await self._engine.destroy(operator)
@@ -275,12 +282,19 @@ class OperatorHost:
     def fence(self, operator: str) -> None:
         """Stop an operator that may belong to another node by now; it goes on once this node has claimed it anew."""
         hosted = self._hosted.get(operator)
-        if hosted is not None and operator not in self._departed:
-            self._tasks.start(f"resume {operator}", self._claim_again(hosted))
+        if hosted is not None and operator not in self._departed and operator not in self._fenced:
+            self._fenced[operator] = None
+            self._tasks.start(f"claim {operator}", self._claim_again(hosted))
 
     async def _claim_again(self, hosted: HostedOperator) -> None:
-        await self._engine.destroy(hosted.spec.id)
-        await self.ports.disconnect(hosted.spec.id)
+        operator = hosted.spec.id
+        try:
+            await self._tasks.stop(f"resume {operator}")
+            await self._engine.destroy(operator)
+            await self.ports.disconnect(operator)
+        finally:
+            del self._fenced[operator]
+        self._states.enter(operator, operator_states.STARTING, "another node may host it by now")
         await self._resume(hosted)
 
     def depart(self, operator: str) -> None:
@@ -302,10 +316,11 @@ class OperatorHost:
             if error.code == "not-owner" and self.leaving.resume(hosted):
                 return
             log.info("operator-given-up", operator=spec.id, reason=str(error))
+            is_elsewhere = error.code == "not-owner"
 
             async def give_up() -> None:
                 self.leaving.forget(spec.id)
-                await self._forget(spec.id, hosted.submitter)
+                await self._forget(spec.id, hosted.submitter, moved=is_elsewhere)
 
             await until_passed(context, give_up, partial(self._waits, spec.id))
             return

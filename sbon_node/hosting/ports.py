@@ -24,6 +24,8 @@ from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
 from sbon_node.workflow.context import Context
 
+READER_FENCED = "reader-fenced"
+
 
 class OperatorPorts:
     """The open ports by operator, with the lineages that they have read and the files of skipped rows."""
@@ -66,6 +68,12 @@ class OperatorPorts:
         )
         self.measures.opened(spec.id)
         return port
+
+    def is_fenced(self, operator: str) -> bool:
+        """Return whether a host of an input has heard of a later epoch of the operator, which another node may have."""
+        port = self.open.get(operator)
+        failures = () if port is None else (link.failure for link in port.links)
+        return any(failure is not None and failure.code == READER_FENCED for failure in failures)
 
     def present(self, spec: OperatorSpec) -> OperatorSpec:
         """Return the specification with the nodes that host its inputs now, as far as known here."""
@@ -126,7 +134,7 @@ class OperatorPorts:
 
     def forget(self, operator: str) -> None:
         """Forget what a removed operator has read and skipped."""
-        self.backups.drop(operator)
+        self.backups.forget(operator)
         self.lineages.forget(operator)
         self.readers.forget(operator)
         self.measures.forget(operator)

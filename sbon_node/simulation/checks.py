@@ -85,6 +85,10 @@ class Checker:
                 first = frame.number
         self._visible[stream] = latest
 
+    def is_ahead(self, outbox: Outbox, stream: str) -> bool:
+        """Return whether the stream has frames that no step has shown yet."""
+        return outbox.latest(stream) > self._visible.get(stream, 0)
+
     def recovered(self, outbox: Outbox, stream: str, checkpoint: Path | None, host: str = "") -> None:
         """Check a restarted ``host``: it shows the frames seen before, and its epochs have not gone back."""
         self._follow_lineage(outbox, stream)

@@ -52,8 +52,10 @@ class Watch:
         outbox = node.outbox
         if outbox is None:
             return
-        if step in ("publish", "plan"):
+        if step in ("publish", "plan", "store"):
             for stream in outbox.streams():
+                if step == "store" and not self.checker.is_ahead(outbox, stream):
+                    continue  # A backup goes on with all that it has stored, of which its host may have shown less.
                 self.checker.published(outbox, stream, _checkpoint(node, stream), _publisher(node, stream))
                 self._shown(outbox, stream)
         elif step == "outbox-write":
@@ -62,7 +64,7 @@ class Watch:
         elif step == "trim":
             for stream in outbox.streams():
                 self.checker.trimmed(outbox, stream)
-        elif step in ("position-write", "store"):
+        if step in ("position-write", "store"):
             self._delivered(node)
         elif step in ("receive", "acknowledge"):
             self._resumed(node)

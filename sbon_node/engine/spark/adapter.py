@@ -174,6 +174,9 @@ class SparkEngine:
         copy = partial(copy_checkpoint, max_files=limits.copy_max_files, max_bytes=limits.copy_max_bytes, known=known)
         return await asyncio.to_thread(copy, checkpoint, batch, into)
 
+    def committed(self, operator: str) -> int:
+        return self._named(operator).committed()
+
     def cut(self, operator: str) -> Cut | None:
         return self._named(operator).cut()
 

@@ -15,6 +15,7 @@ from sbon_node.clock import Clock
 from sbon_node.engine import state_provider
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.counting import with_batch
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.moving import SETTLE_POLL_S, frames_planned
 from sbon_node.engine.settings import EngineSettings
@@ -228,6 +229,9 @@ class Running:
         else:
             self._released.set()
 
+    def committed(self) -> int:
+        return max(self._log.commits(), default=-1)
+
     def cut(self) -> Cut | None:
         """Return the position after the newest visible batch; None before the first. Raises ``OSError``, ``ValueError``."""
         return None if self._shown < 0 else self._log.read_cut(self._shown)
@@ -244,7 +248,7 @@ class Running:
         return frames_planned(self._log, self._shown)
 
     def _is_settled(self) -> bool:
-        return not self.has_open_batch() and self._shown >= max(self._log.commits(), default=-1)
+        return not self.has_open_batch() and self._shown >= self.committed()
 
     def _mark_healthy(self) -> None:
         self.suspect = False
@@ -384,17 +388,9 @@ class Running:
 
     def _count(self, rows_out: int, bytes_out: int, batch_ms: float) -> None:
         """Count a batch's input together with its output, so that their quotient covers the same rows."""
-        old = self.stats
+        read = (self._read_rows, self._read_bytes)
         self._pace.observe(self._clock.now(), rows_out, bytes_out)
-        self.stats = OperatorStats(
-            rows_in=old.rows_in + self._read_rows,
-            rows_out=old.rows_out + rows_out,
-            bytes_in=old.bytes_in + self._read_bytes,
-            bytes_out=old.bytes_out + bytes_out,
-            batches=old.batches + 1,
-            batch_ms=0.9 * old.batch_ms + 0.1 * batch_ms if old.batches else batch_ms,
-            rows_out_s=self._pace.rows_s,
-            bytes_out_s=self._pace.bytes_s,
-        )
+        batch_ms = 0.9 * self.stats.batch_ms + 0.1 * batch_ms if self.stats.batches else batch_ms
+        self.stats = with_batch(self.stats, read, (rows_out, bytes_out), batch_ms, self._pace)
         self._read_rows = self._read_bytes = 0
         self._began_s = None

@@ -50,6 +50,16 @@ class NodeBackups:
 
     def start(self) -> None:
         self.keeper.start()
+        self._tasks.start("check", self._check())
+
+    async def _check(self) -> None:
+        """Look in the registers for ever whether this node's replicated operators are still its own."""
+        context, settings = self._parts.context, self._parts.settings
+        while True:
+            await context.clock.sleep(settings.own_s * context.rng.uniform(0.5, 1.0))
+            for operator in [one for one in self._known if one in context.outbox.streams()]:
+                if (backup := self._known.get(operator)) is not None:
+                    await backup.check()
 
     async def stop(self) -> None:
         """Store nothing more, and take over nothing more."""
@@ -83,3 +93,6 @@ class NodeBackups:
         backup = self._known.pop(operator, None)
         if backup is not None:
             backup.drop()
+
+    def forget(self, operator: str) -> None:
+        self._known.pop(operator, None)

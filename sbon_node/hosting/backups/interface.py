@@ -30,7 +30,11 @@ class Backups(Protocol):
         ...
 
     def drop(self, operator: str) -> None:
-        """Tell the backup that it is not needed any more."""
+        """Tell the backup that it is not needed any more: the operator is over."""
+        ...
+
+    def forget(self, operator: str) -> None:
+        """Forget an operator that this node does not host any more; another node may need its backup."""
         ...
 
 
@@ -46,6 +50,8 @@ class _NoBackups:
     async def close(self, operator: str) -> None: ...
 
     def drop(self, operator: str) -> None: ...
+
+    def forget(self, operator: str) -> None: ...
 
 
 NO_BACKUPS: Backups = _NoBackups()

@@ -129,7 +129,9 @@ class OperatorBackup:
                 self._is_open = False
                 self._parts.fence(self._spec.id)
                 raise SbonError("fenced", f"its backup says: {error.message}", where=self._spec.id) from error
-            if not superseded(error):
+            if superseded(error):  # The engine goes on while a batch waits for the backup, and deletes its files.
+                self._newest = max(self._newest, self._parts.engine.committed(self._spec.id))
+            else:
                 self._fails(error)
             return False
         self._stored, self._stored_s, self._reason, self._away_since_s = batch, self._context.clock.now(), "", None
@@ -146,36 +148,60 @@ class OperatorBackup:
             return
         if not self._context.away(backup.node):
             self._away_since_s = None
-            if self._context.membership.expected(backup.node).instance in ("", backup.instance):
-                return
         elif self._away_since_s is None:
             self._away_since_s = now_s
-        if self._away_since_s is None or now_s - self._away_since_s >= self._parts.settings.replace_after_s:
-            log.warning("backup-given-up", operator=self._spec.id, backup=backup.node)
-            self._refuse(backup.node)
+        away_s = 0.0 if self._away_since_s is None else now_s - self._away_since_s
+        if self._has_lost_disk(backup) or (self._away_since_s is not None and away_s >= self._parts.settings.replace_after_s):
+            self._give_up()
 
-    def _refuse(self, node: str) -> None:
-        self._refused_until_s[node] = self._context.clock.now() + REFUSED_S
+    def _give_up(self) -> None:
+        """Look for another backup, which needs all of the state."""
+        log.warning("backup-given-up", operator=self._spec.id, backup=self._backup, reason=self._reason)
         self._backup, self._is_open, self._is_named, self._away_since_s = None, False, False, None
-        self._known, self._stored = frozenset(), -1
+        self._known, self._last, self._stored = frozenset(), 0, -1
 
     # -- finding one --------------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
         """Ask the backup that the register names, or else the nearest node that keeps one."""
-        register = await self._parts.owners.read(self._spec.query, self._spec.id)
+        register = await self._present()
         if self._backup is None and register.backup and register.backup not in self._refused():
             self._backup = Expected(register.backup, register.backup_instance)
+        if self._backup is not None and self._has_lost_disk(self._backup):
+            self._give_up()
         if self._backup is not None:
             self._is_named = (register.backup, register.backup_instance) == self._backup
             try:
                 await self._ask(self._backup)
             except SbonError as error:
                 if error.code not in FENCED and (not self._is_named or error.code not in UNREACHABLE):
-                    self._refuse(self._backup.node)
+                    self._refused_until_s[self._backup.node] = self._context.clock.now() + REFUSED_S
+                    self._give_up()
                 raise
             return
         await self._choose()
+
+    def _has_lost_disk(self, backup: Expected) -> bool:
+        """Return whether the node is there with another data directory, which has nothing of what it had stored."""
+        instance = self._context.membership.expected(backup.node).instance
+        return not self._context.away(backup.node) and instance not in ("", backup.instance)
+
+    async def check(self) -> None:
+        """Stop the operator if another node hosts it by now: its backup may have taken over while this node was cut off."""
+        try:
+            await self._present()
+        except SbonError as error:
+            check_cancelled()
+            if error.code in FENCED:
+                self._parts.fence(self._spec.id)
+
+    async def _present(self) -> OperatorRegister:
+        """Return the register; raise ``not-owner`` if it names another host, or another epoch."""
+        context, operator = self._context, self._spec.id
+        register = await self._parts.owners.read(self._spec.query, operator)
+        if (register.host, register.epoch) != (context.name, context.outbox.epoch(operator)):
+            raise SbonError("not-owner", f"it belongs to {register.host} in epoch {register.epoch}", where=operator)
+        return register
 
     def _refused(self) -> set[str]:
         now_s = self._context.clock.now()

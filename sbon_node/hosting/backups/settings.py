@@ -43,6 +43,15 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float,
         Meta(gt=0, le=86_400, description="seconds after which a backup that hears nothing asks whether it is needed still"),
     ] = 60.0
+    own_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="seconds after which a host reads whether its replicated operators are still its own; lower it where "
+            "nodes are often cut off from others for longer than it takes to call them dead",
+        ),
+    ] = 20.0
     inline_bytes: Annotated[
         int,
         Meta(

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.counting import with_batch
 from sbon_node.engine.promise import EARLIEST_MS, batch_promise
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
@@ -170,17 +169,8 @@ def _check_room(engine_process: SimulatedEngineProcess, operator: RunningOperato
 
 
 def _count(operator: RunningOperator, frames: Sequence[Sequence[Frame]], drafts: Sequence[FrameDraft], seconds: float) -> None:
-    before = operator.stats
     rows, size = sum(draft.rows for draft in drafts), sum(len(draft.payload) for draft in drafts)
+    read = [frame for of_input in frames for frame in of_input]
     operator.pace.observe(asyncio.get_running_loop().time(), rows, size)
-    operator.stats = msgspec.structs.replace(
-        before,
-        rows_in=before.rows_in + sum(frame.rows for of_input in frames for frame in of_input),
-        rows_out=before.rows_out + rows,
-        bytes_in=before.bytes_in + sum(len(frame.payload) for of_input in frames for frame in of_input),
-        bytes_out=before.bytes_out + size,
-        batches=before.batches + 1,
-        batch_ms=seconds * 1000,
-        rows_out_s=operator.pace.rows_s,
-        bytes_out_s=operator.pace.bytes_s,
-    )
+    taken = (sum(frame.rows for frame in read), sum(len(frame.payload) for frame in read))
+    operator.stats = with_batch(operator.stats, taken, (rows, size), seconds * 1000, operator.pace)

@@ -16,6 +16,7 @@ from typing import Any
 
 from sbon_node.clock import Clock
 from sbon_node.engine.alignment import Cut
+from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.checkpoint_copy import copy_checkpoint
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
@@ -177,7 +178,9 @@ class SimulatedEngine:
                 await asyncio.wait([known.runner], timeout=STOP_S)
             known.runner.cancel()
             await asyncio.wait([known.runner])
-        await known.commits.join()
+        joined = asyncio.ensure_future(known.commits.join())
+        await asyncio.wait([joined], timeout=STOP_S)  # Its backup may be out of reach.
+        joined.cancel()
         if known.watcher is not None:
             known.watcher.cancel()
             await asyncio.wait([known.watcher])
@@ -194,6 +197,9 @@ class SimulatedEngine:
     async def copy_checkpoint(self, operator: str, batch: int, into: Path, known: Manifest | None = None) -> Manifest:
         checkpoint = self._named(operator).checkpoint
         return copy_checkpoint(checkpoint, batch, into, max_files=MAX_FILES, max_bytes=MAX_BYTES, known=known)
+
+    def committed(self, operator: str) -> int:
+        return max(BatchLog(self._named(operator).checkpoint).commits(), default=-1)
 
     def cut(self, operator: str) -> Cut | None:
         return self._named(operator).cut()
@@ -349,7 +355,10 @@ class SimulatedEngine:
                 return
             except SbonError as error:
                 if error.code not in RETRIED:
-                    raise
+                    self.report(operator, operator_states.FAILED, str(error))
+                    if operator.runner is not None:
+                        operator.runner.cancel()
+                    return
                 await asyncio.sleep(self.draw(self.times.retry))
 
 

@@ -1,0 +1,25 @@
+"""Counts of an operator's batches, as an engine keeps them. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sbon_node.model.operators import OperatorStats
+from sbon_node.streams.mean_rate import MeanRate
+
+
+def with_batch(
+    before: OperatorStats, read: tuple[int, int], written: tuple[int, int], batch_ms: float, pace: MeanRate
+) -> OperatorStats:
+    """Return the counts with another batch: its rows and bytes ``read`` and ``written``, its time, and the ``pace`` of output."""
+    return msgspec.structs.replace(
+        before,
+        rows_in=before.rows_in + read[0],
+        rows_out=before.rows_out + written[0],
+        bytes_in=before.bytes_in + read[1],
+        bytes_out=before.bytes_out + written[1],
+        batches=before.batches + 1,
+        batch_ms=batch_ms,
+        rows_out_s=pace.rows_s,
+        bytes_out_s=pace.bytes_s,
+    )

@@ -1,0 +1,65 @@
+"""Replicated operators under drawn faults, of which some take a host's disk away: every row comes out once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.faults.plan import Action, AtTime, Fault
+from tests.backups.test_recovery import CHECKS, ROWS, replicated
+from tests.workflow.clusters import in_cluster, state_of
+from tests.workflow.test_moved_operators import FILTER, WINDOWS
+
+HOSTS = "cdef"
+GENTLE: tuple[Action, ...] = (
+    "kill",
+    "kill-engine",
+    "orphan",
+    "pause",
+    "cut",
+    "cut-one-way",
+    "partition",
+    "disk-full",
+    "slow-disk",
+)
+APART_S = 45.0
+"""Time between two losses of a disk: what was lost must be at two nodes again."""
+
+
+def drawn(rng: random.Random) -> list[Fault]:
+    """Three losses of disks, and lesser faults around them."""
+    faults = []
+    for number in range(3):
+        begin_s = 2.0 + number * APART_S
+        faults.append(Fault(AtTime(begin_s + rng.uniform(0, 5)), "wipe", rng.choice(HOSTS), down_s=rng.choice((3.0, 20.0))))
+        for _ in range(3):
+            node, other = rng.sample(HOSTS + "ab", 2)
+            action = rng.choice(GENTLE)
+            group = (other,) if action == "partition" else ()
+            when = AtTime(begin_s + rng.uniform(0, 12))
+            faults.append(Fault(when, action, node, other=other, group=group, down_s=rng.uniform(0.5, 15.0)))
+    return faults
+
+
+async def survives(cluster: SimulatedCluster, path: Path, sql: str, seed: int) -> None:
+    await replicated(cluster, path, sql)
+    cluster.fault_injector.arm(drawn(random.Random(f"faults/{seed}")))
+    await cluster.sleep(3 * APART_S)
+    while cluster.fault_injector.broken:
+        await cluster.sleep(1.0)
+    while (info := await state_of(cluster, "a")).state == "running":
+        await cluster.sleep(1.0)
+    assert info.state == "finished", info.reason
+    CHECKS[sql](path, ROWS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("sql", [FILTER, WINDOWS])
+def test_rows_come_out_once_whatever_disk_is_lost(tmp_path: Path, sql: str, seed: int) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await survives(cluster, tmp_path / "out.csv", sql, seed)
+
+    in_cluster(tmp_path, "ab" + HOSTS, test, seed=seed)
