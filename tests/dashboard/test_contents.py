@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from sbon.local.cluster import LocalCluster
 from sbon.model import SinkSpec, Submission
@@ -58,6 +58,10 @@ def test_a_node_is_shown_closely(browser: Browser, cluster: LocalCluster) -> Non
         expect(place).to_contain_text(f"sink of {QUERY}, running")
 
 
+def part_fact(page: Page, name: str) -> Locator:
+    return page.locator("#part dl > div", has=page.locator(f"dt:text-is('{name}')")).locator("dd")
+
+
 def test_the_plan_tells_rates_selectivities_and_watermarks(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api, query=QUERY) as page:
         explanation = cluster["london"].client.explain_query(QUERY)
@@ -75,6 +79,9 @@ def test_the_plan_tells_rates_selectivities_and_watermarks(browser: Browser, clu
         operator.click()
         expect(page.locator("#part pre")).to_contain_text("SELECT")
         expect(page.locator("#part")).to_contain_text("Rows passed, planned")
+        expect(part_fact(page, "Durability")).to_have_text("local")
+        expect(part_fact(page, "Epoch")).to_have_text("1")
+        expect(part_fact(page, "Backup")).to_have_count(0)
 
 
 @pytest.mark.thorough("pages of the dashboard")
@@ -97,6 +104,10 @@ def test_a_query_is_shown_with_its_text_as_text(browser: Browser, cluster: Local
         expect(page.locator(".sql")).to_have_text(SQL)
         expect(page.locator(f"[data-query='{QUERY}'] code")).to_contain_text(MARKUP)
         assert page.locator("img").count() == 0
+        lost = cluster["london"].client.query(QUERY).survival
+        assert lost is not None
+        assert "new-york is its generator source readings/harbour, " in lost.text
+        expect(page.get_by_text(lost.text)).to_be_visible()
         expect(page.locator("#why tbody tr")).to_have_count(3)
         expect(page.locator("#why tbody tr").first).to_contain_text("new-york")
         page.get_by_role("button", name="Compare the alternatives now").click()
