@@ -1,6 +1,7 @@
 """The suite over real daemons and Spark, through three nodes or more, against DuckDB's rows.
 
-``make test`` runs a query for each shape of a stage, and all that only Spark can evaluate; the others run in virtual time.
+``make test`` runs a query for each shape of a stage, and a third of those that only Spark can evaluate; the others run in virtual
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ pytestmark = pytest.mark.live
 
 LEFT_OUT = {case.name for case in simulated()} - {*SAMPLE}
 THOROUGH = pytest.mark.thorough("suite queries on Spark")
-CASES = [pytest.param(case, id=case.name, marks=THOROUGH if case.name in LEFT_OUT else ()) for case in cases()]
+DRAWN = pytest.mark.drawn("queries that only Spark can evaluate", parts=3)
+CASES = [
+    pytest.param(case, id=case.name, marks=THOROUGH if case.name in LEFT_OUT else () if case.name in SAMPLE else DRAWN)
+    for case in cases()
+]
 
 
 @pytest.mark.parametrize("case", CASES)

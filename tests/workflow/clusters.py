@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from sbon_node.config.config import Config
+from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
@@ -27,6 +29,8 @@ from sbon_protocol.calls import DestroyComponents
 NUMBERS = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"
 )
+UNHURRIED = msgspec.structs.replace(CONFIG, connectors=ConnectorSettings(linger_s=0.2))
+"""Rows share frames, four times as many as by default: fewer batches run, and so do more tests in the same time."""
 SQL = "SELECT id, v FROM numbers WHERE v >= 0"
 
 
@@ -36,6 +40,7 @@ def in_cluster(
     test: Callable[[SimulatedCluster], Awaitable[None]],
     *,
     seed: int = 1,
+    config: Config = CONFIG,
     configs: Mapping[str, Config] | None = None,
     late: str = "",
     latency: Latency | None = None,
@@ -45,9 +50,9 @@ def in_cluster(
     """Runs ``test`` on nodes named by the letters of ``names`` that know each other; those in ``late`` it has to boot itself."""
 
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
-        config = msgspec.structs.replace(CONFIG, control=msgspec.structs.replace(CONFIG.control, **control))
+        common = msgspec.structs.replace(config, control=msgspec.structs.replace(config.control, **control))
         cluster = SimulatedCluster(
-            loop, seed, (*names, *late), tmp_path / "nodes", config=config, configs=configs, latency=latency, quality=quality
+            loop, seed, (*names, *late), tmp_path / "nodes", config=common, configs=configs, latency=latency, quality=quality
         )
         with watched_disks(cluster.disks):
             cluster.start(names)
@@ -58,6 +63,7 @@ def in_cluster(
     run(main, seed=seed, max_time_s=7200.0)
 
 
+in_unhurried_cluster = partial(in_cluster, config=UNHURRIED)
 _UID = re.compile(r"\b([a-z0-9]+)-[a-hjkmnp-z2-9]{6}\b")
 
 
