@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.calls import ReserveOperator
@@ -12,6 +13,8 @@ from tests.adaptation.test_joint_moves import JOINT, QUALITY, apart, both, laten
 from tests.adaptation.test_optimizer import adapting
 from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_moved_operators import check_windows, finished
+
+pytestmark = pytest.mark.slow
 
 ROWS = 2600
 NARROW = {
