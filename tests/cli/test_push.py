@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sbon.local.cluster import LocalCluster
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.node import LocalNode
 from sbon_cli.commands.streams.push import Records
 from sbon_node.connectors.formats import frames
@@ -29,7 +29,7 @@ SCHEMA = (Column("ts", "timestamp"), Column("n", "bigint"), Column("text", "stri
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(["ada", "bob"]) as cluster:
+    with LocalCluster(["ada", "bob"], overrides=SHORT_LIVED) as cluster:
         yield cluster
 
 

@@ -80,14 +80,19 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
     await made.engine.close()
 
 
+DRAWN = pytest.mark.drawn("queries' markers on Spark with operations of their own", parts=2)
+THOROUGH = pytest.mark.thorough("queries' markers on Spark")
+
+
 def numbers() -> Iterator[Any]:
-    """Yield the numbers of all cases; ``make test`` leaves out those that have only operations of earlier ones."""
+    """Yield the numbers of all cases; ``make test`` leaves out those that have only operations of earlier ones, and draws half of
+    the others."""
     known: set[str] = set()
     for number, (sql, _) in enumerate(CASES):
         stages = cut(push_down(read_query(sql, CATALOG, QuerySettings())), sql)
         new = {word for shape in shapes(stages) for word in OPERATIONS.findall(shape)} - known
         known |= new
-        yield pytest.param(number, id=sql[:70], marks=() if new else pytest.mark.thorough("queries' markers on Spark"))
+        yield pytest.param(number, id=sql[:70], marks=DRAWN if new else THOROUGH)
 
 
 @in_one_loop

@@ -24,6 +24,7 @@ from tests.engine.states import States
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 THOROUGH = pytest.mark.thorough("errors in operators with state on Spark")
+DRAWN = pytest.mark.drawn("queries on Spark that continue after errors", parts=2)
 
 SCHEMA: Schema = (
     Column("k", "string"), Column("n", "int"), Column("v", "double"), Column("b", "bigint"), Column("ts", "timestamp")
@@ -187,7 +188,7 @@ CASES = [
 @pytest.mark.parametrize(
     "number, on_error",
     [
-        pytest.param(number, on_error, id=f"{case[0][:60]}-{on_error}", marks=THOROUGH if state and on_error == "null" else ())
+        pytest.param(number, on_error, id=f"{case[0][:60]}-{on_error}", marks=THOROUGH if state and on_error == "null" else DRAWN)
         for number, (case, _, state) in enumerate(CASES)
         for on_error in ("null", "skip")
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon.local.cluster import LocalCluster
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
 from tests.live.world import wait_for
 
@@ -34,7 +34,7 @@ def test_nothing_is_open_to_others(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         folder = tmp_path / "cluster"
-        with LocalCluster(1, folder=folder) as cluster:
+        with LocalCluster(1, folder=folder, overrides=SHORT_LIVED) as cluster:
             node = cluster.nodes[0]
             rows = node.data_dir / "files" / "rows.csv"
             rows.write_text("ts,n\n" + "".join(f"2026-01-01T00:00:{i:02},{i}\n" for i in range(60)))

@@ -19,6 +19,7 @@ def figures(scenario: str, nodes: int, *, minutes: float = 1.0, seed: int = 1) -
     return {row["figure"]: row["value"] for row in rows}
 
 
+@pytest.mark.drawn("clusters of some dozens of members", parts=3)
 @pytest.mark.parametrize(
     "scenario, nodes, minutes, bounds",
     [

@@ -34,6 +34,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
         await cluster.clock.sleep(0.5)
 
 
+@pytest.mark.drawn("silent nodes of a shown query", parts=2)
 @pytest.mark.parametrize("asked", ["a", "e"])
 @pytest.mark.parametrize("silent", ["b", "d", "bcd"])
 def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str, asked: str) -> None:

@@ -60,6 +60,7 @@ async def committed(cluster: SimulatedCluster, tmp_path: Path) -> str:
     return operator
 
 
+@pytest.mark.drawn("deaths of hosts at steps of a move", parts=2)
 @pytest.mark.parametrize("how, step", [pytest.param(*case, marks=THOROUGH if case in AS_WHEN_FOLLOWED else ()) for case in STEPS])
 @pytest.mark.parametrize("victim", ["b", "c"], ids=["origin", "target"])
 def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveHow, step: str) -> None:
