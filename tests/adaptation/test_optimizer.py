@@ -23,8 +23,8 @@ WHOLE_ROWS = "SELECT count(*) AS n, sum(id) AS ids, sum(v) AS v FROM numbers GRO
 """All columns are read, so that no other operator leaves some out."""
 
 
-def adapting(names: str, settings: AdaptationSettings = SMALL) -> dict[str, Config]:
-    return dict.fromkeys(names, msgspec.structs.replace(CONFIG, adaptation=settings))
+def adapting(names: str, settings: AdaptationSettings = SMALL, config: Config = CONFIG) -> dict[str, Config]:
+    return dict.fromkeys(names, msgspec.structs.replace(config, adaptation=settings))
 
 
 async def started(cluster: SimulatedCluster, path: Path, sql: str, *, rows: int, adapt: str | None, strategy: str) -> None:

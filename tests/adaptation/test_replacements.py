@@ -109,6 +109,7 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
     in_cluster(tmp_path, "abcd", test, configs=CONFIGS, latency=weather)
 
 
+@pytest.mark.drawn("pairs of nodes that a look measures", parts=2)
 @pytest.mark.parametrize("pair", [("a", "b"), ("b", "c")])
 def test_a_look_believes_its_own_measurements(tmp_path: Path, pair: tuple[str, str]) -> None:
     """The filter of a link's round-trip times still tells what was before."""
@@ -176,6 +177,7 @@ def test_another_node_places_again_when_the_leader_dies(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, configs=CONFIGS, latency=weather)
 
 
+@pytest.mark.drawn("adaptations without a leader", parts=3)
 @pytest.mark.parametrize("adapt", ["off", "local", "ants"])
 def test_other_queries_stay(tmp_path: Path, adapt: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 
 import pytest
 import structlog
@@ -18,6 +19,15 @@ from tests.suite.virtual import planned, run_cases
 
 PLAYED = simulated()
 AT_ONCE = 8
+GROUPS = [PLAYED[first : first + AT_ONCE] for first in range(0, len(PLAYED), AT_ONCE)]
+"""The cases that run at once on one cluster; ``make test`` runs each second group."""
+IN_TURNS = [
+    case
+    for groups in zip_longest(GROUPS[::2], GROUPS[1::2], fillvalue=())
+    for cases in zip_longest(*groups)
+    for case in cases
+    if case is not None
+]
 CUT_OFF = PLAYED[::10]
 KILLED = [case for case in PLAYED if case.name in ("aggregate_twice", "join_left", "union_aggregated", "joined_with_own_window")]
 
@@ -39,9 +49,9 @@ def found(streams: dict[str, SuiteStream]) -> Found:
 
     def of(case: Case) -> list[str]:
         if case.name not in known:
-            first = PLAYED.index(case) // AT_ONCE * AT_ONCE
-            group = PLAYED[first : first + AT_ONCE]
-            outcome, rows = run_cases(group, streams, seed=first)
+            number = PLAYED.index(case) // AT_ONCE
+            group = GROUPS[number]
+            outcome, rows = run_cases(group, streams, seed=number * AT_ONCE)
             for one in group:
                 known[one.name] = [outcome.failure] if outcome.failure else differences(rows[one.name], reference.answer(one))
         return known[case.name]
@@ -49,7 +59,8 @@ def found(streams: dict[str, SuiteStream]) -> Found:
     return of
 
 
-@pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.name)
+@pytest.mark.drawn("suite queries in virtual time", parts=2)
+@pytest.mark.parametrize("case", IN_TURNS, ids=lambda case: case.name)
 def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
     assert not found(case)
 
@@ -61,6 +72,7 @@ def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream],
     assert not differences(rows[case.name], Reference(streams).answer(case))
 
 
+@pytest.mark.drawn("suites of partial aggregates in virtual time", parts=4)
 @pytest.mark.parametrize("seed", range(4))
 def test_partial_aggregates_without_state_give_duckdbs_rows_whichever_node_dies(
     streams: dict[str, SuiteStream], seed: int
