@@ -6,6 +6,7 @@ or is out of reach; and goes on at the present one with its own position, since 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import structlog
@@ -24,7 +25,8 @@ from sbon_protocol.moving import ComponentHost, LocateComponent
 log = structlog.get_logger()
 
 PATIENCE_S = 5.0
-"""Least pause between two questions about a host that does not answer: it usually returns, with all it had."""
+"""Least pause between two questions about a host that does not answer: it usually returns, with all it had. Of one that members
+call dead, or away, a backup may have taken the stream over: the question is asked at each attempt."""
 _GONE = frozenset({MOVED, "stream-unknown", "fenced"})
 """Refusals by a node that hosts the stream no more."""
 
@@ -63,10 +65,11 @@ class StreamHost:
         if is_source(self._stream):
             return False
         now = self._context.clock.now()
+        patience_s = PATIENCE_S if self._context.away(self.node) == "" else self._context.settings.retry_s
         if code not in _GONE and (self._ask_at_s is None or now < self._ask_at_s):
-            self._ask_at_s = now + PATIENCE_S if self._ask_at_s is None else self._ask_at_s
+            self._ask_at_s = min(now + patience_s, math.inf if self._ask_at_s is None else self._ask_at_s)
             return False
-        self._ask_at_s = now + PATIENCE_S
+        self._ask_at_s = now + patience_s
         try:
             async with self._context.clock.timeout(self._context.settings.component_timeout_s):
                 call = LocateComponent(query=self._query, component=self._stream)

@@ -56,8 +56,12 @@ async def survives(cluster: SimulatedCluster, path: Path, sql: str, seed: int) -
     CHECKS[sql](path, ROWS)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("sql", [FILTER, WINDOWS])
+THOROUGH = pytest.mark.thorough("seeds of lost disks under replicated operators")
+
+
+@pytest.mark.parametrize(
+    "sql, seed", [pytest.param(sql, seed, marks=THOROUGH if seed else ()) for seed in range(10) for sql in (FILTER, WINDOWS)]
+)
 def test_rows_come_out_once_whatever_disk_is_lost(tmp_path: Path, sql: str, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await survives(cluster, tmp_path / "out.csv", sql, seed)

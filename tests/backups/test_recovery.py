@@ -12,7 +12,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
 
-ROWS = 1600
+ROWS = 1200
 CHECKS = {FILTER: check_filtered, WINDOWS: check_windows}
 
 
@@ -49,7 +49,7 @@ def test_a_replicated_query_runs_with_a_backup_for_each_operator(tmp_path: Path,
         assert (info.node, info.state) == (register.backup, CURRENT)
         await finished(cluster)
         CHECKS[sql](tmp_path / "out.csv", ROWS)
-        await cluster.clock.sleep(120.0)
+        await cluster.clock.sleep(70.0)
         assert not [one for node in cluster.nodes.values() for one in node.daemon._backups.keeper.components()]
 
     in_cluster(tmp_path, "abcde", test)

@@ -14,6 +14,7 @@ from sbon_cli.commands.experiments.bench_memory import memory
 from sbon_cli.commands.experiments.bench_migration import migration
 from sbon_cli.commands.experiments.bench_path import path
 from sbon_cli.commands.experiments.bench_query import query
+from sbon_cli.commands.experiments.bench_recovery import recovery
 from sbon_cli.commands.experiments.bench_schedules import schedules
 from sbon_cli.commands.experiments.options import seed_option, suite_queries_option
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
@@ -29,6 +30,7 @@ bench.add_command(memory)
 bench.add_command(migration)
 bench.add_command(path)
 bench.add_command(query)
+bench.add_command(recovery)
 bench.add_command(schedules)
 
 

@@ -95,7 +95,7 @@ class _Kills:
         thread = threading.Thread(target=move, name="move", daemon=True)
         thread.start()
         time.sleep(after_s)
-        _kill(victim, what)
+        kill(victim, what)
         killed_s = time.monotonic()
         if not victim.running:
             victim.start()
@@ -109,7 +109,7 @@ class _Kills:
         query.until(lambda: _runs(query, operator))
 
 
-def _kill(node: LocalNode, what: str) -> None:
+def kill(node: LocalNode, what: str) -> None:
     """Send SIGKILL to a process of the node, or to all; a process that is not there is not killed."""
     daemon = psutil.Process(node.pid)
     family = daemon.children(recursive=True)

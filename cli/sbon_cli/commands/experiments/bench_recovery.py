@@ -1,0 +1,41 @@
+"""``sbon bench recovery``: hosts of replicated operators that are lost with their disks."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sbon_cli.commands.experiments.bench_migration import KINDS
+from sbon_cli.options.types import names_option
+from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+
+
+@click.command("recovery")
+@names_option("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; all by default.")
+@click.option("--losses", type=click.IntRange(1, 1000), default=5, show_default=True, help="Hosts lost by each query.")
+@json_option
+@reports_errors
+def recovery(kinds: tuple[str, ...], losses: int, json_: bool) -> None:
+    """Hosts that are lost with their disks: the time until rows come again, of which detection is a part.
+
+    Queries over growing files run on a local cluster of four nodes with --durability replicated. All processes of the host of
+    each query's last operator are killed, and its data directory is deleted, again and again. All rows are compared with
+    DuckDB's. Ends with code 1 if any is wrong.
+
+    Takes some minutes a query; run it on a machine that does nothing else.
+    """
+    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-recovery-") as folder:
+        module: Any = importlib.import_module("sbon_cli.commands.experiments.migration.losses")
+        rows = module.run(Path(folder), kinds or KINDS, losses, status.update)
+    if json_:
+        print_json({"name": "recovery", "rows": rows})
+    else:
+        columns = list(rows[0])
+        print_table(columns, [[row[name] for name in columns] for row in rows], title="recovery")
+    if any(row["wrong"] or row["repeated_frames"] for row in rows):
+        sys.exit(EXIT_REFUSED)

@@ -1,0 +1,113 @@
+"""Hosts that are lost with their disks: the backup of their operator goes on, and its rows stay right."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sbon import SbonError
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.model import OperatorInfo
+from sbon_cli.commands.experiments.migration.kills import kill
+from sbon_cli.commands.experiments.migration.measuring import SOURCE
+from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
+from sbon_node.experiments.bench.migration.feed import Feed
+from sbon_node.experiments.bench.migration.kinds import KINDS
+from sbon_node.model.states.backup_states import CAN_TAKE_OVER
+from sbon_node.model.states.operator_states import RUNNING
+
+HOSTS = ("left", "right", "far")
+"""An operator's host, its backup, and the one that becomes the next backup."""
+POLL_S = 0.02
+
+
+class Loss(NamedTuple):
+    """Times of one loss, in seconds since the kill: until its death is known, and until the first row after that."""
+
+    detected_s: float
+    row_s: float
+
+
+def run(folder: Path, kinds: tuple[str, ...], losses: int, notify: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return a row for each kind: ``losses`` of the host of its last operator, with its disk, and the wrong rows."""
+    rows = []
+    with LocalCluster((SOURCE, *HOSTS), folder=folder / "cluster", overrides=SHORT_LIVED) as cluster:
+        for kind in kinds:
+            rows.append(_row(cluster, kind, folder / kind, losses, notify))
+    return rows
+
+
+def _row(cluster: LocalCluster, kind: str, folder: Path, losses: int, notify: Callable[[str], None]) -> dict[str, Any]:
+    name = f"losses-{kind}"
+    with MovingQuery(cluster, SOURCE, name, KINDS[kind], Feed(), folder, strategy="consumer", durability="replicated") as query:
+        notify(f"{kind}: the first rows")
+        query.more(3)
+        operator, suffered = query.operators()[-1], list[Loss]()
+        for number in range(losses):
+            notify(f"{kind}: loss {number + 1} of {losses}")
+            host = _away_from_source(query, operator)
+            query.until(lambda: _is_covered(query, operator))
+            query.more(3)
+            suffered.append(lose(cluster, query, host))
+            cluster[host].start()
+            cluster[host].wait_ready()
+            cluster.wait_converged()
+        notify(f"{kind}: the rows")
+        missing, superfluous = query.end(query.answers())
+        numbers = [arrival.number for arrival in query.arrivals]
+        beyond_s = [one.row_s - one.detected_s for one in suffered]
+        return {
+            "kind": kind,
+            "losses": losses,
+            "detected_p50_s": round(statistics.median(one.detected_s for one in suffered), 2),
+            "beyond_p50_s": round(statistics.median(beyond_s), 2),
+            "beyond_max_s": round(max(beyond_s), 2),
+            "total_p50_s": round(statistics.median(one.row_s for one in suffered), 2),
+            "total_max_s": round(max(one.row_s for one in suffered), 2),
+            "rows": sum(len(arrival.rows) for arrival in query.arrivals),
+            "repeated_frames": len(numbers) - len(set(numbers)),
+            "wrong": missing + superfluous,
+        }
+
+
+def _away_from_source(query: MovingQuery, operator: str) -> str:
+    """Let the operator run at a node without source or sink, and return that."""
+    tries = [host for host in HOSTS if host != query.host_of(operator)]
+    while (host := query.host_of(operator)) not in HOSTS:
+        try:
+            query.move(operator, tries[0])
+        except SbonError as error:
+            if error.code != "keeps-backup":
+                raise
+            tries.pop(0)
+    return host
+
+
+def lose(cluster: LocalCluster, query: MovingQuery, host: str) -> Loss:
+    """Kill all of a node and delete its disk; wait until rows come that nobody had when its death was known."""
+    observer = cluster[SOURCE].client
+    killed_s = time.monotonic()
+    kill(cluster[host], "all")
+    shutil.rmtree(cluster[host].data_dir)
+    while next((one.state for one in observer.members() if one.name == host), "dead") in ("alive", "suspect"):
+        time.sleep(POLL_S)
+    detected_s, count, written = time.monotonic(), len(query.arrivals), len(query.written_s)
+    query.until(lambda: len(query.arrivals) > count and len(query.written_s) > written)
+    return Loss(detected_s - killed_s, query.arrivals[count].at_s - killed_s)
+
+
+def _is_covered(query: MovingQuery, operator: str) -> bool:
+    try:
+        info = next(one for one in query.info().operators if one.id == operator)
+    except (SbonError, StopIteration):
+        return False
+    return is_covered(info)
+
+
+def is_covered(info: OperatorInfo) -> bool:
+    """Return whether the operator runs, and its backup could go on with it."""
+    return info.state == RUNNING and info.backup is not None and info.backup.state in CAN_TAKE_OVER
