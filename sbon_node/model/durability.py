@@ -30,7 +30,7 @@ RECORD: Final = "record"
 class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The backup of a replicated operator, as its host knows it.
 
-    ``batch`` is the newest committed batch that ``node`` has, ``age_s`` the time since its commit; None before the first. A
+    ``batch`` is the newest committed batch that ``node`` has, ``age_s`` the time since it has it; None before the first. A
     backup that is ``current`` may be old: a quiet operator commits no batches.
     """
 

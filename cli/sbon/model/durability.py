@@ -6,7 +6,7 @@ import msgspec
 
 
 class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The backup of a replicated operator: its ``state``, and the newest batch that ``node`` has, committed ``age_s`` ago."""
+    """The backup of a replicated operator: its ``state``, and the newest batch that ``node`` has, since ``age_s``."""
 
     state: str
     node: str = ""
