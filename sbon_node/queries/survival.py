@@ -47,7 +47,8 @@ def _not_recoverable(operator: OperatorInfo) -> str:
     if backup is None:
         return "its backup is not known"
     if backup.state in backup_states.CAN_TAKE_OVER:
-        return ""
+        # After a move or a restart, its host has yet to give it everything.
+        return "" if backup.batch is not None else "its backup is not known to have its state"
     return f"its backup is {backup.state}"
 
 

@@ -25,8 +25,10 @@ SINK = "d writes its sink (file)"
 WAITS = "; it would only wait for a node whose disk comes back"
 
 
-def operator(durability: Durability = "local", backup: BackupState | None = None, **fields: Any) -> OperatorInfo:
-    info = None if backup is None else BackupInfo(state=backup, node="e")
+def operator(
+    durability: Durability = "local", backup: BackupState | None = None, batch: int | None = 4, **fields: Any
+) -> OperatorInfo:
+    info = None if backup is None else BackupInfo(state=backup, node="e", batch=batch)
     return OperatorInfo(
         **{"id": "q.b0", "node": "c", "fragment": "", "state": "running", "durability": durability, "backup": info} | fields
     )
@@ -52,6 +54,7 @@ def query(*operators: OperatorInfo, sources: tuple[SourceInfo, ...] = (), **fiel
         (operator("replicated", "missing"), "c hosts q.b0 (its backup is missing), "),
         (operator("replicated", "copying"), "c hosts q.b0 (its backup is copying), "),
         (operator("replicated", "behind"), ""),
+        (operator("replicated", "behind", None), "c hosts q.b0 (its backup is not known to have its state), "),
         (operator("replicated", "current"), ""),
     ],
 )
@@ -196,3 +199,34 @@ def test_a_record_with_one_copy_is_a_loss(tmp_path: Path, names: str, survives: 
         assert refusal.value.code == "record-lost"
 
     in_cluster(tmp_path, names, test)
+
+
+@pytest.mark.parametrize("node", list("abcde"))
+def test_a_replicated_operator_goes_on_elsewhere(tmp_path: Path, node: str) -> None:
+    """The source is at ``b``, its replicated operator at ``c`` or ``e``, the sink at ``d``."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=1600, rate=40.0))
+        replicated = {"strategy": "producer", "durability": "replicated", "sql": "SELECT id FROM numbers"}
+        await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", **replicated)
+        while not (await state_of(cluster, "e")).rows:
+            await cluster.clock.sleep(0.2)
+        (shown,) = (await state_of(cluster, "e")).operators
+        assert shown.backup is not None
+        host = next(one for one in "ce" if one != shown.backup.node)  # No operator moves to the node of its backup.
+        assert (await move(cluster, shown.id, "b", host)).step == "moved"
+        for _ in range(20):
+            survival = (await state_of(cluster, "e")).survival
+            assert survival is not None
+            if (losses := {loss.node: loss.part for loss in survival.losses}) == {"b": "source", "d": "sink"}:
+                break
+            await cluster.sleep(1.0)
+        else:
+            raise AssertionError(survival.text)
+        await lose_data(cluster, node)
+        info = await at_the_end(cluster, 90)
+        assert (info.state == "finished") == (node not in losses), (info.state, info.reason)
+        if node not in losses:
+            assert len(set((tmp_path / "out.csv").read_text().splitlines())) == 1601
+
+    in_cluster(tmp_path, "abcde", test)
