@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from sbon_node.model.records import OperatorRegister
-from sbon_node.model.states.backup_states import CURRENT
+from sbon_node.model.states.backup_states import BEHIND, CURRENT
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
 
-ROWS = 1200
+ROWS = 1600
 CHECKS = {FILTER: check_filtered, WINDOWS: check_windows}
 
 
@@ -69,3 +69,61 @@ def test_a_lost_host_is_followed_by_its_backup(tmp_path: Path, sql: str) -> None
         CHECKS[sql](tmp_path / "out.csv", ROWS)
 
     in_cluster(tmp_path, "abcde", test)
+
+
+def test_nothing_is_shown_that_the_backup_has_not_stored(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", FILTER)
+        register = await register_of(cluster, operator)
+        cluster.network.cut(register.host, register.backup)
+        await cluster.sleep(1.0)
+        outbox = cluster.at(register.host).daemon.outbox
+        before = (await state_of(cluster, "a")).rows, outbox.visible_batch(operator)
+        await cluster.sleep(8.0)
+        assert ((await state_of(cluster, "a")).rows, outbox.visible_batch(operator)) == before
+        assert outbox.newest(operator) > before[1]
+        info = cluster.at(register.host).daemon._operators.ports.backups.info(operator)
+        assert info is not None
+        assert info.state == BEHIND
+        cluster.network.heal(register.host, register.backup)
+        await finished(cluster)
+        check_filtered(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_host_that_was_cut_off_finds_its_successor(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS)
+        register = await register_of(cluster, operator)
+        others = [name for name in cluster.nodes if name != register.host]
+        cluster.network.partition((register.host,), others)
+        await cluster.sleep(20.0)
+        assert (await owner_of(cluster, "a", operator))[0] == register.backup
+        shown = cluster.at(register.host).daemon.outbox.visible_batch(operator)
+        cluster.network.rejoin((register.host,), others)
+        await cluster.sleep(20.0)
+        assert shown <= cluster.at(register.backup).daemon.outbox.visible_batch(operator)
+        assert [name for name, node in cluster.nodes.items() if operator in node.daemon._operators.hosted()] == [register.backup]
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_another_backup_is_chosen_when_one_is_gone(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS)
+        register = await register_of(cluster, operator)
+        cluster.crash(cluster.at(register.backup))
+        await cluster.sleep(50.0)
+        replaced = await register_of(cluster, operator)
+        assert (replaced.host, replaced.epoch) == (register.host, register.epoch)
+        assert replaced.backup not in ("", register.backup, register.host)
+        cluster.crash(cluster.at(register.host))
+        await cluster.sleep(20.0)
+        assert (await owner_of(cluster, "a", operator))[0] == replaced.backup
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcdef", test)

@@ -82,6 +82,8 @@ class OperatorBackup:
         self._newest = self._stored = -1
         self._stored_s: float | None = None
         self._away_since_s: float | None = None
+        self._given_up: Expected | None = None
+        """The last backup that was given up; the register may name it still."""
         self._refused_until_s: dict[str, float] = {}
         self._reason = ""
 
@@ -157,7 +159,8 @@ class OperatorBackup:
     def _give_up(self) -> None:
         """Look for another backup, which needs all of the state."""
         log.warning("backup-given-up", operator=self._spec.id, backup=self._backup, reason=self._reason)
-        self._backup, self._is_open, self._is_named, self._away_since_s = None, False, False, None
+        self._given_up, self._backup = self._backup, None
+        self._is_open, self._is_named, self._away_since_s = False, False, None
         self._known, self._last, self._stored = frozenset(), 0, -1
 
     # -- finding one --------------------------------------------------------------------------------------------------
@@ -165,8 +168,9 @@ class OperatorBackup:
     async def _open(self) -> None:
         """Ask the backup that the register names, or else the nearest node that keeps one."""
         register = await self._present()
-        if self._backup is None and register.backup and register.backup not in self._refused():
-            self._backup = Expected(register.backup, register.backup_instance)
+        named = Expected(register.backup, register.backup_instance)
+        if self._backup is None and register.backup and named != self._given_up:
+            self._backup = named
         if self._backup is not None and self._has_lost_disk(self._backup):
             self._give_up()
         if self._backup is not None:

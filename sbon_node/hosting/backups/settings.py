@@ -26,7 +26,7 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             description="seconds for which a backup must be away before another node is chosen, which copies all of the state; "
             "the operator shows nothing meanwhile",
         ),
-    ] = 30.0
+    ] = 10.0
     recover_after_s: Annotated[
         float,
         Meta(

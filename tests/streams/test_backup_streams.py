@@ -1,0 +1,109 @@
+"""Streams that are kept for other nodes: the frames of a stored batch, in the order of their numbers, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.model.frames import Frame
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.ledger import Tail
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+
+OP = "q.o1"
+
+
+def frames(first: int, last: int, text: bytes = b"row") -> list[Frame]:
+    return [
+        Frame(stream=OP, number=number, payload=text + bytes([number]), rows=1, watermark_ms=number, ended=False, born_ms=number)
+        for number in range(first, last + 1)
+    ]
+
+
+def state(last: int, *, trimmed: int = 0, lineage: int = 7, batch: int = 0) -> StreamState:
+    size = weight(b"row1")
+    tail = Tail(batch=batch, last=last, upto=last * size, watermark_ms=last, frames=last, rows=last, bytes=4 * last)
+    readers = (("q.sink", trimmed, 1, ""),)
+    return StreamState(lineage=lineage, tail=tail, trimmed=trimmed, trimmed_upto=trimmed * size, subscriptions=readers)
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Outbox]:
+    made = Outbox(tmp_path / "outbox.db", StreamSettings())
+    yield made
+    made.close()
+
+
+def adopted(outbox: Outbox, of: StreamState) -> list[tuple[int, bytes]]:
+    outbox.backups.release(OP, of)
+    outbox.handover.adopt(OP, of, batch=of.tail.batch, offsets=(), epoch=2)
+    return [(frame.number, frame.payload) for frame in outbox.read(OP, of.trimmed, 10**6)]
+
+
+def test_a_stream_goes_on_with_the_frames_of_its_newest_stored_batch(outbox: Outbox) -> None:
+    outbox.backups.keep(OP, state(3), frames(1, 3), 0)
+    outbox.backups.keep(OP, state(5, trimmed=2), frames(4, 5), 3)
+    assert outbox.streams() == []
+    assert outbox.backups.last(OP, 7) == 5
+    assert outbox.backups.last(OP, 8) == 0
+    assert adopted(outbox, state(5, trimmed=2)) == [(n, b"row" + bytes([n])) for n in (3, 4, 5)]
+    assert (outbox.latest(OP), outbox.epoch(OP), outbox.lineage(OP)) == (5, 2, 7)
+
+
+def test_frames_of_a_batch_that_was_run_again_are_replaced(outbox: Outbox) -> None:
+    outbox.backups.keep(OP, state(2), frames(1, 2), 0)
+    outbox.backups.keep(OP, state(4), frames(3, 4, b"old"), 2)
+    outbox.backups.keep(OP, state(3), frames(3, 3, b"new"), 2)
+    assert adopted(outbox, state(3)) == [(1, b"row\x01"), (2, b"row\x02"), (3, b"new\x03")]
+
+
+def test_frames_that_no_batch_stands_for_are_cut_off(outbox: Outbox) -> None:
+    outbox.backups.keep(OP, state(2), frames(1, 2), 0)
+    outbox.backups.keep(OP, state(4), frames(3, 4), 2)
+    assert [number for number, _ in adopted(outbox, state(2))] == [1, 2]
+    assert outbox.latest(OP) == 2
+
+
+@pytest.mark.parametrize("given, after", [((5, 5), 4), ((4, 4), 2), ((2, 3), 2)])
+def test_frames_that_do_not_follow_are_refused(outbox: Outbox, given: tuple[int, int], after: int) -> None:
+    outbox.backups.keep(OP, state(3), frames(1, 3), 0)
+    with pytest.raises(SbonError, match="do not follow"):
+        outbox.backups.keep(OP, state(5), frames(*given), after)
+    assert [number for number, _ in adopted(outbox, state(3))] == [1, 2, 3]
+
+
+def test_a_stream_of_another_lineage_or_after_a_gap_begins_anew(outbox: Outbox) -> None:
+    outbox.backups.keep(OP, state(3), frames(1, 3), 0)
+    outbox.backups.keep(OP, state(8, trimmed=6), frames(7, 8), 6)
+    assert outbox.backups.last(OP, 7) == 8
+    outbox.backups.keep(OP, state(2, lineage=9), frames(1, 2), 0)
+    assert (outbox.backups.last(OP, 7), outbox.backups.last(OP, 9)) == (0, 2)
+    with pytest.raises(SbonError, match="are kept"):
+        outbox.backups.release(OP, state(3, lineage=9))
+
+
+def test_kept_frames_outlive_a_restart(tmp_path: Path) -> None:
+    first = Outbox(tmp_path / "outbox.db", StreamSettings())
+    first.backups.keep(OP, state(4, trimmed=1), frames(2, 4), 1)
+    first.backups.keep(OP, state(4, trimmed=2), [], 4)
+    first.close()
+    again = Outbox(tmp_path / "outbox.db", StreamSettings())
+    assert (again.streams(), again.backups.names(), again.backups.last(OP, 7)) == ([], [OP], 4)
+    assert [number for number, _ in adopted(again, state(4, trimmed=2))] == [3, 4]
+    again.backups.discard(OP)
+    assert again.streams() == [OP]
+    again.close()
+
+
+def test_what_a_host_shows_next_is_what_its_backup_gets(outbox: Outbox) -> None:
+    outbox.open_stream(OP, "operator")
+    outbox.subscribe(OP, "q.sink", 1)
+    with pytest.raises(SbonError, match="nothing is kept of batch 0"):
+        outbox.handover.unshown(OP, 0, 0, 10**6)
+    assert replace(outbox.handover.export(OP), lineage=7).tail == Tail()
