@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 import structlog
@@ -49,7 +49,25 @@ class QueryHosts:
         except TimeoutError:
             return described
         present = hosts | {register.id: register.host for register in registers}
-        return described if present == hosts else await describe(self._context, record, present, decisions=decisions)
+        if present != hosts:
+            described = await describe(self._context, record, present, decisions=decisions)
+        return self._with_backups(described, {register.id: register for register in registers})
+
+    def _with_backups(self, described: Description, registers: Mapping[str, OperatorRegister]) -> Description:
+        """Let operators whose host has lost its disk wait for their backup, unless that has lost its own."""
+        operators = tuple(
+            msgspec.structs.replace(one, state=UNREACHABLE, reason=f"{one.reason}; {registers[one.id].backup} is its backup")
+            if one.state == LOST and one.id in registers and self._has_backup(registers[one.id])
+            else one
+            for one in described.info.operators
+        )
+        return Description(msgspec.structs.replace(described.info, operators=operators), described.latencies_ms)
+
+    def _has_backup(self, register: OperatorRegister) -> bool:
+        if not register.backup:
+            return False
+        member = self._context.membership.get(register.backup)
+        return member is None or member.state != "alive" or member.instance in ("", register.backup_instance)
 
     async def destroy(self, record: QueryRecord, nodes: Collection[str] = ()) -> deploy.Destroyed:
         """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""

@@ -81,6 +81,8 @@ class OperatorBackup:
         self._last = 0
         self._newest = self._stored = -1
         self._stored_s: float | None = None
+        self._had: int | None = None
+        """The newest batch that the backup has from before this session."""
         self._away_since_s: float | None = None
         self._given_up: Expected | None = None
         """The last backup that was given up; the register may name it still."""
@@ -161,7 +163,7 @@ class OperatorBackup:
         log.warning("backup-given-up", operator=self._spec.id, backup=self._backup, reason=self._reason)
         self._given_up, self._backup = self._backup, None
         self._is_open, self._is_named, self._away_since_s = False, False, None
-        self._known, self._last, self._stored = frozenset(), 0, -1
+        self._known, self._last, self._stored, self._had = frozenset(), 0, -1, None
 
     # -- finding one --------------------------------------------------------------------------------------------------
 
@@ -245,7 +247,7 @@ class OperatorBackup:
         opened = await self._context.ask(backup.node, call, BackupOpened)
         if (backup.node, backup.instance) != self._backup:
             self._backup, self._is_named = backup, False
-        self._is_open, self._known, self._last = True, frozenset(), opened.last
+        self._is_open, self._known, self._last, self._had = True, frozenset(), opened.last, opened.batch
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
@@ -291,7 +293,7 @@ class OperatorBackup:
         return BackupInfo(
             state=state,
             node="" if self._backup is None else self._backup.node,
-            batch=None if self._stored < 0 else self._stored,
+            batch=self._stored if self._stored >= 0 else self._had,
             age_s=age_s,
             reason=self._reason[:MAX_REASON],
         )
