@@ -12,6 +12,7 @@ from sbon_protocol.calls import ReserveOperator
 from tests.adaptation.test_joint_moves import JOINT, QUALITY, apart, both, latency_s
 from tests.adaptation.test_optimizer import adapting
 from tests.workflow.clusters import ask, in_cluster, owner_of
+from tests.workflow.test_cancelled_moves import cancelled
 from tests.workflow.test_moved_operators import check_windows, finished
 
 pytestmark = pytest.mark.slow
@@ -62,6 +63,23 @@ def test_the_neighbour_moves_on_where_the_operator_cannot_follow(tmp_path: Path)
         check_windows(tmp_path / "out.csv", ROWS)
 
     in_cluster(tmp_path, "abcd", test, configs=NARROW, latency=latency_s, quality=QUALITY)
+
+
+def test_an_operator_stays_if_its_neighbour_has_not_moved(tmp_path: Path) -> None:
+    """A user cancels the neighbour's move: alone, the operator would be farther from it."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        moving, stays = await half_way(cluster, await apart(cluster, tmp_path / "out.csv"))
+        before = {one.id: one.node for one in await both(cluster)}
+        await cancelled(cluster, moving, at="a")
+        await cluster.clock.sleep(1)
+        after = {one.id: one for one in await both(cluster)}
+        assert {name: one.node for name, one in after.items()} == before
+        joint = next(one for one in after[stays].decisions if one.code == "together")
+        assert "cancelled" in joint.outcome
+        assert cluster.at(before[stays]).daemon._moves.departures.under_way(stays) is None
+
+    in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", JOINT), latency=latency_s, quality=QUALITY)
 
 
 def test_an_operator_whose_host_dies_before_it_follows_goes_on(tmp_path: Path) -> None:
