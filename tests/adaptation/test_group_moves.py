@@ -8,7 +8,7 @@ import msgspec
 
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.adaptation.test_optimizer import SMALL, adapting
-from tests.workflow.clusters import UNHURRIED, declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import check_windows, finished, move, operators
 
 CHAIN = (
@@ -38,5 +38,4 @@ def test_two_operators_of_a_chain_move_together_from_a_far_node(tmp_path: Path) 
         await finished(cluster)
         check_windows(path, ROWS)
 
-    configs = adapting("abc", msgspec.structs.replace(SMALL, least_measured_s=25.0), UNHURRIED)
-    in_cluster(tmp_path, "abc", test, configs=configs)
+    in_cluster(tmp_path, "abc", test, configs=adapting("abc", msgspec.structs.replace(SMALL, least_measured_s=25.0)))

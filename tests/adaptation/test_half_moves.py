@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 ROWS = 2600
 NARROW = {
     name: msgspec.structs.replace(config, engine=msgspec.structs.replace(CONFIG.engine, max_operators=2))
-    for name, config in adapting("abcd", JOINT).items()
+    for name, config in adapting("abcd", JOINT, CONFIG).items()
 }
 """Each node has room for two operators."""
 
@@ -98,4 +98,4 @@ def test_an_operator_whose_host_dies_before_it_follows_goes_on(tmp_path: Path) -
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", JOINT), latency=latency_s, quality=QUALITY)
+    in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", JOINT, CONFIG), latency=latency_s, quality=QUALITY)

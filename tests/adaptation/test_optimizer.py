@@ -13,7 +13,7 @@ from sbon_node.events import MoveDecided
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.network.paths import NetworkQuality
-from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.workflow.clusters import UNHURRIED, declare, in_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
 from tests.workflow.test_notifications import listening, told
 
@@ -23,7 +23,7 @@ WHOLE_ROWS = "SELECT count(*) AS n, sum(id) AS ids, sum(v) AS v FROM numbers GRO
 """All columns are read, so that no other operator leaves some out."""
 
 
-def adapting(names: str, settings: AdaptationSettings = SMALL, config: Config = CONFIG) -> dict[str, Config]:
+def adapting(names: str, settings: AdaptationSettings = SMALL, config: Config = UNHURRIED) -> dict[str, Config]:
     return dict.fromkeys(names, msgspec.structs.replace(config, adaptation=settings))
 
 
@@ -135,4 +135,4 @@ def test_an_error_of_the_program_ends_one_decision_only(tmp_path: Path) -> None:
         await finished(cluster)
         check_filtered(tmp_path / "out.csv", 1600)
 
-    in_cluster(tmp_path, "ab", test, configs=adapting("ab", msgspec.structs.replace(SMALL, overload_cost=100.0)))
+    in_cluster(tmp_path, "ab", test, configs=adapting("ab", msgspec.structs.replace(SMALL, overload_cost=100.0), CONFIG))

@@ -42,8 +42,11 @@ def check(faults: Iterable[Fault]) -> None:
         assert not outcome.unstruck, fault
 
 
+THOROUGH = pytest.mark.thorough("losses of power at more calls")
+
+
 @pytest.mark.parametrize(
-    "node, every", [("c", 3), pytest.param("c", 1, marks=pytest.mark.thorough("losses of power at every call")), ("o", 4)]
+    "node, every", [("c", 3), pytest.param("c", 1, marks=THOROUGH), ("o", 8), pytest.param("o", 4, marks=THOROUGH)]
 )
 def test_power_lost_at_a_call_to_the_disk(node: str, every: int) -> None:
     """Cut the consumer's power at any call, as rows and positions are files; the operator's at some, for its checkpoint."""
