@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 ROWS = 2600
 NARROW = {
     name: msgspec.structs.replace(config, engine=msgspec.structs.replace(CONFIG.engine, max_operators=2))
-    for name, config in adapting("abcd", JOINT, CONFIG).items()
+    for name, config in adapting("abcd", JOINT).items()
 }
 """Each node has room for two operators."""
 

@@ -123,7 +123,7 @@ def test_an_error_of_the_program_ends_one_decision_only(tmp_path: Path) -> None:
         node = cluster.at("b")
         deciding = node.daemon._optimizer._deciding
         load, deciding._load = deciding._load, lambda: None  # type: ignore[assignment,return-value]  # no number
-        await cluster.clock.sleep(15)
+        await cluster.clock.sleep(20)
         operator = await only(cluster)
         assert (operator.node, operator.decisions[-1].code) == ("b", "internal")
         assert "TypeError" in operator.decisions[-1].reason
