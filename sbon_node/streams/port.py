@@ -60,7 +60,7 @@ class NodePort:
         self.operator = operator
         self.links: tuple[Link, ...] = ()
         self._inputs = tuple(inputs)
-        self._peers, self._clock = peers, clock
+        self._outbox, self._peers, self._clock = outbox, peers, clock
         self._settings, self._rng, self._failpoint = settings, rng, failpoint
         self._letters = letters
         self.meter = meter or OperatorMeter([one.stream for one in inputs], half_life_s=settings.measures_half_life_s)

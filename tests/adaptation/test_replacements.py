@@ -88,12 +88,14 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
         listener = listening(cluster, leader, "placement")
         assert not await until(cluster, lambda node: node != first, limit_s=15.0)
         stays = [event for event in told(listener) if isinstance(event, MoveDecided)]
-        assert {(one.verdict, one.code) for one in stays} <= {("stays", "measures"), ("stays", "same-placement")}
+        assert {one.verdict for one in stays} == {"stays"}
+        assert {one.code for one in stays} <= {"measures", "same-placement", "saves-little"}
         shown = (await state_of(cluster, "a" if leader != "a" else "d")).operators[-1].decisions
-        assert (shown[-1].verdict, shown[-1].code, shown[-1].leader, shown[-1].node) == ("stays", "same-placement", leader, first)
+        assert (shown[-1].verdict, shown[-1].leader, shown[-1].node) == ("stays", leader, first)
+        assert shown[-1].code in ("same-placement", "saves-little")
         weather.between_s = 0.01
         assert not await until(cluster, lambda node: node != first, limit_s=15.0)
-        assert told(listener)[-1].code in ("saves-little", "costs-more")
+        assert told(listener)[-1].code in ("saves-little", "costs-more", "same-placement")
         weather.between_s = 0.2
         assert await until(cluster, lambda node: node == "d")
         moved = [event for event in told(listener) if isinstance(event, MoveDecided) and event.verdict == "moves"]

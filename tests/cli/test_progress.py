@@ -100,7 +100,7 @@ def test_a_long_batch_is_reported(
     monkeypatch.setattr(node, "query", query)
     said = run(api, "query", "show", "q1").stdout
     assert told in said
-    assert ("batch" in said) == (under_way_s is not None and under_way_s > 1)
+    assert ("on a batch" in said) == (under_way_s is not None and under_way_s > 1)
 
 
 @pytest.mark.parametrize("query_reason", ["o1 at b: division by zero", "stopped by hand"])

@@ -89,7 +89,7 @@ def test_every_panel_of_the_dashboard_finds_something(world: World, prometheus: 
     world.declare("scraped", replay=50.0)
     dee = world.cluster["dee"]
     sink = SinkSpec(kind="file", options={"path": str(tmp_path / "rows.ndjson")})
-    info = submit(dee, sql="SELECT site, n FROM scraped WHERE n % 2 = 0", sink=sink, strategy="consumer")
+    info = submit(dee, sql="SELECT site, n FROM scraped WHERE n % 2 = 0", sink=sink, strategy="consumer", durability="replicated")
 
     def empty() -> set[str]:
         return {title for title, wanted in expressions().items() if not all(prometheus.found(one) for one in wanted)} - SILENT

@@ -10,7 +10,7 @@ import pytest
 from sbon_node.model.durability import Durability
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import WINDOWS, move, operators
+from tests.workflow.test_moved_operators import WINDOWS, move
 
 REPLICATED = msgspec.structs.replace(CONFIG, query=msgspec.structs.replace(CONFIG.query, durability="replicated"))
 
@@ -41,7 +41,9 @@ def test_each_operator_has_the_durability_of_its_query(
         assert [one.durability for one in await ask(cluster, "c", cluster.at("c").daemon.queries())] == [expected]
         while not (await state_of(cluster, "a")).rows:
             await cluster.clock.sleep(0.2)
-        assert (await move(cluster, operators(cluster)[-1], "b", "c")).step == "moved"
+        moving = (await state_of(cluster, "a")).operators[-1]
+        target = "c" if moving.backup is None or moving.backup.node != "c" else "d"  # not the node of its backup
+        assert (await move(cluster, moving.id, "b", target)).step == "moved"
         assert durabilities(cluster) == {expected}
 
     configs = {"a": REPLICATED if default == "replicated" else CONFIG}

@@ -78,7 +78,7 @@ def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: 
             cluster.at("c").daemon.context.drained.mark(1)
 
         await ask(cluster, "c", drain())
-        cluster.at("h").daemon._operators._closing = True
+        cluster.at("h").daemon._operators._checks.is_closed = True
         engine: Any = cluster.at("g").daemon._operators._engine
 
         async def no_java(*_: object) -> None:
