@@ -22,7 +22,7 @@ class OpenBackup(Call, frozen=True):
 
 
 class BackupOpened(Message, frozen=True):
-    """What the node has of the operator: the newest ``batch`` (nil for none), and ``last``, the last frame of its stream."""
+    """State of a backup at its node: the newest ``batch`` (nil for none), and ``last``, the last frame of its stream."""
 
     batch: Count | None = None
     last: Count = 0

@@ -15,7 +15,7 @@ from sbon_node.workflow.context import Context
 
 
 class OptimizerParts(NamedTuple):
-    """What a node's optimizer is given, and what each decision takes from it."""
+    """Parts that a node's optimizer is given, and from which each decision reads."""
 
     context: Context
     operators: OperatorHost

@@ -223,7 +223,7 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     delay: SinkDelay | None = None
     """Delay of its newest rows up to the consumer's node; None in a list, and while no node reports it."""
     survival: Survival | None = None
-    """What it would lose with each of its nodes; None in a list, and while it does not run."""
+    """Its losses with each of its nodes; None in a list, and while it does not run."""
 
     def hosts(self) -> dict[str, str]:
         """Return the nodes of its operators by id: where they are now, or else where they were placed."""

@@ -1,4 +1,4 @@
-"""What a running query would lose with each of its nodes. Pure."""
+"""Losses of a running query with each of its nodes. Pure."""
 
 from __future__ import annotations
 

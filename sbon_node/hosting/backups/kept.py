@@ -18,7 +18,7 @@ from sbon_node.workflow.context import Context
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands for one batch: the stream once it is visible, and all files of the checkpoint. The frames are in the outbox."""
+    """Record of a batch: the stream once it is visible, and all files of the checkpoint. The frames are in the outbox."""
 
     batch: int
     cut: Cut

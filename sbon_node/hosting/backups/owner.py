@@ -52,7 +52,7 @@ class BackupOwners(Protocol):
 
 
 class BackupParts(NamedTuple):
-    """What each backup of this node's operators needs. ``fence`` is called for an operator that may belong to another node."""
+    """Parts for each backup of this node's operators. ``fence`` is called for an operator that may belong to another node."""
 
     context: Context
     engine: MovingEngine
