@@ -38,6 +38,7 @@ from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
+from sbon_node.workflow.store import Kind
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.codec import decode_record
 
@@ -251,13 +252,18 @@ class OperatorHost:
         if state != operator_states.RUNNING or operator not in self.ports.open or operator in self._departed:
             raise SbonError("not-movable", f"it is {state}{reason and ': '}{reason}", where=operator, hint="try again later")
 
-    async def admit(self, hosted: HostedOperator, caller: Caller) -> None:
-        """Reserve and hold capacity for an operator that may come, after the same checks as for a new one."""
+    async def admit(self, hosted: HostedOperator, caller: Caller, kind: Kind, record: msgspec.Struct) -> None:
+        """Hold capacity for an operator that may come, after the same checks as for a new one, and store its ``record``."""
         spec, now = hosted.spec, self._context.clock.now()
         if spec.id in self._orphaned and now < self._swept_s:
             reason = "an engine of before this node's restart may still write to it"
             raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
         await self._checks.admit(hosted, caller, self._answers.holder(caller))
+        try:
+            self._context.store.put(kind, spec.id, record)
+        except SbonError:
+            self.dismiss(hosted)
+            raise
 
     def expect(self, hosted: HostedOperator) -> None:
         """Hold the capacity of an operator that was admitted before a restart."""

@@ -44,21 +44,26 @@ class RealWorldError(VirtualTimeError):
 class _Selector(selectors.BaseSelector):
     """A selector that never waits: ``select`` moves ``now_s`` to the next timer, and returns the timers due then."""
 
-    def __init__(self, max_time_s: float, max_turns: int) -> None:
+    def __init__(self, max_time_s: float, turns_a_second: int) -> None:
         self.now_s = 0.0
         self.turns = 0
+        self._second, self._turns_before = 0, 0
+        """The present second of virtual time, and the turns before it."""
         self.timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         """A heap; at equal times the older timer comes first."""
         self.max_time_s = max_time_s
-        self.max_turns = max_turns
+        self.turns_a_second = turns_a_second
         self.describe_waiting: Callable[[], str] = str
         self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def bound_anew(self, max_time_s: float, turns_a_second: int) -> None:
+        self.max_time_s, self.turns_a_second, self._turns_before = max_time_s, turns_a_second, self.turns
 
     def select(self, timeout: float | None = None) -> list[Any]:
         """Return the due timers. ``timeout`` is 0 if callbacks are ready, otherwise None."""
         self.turns += 1
-        if self.turns > self.max_turns:
-            raise VirtualTimeError(f"{self.max_turns} turns of the loop at {self.now_s:.3f} s\n{self.describe_waiting()}")
+        if self.turns > self._turns_before + self.turns_a_second:
+            raise VirtualTimeError(f"{self.turns_a_second} turns of the loop at {self.now_s:.3f} s\n{self.describe_waiting()}")
         if timeout is None:
             self._move_on()
         timers, due = self.timers, []
@@ -72,6 +77,8 @@ class _Selector(selectors.BaseSelector):
         if not self.timers:
             raise DeadlockError(f"nothing is scheduled any more at {self.now_s:.3f} s\n{self.describe_waiting()}")
         self.now_s = max(self.now_s, self.timers[0][0])
+        if int(self.now_s) != self._second:
+            self._second, self._turns_before = int(self.now_s), self.turns
         if self.now_s > self.max_time_s:
             raise VirtualTimeError(f"not over after {self.max_time_s} s of virtual time\n{self.describe_waiting()}")
 
@@ -103,8 +110,10 @@ class SimulatedTask(asyncio.Task[Any]):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop of this module. ``unhandled`` collects exceptions of living processes that no task has retrieved."""
 
-    def __init__(self, *, max_time_s: float = 86_400.0, max_turns: int = 5_000_000, permute: random.Random | None = None) -> None:
-        self._virtual = _Selector(max_time_s, max_turns)
+    def __init__(
+        self, *, max_time_s: float = 86_400.0, turns_a_second: int = 1_000_000, permute: random.Random | None = None
+    ) -> None:
+        self._virtual = _Selector(max_time_s, turns_a_second)
         self._permute = permute
         self._paused: list[Process] = []
         super().__init__(self._virtual)
@@ -185,8 +194,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Cancel the remaining tasks, oldest first, and let them end."""
         for task in list(self._tasks):
             task.cancel()
-        self._virtual.max_turns = self.turns + 10_000
-        self._virtual.max_time_s = self.time() + 60.0
+        self._virtual.bound_anew(self.time() + 60.0, 10_000)
         leftovers = list(self._tasks)
         if leftovers:
             self.run_until_complete(asyncio.wait(leftovers, timeout=30.0))
@@ -258,15 +266,16 @@ def run(
     *,
     seed: int | str,
     max_time_s: float = 86_400.0,
-    max_turns: int = 5_000_000,
+    turns_a_second: int = 1_000_000,
     permute: bool = False,
 ) -> T:
     """Run ``main(loop, rng)`` in virtual time and return its result; the same seed gives the same run.
 
-    With ``permute``, the seed also draws the order of tasks and timers that are due at one instant.
+    More than ``turns_a_second`` turns of the loop in a second of virtual time end it with :class:`VirtualTimeError`. With
+    ``permute``, the seed also draws the order of tasks and timers that are due at one instant.
     """
     order = random.Random(f"order/{seed}") if permute else None
-    loop = VirtualLoop(max_time_s=max_time_s, max_turns=max_turns, permute=order)
+    loop = VirtualLoop(max_time_s=max_time_s, turns_a_second=turns_a_second, permute=order)
     collecting = gc.isenabled()
     gc.disable()
     try:

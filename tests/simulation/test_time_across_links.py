@@ -346,11 +346,9 @@ def played(case: Case, seed: int = 1) -> Outcome:
         declared = [StreamDeclaration(name=n, schema=SCHEMA, event_time="ts", delay_ms=case.delay_ms) for n in ("a", "b")]
         query = RunQuery("query", case.sql, case.strategy, decompose="never")
         asked = QueryRun((query,), tuple(declared), tuple(sources), "hub", faults=case.faults)
-        watched = [
-            cluster.loop.create_task(_punctual(cluster, root, *case.early)),
-            cluster.loop.create_task(_finished(cluster, case.within_s)),
-        ]
-        watched += [cluster.loop.create_task(_silenced(cluster, case.silent))] if case.silent else []
+        watching = [_punctual(cluster, root, *case.early), _finished(cluster, case.within_s)]
+        watching += [_silenced(cluster, case.silent)] if case.silent else []
+        watched = [cluster.loop.create_task(watch) for watch in watching]
         try:
             rows = await asked.run(cluster, root)
         finally:

@@ -84,7 +84,7 @@ def test_real_sockets_and_threads_are_refused_under_virtual_time(body, error) ->
         await body()
 
     with pytest.raises(error):
-        run(main, seed=1, max_time_s=100, max_turns=10_000)
+        run(main, seed=1, max_time_s=100, turns_a_second=10_000)
 
 
 def test_a_killed_process_does_nothing_more() -> None:

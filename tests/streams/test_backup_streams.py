@@ -11,7 +11,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings

@@ -15,7 +15,7 @@ from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.records import MoveLease
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
 from tests.workflow.clusters import ask, declare, in_unhurried_cluster, source_at, state_of, submitted

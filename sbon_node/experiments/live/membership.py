@@ -254,7 +254,7 @@ def _run(scenario: str, nodes: int, seed: int, minutes: float, settings: Members
         await trial.overlay.close()
         return figures
 
-    row = run(main, seed=f"{seed}/{scenario}/{nodes}", max_time_s=60 * minutes + 3600, max_turns=10**10)
+    row = run(main, seed=f"{seed}/{scenario}/{nodes}", max_time_s=60 * minutes + 3600)
     cpu_s = max(1e-9, speed["cpu_s"])
     times = f"{speed['events'] / cpu_s:,.0f} events/s, {speed['virtual_s'] / cpu_s:.1f} times real time"
     notify(f"{scenario}, {nodes} nodes: {speed['virtual_s']:.0f} s in {cpu_s:.0f} s of a core, {times}")

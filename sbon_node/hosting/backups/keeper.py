@@ -30,7 +30,7 @@ from sbon_node.model.frames import Frame
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.net.peers import Caller
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
@@ -134,12 +134,7 @@ class BackupKeeper:
         )
         kept = self._known[spec.id] = Kept(stored, self._context.clock.now())
         try:
-            await self._operators.admit(hosted, caller)
-            try:
-                self._context.store.put("backup", spec.id, stored)
-            except SbonError:
-                self._operators.dismiss(hosted)
-                raise
+            await self._operators.admit(hosted, caller, "backup", stored)
         except BaseException:
             if self._known.get(spec.id) is kept:
                 del self._known[spec.id]

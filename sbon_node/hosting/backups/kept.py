@@ -13,7 +13,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.net.peers import Expected
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.workflow.context import Context
 
 

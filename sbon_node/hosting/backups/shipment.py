@@ -13,7 +13,7 @@ from sbon_node.engine.manifest import CopiedFile, Manifest
 from sbon_node.errors import SbonError
 from sbon_node.executors import Executor
 from sbon_node.model.frames import Frame
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.outbox import Outbox
 
 PIECE_BYTES, PIECE_FRAMES = 2**20, 1024

@@ -40,7 +40,7 @@ from sbon_node.model.states import move_states, operator_states
 from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
 from sbon_node.net.peers import Caller
 from sbon_node.streams.links.channel import race
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
@@ -166,12 +166,7 @@ class Arrivals:
         stored = StoredArrival(attempt=call.attempt, origin=caller.node, hosted=hosted)
         arrival = self._known[spec.id] = Arrival(stored, self._context.clock.now())
         try:
-            await self._operators.admit(hosted, caller)
-            try:
-                self._context.store.put("arrival", spec.id, stored)
-            except SbonError:
-                self._operators.dismiss(hosted)
-                raise
+            await self._operators.admit(hosted, caller, "arrival", stored)
         except BaseException:
             if self._known.get(spec.id) is arrival:
                 del self._known[spec.id]

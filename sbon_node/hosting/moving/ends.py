@@ -31,7 +31,7 @@ from sbon_node.executors import Executor
 from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.operators import OperatorSpec
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort

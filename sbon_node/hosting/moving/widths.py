@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sized
 
 from sbon_node.engine.alignment import Cut
 from sbon_node.model.operators import OperatorSpec
-from sbon_node.streams.outbox.handover import StreamState
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_protocol.errors import ProtocolError
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
-from sbon_node.streams.links.credit import weight
-from sbon_node.streams.outbox import statements
-from sbon_node.streams.outbox.handover import Handover, StreamState
+from sbon_node.streams.outbox import copies, statements
+from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import Stream
 from sbon_node.streams.outbox.store import FrameStore
 
@@ -47,24 +47,11 @@ class BackupStreams:
         if not kept.trimmed <= after <= kept.visible.last or numbers != list(range(after + 1, after + 1 + len(frames))):
             message = f"frames {numbers[:1]} do not follow {kept.visible.last}"
             raise SbonError("frames-missing", message, where=stream)
-        upto = statements.weighed_upto(self._store, kept, after)
-        last, weighed = after + len(frames), upto + sum(weight(frame.payload) for frame in frames)
         trimmed = max(kept.trimmed, min(state.trimmed, after))
-        trimmed_upto = statements.weighed_upto(self._store, kept, trimmed)
-        tail = replace(kept.visible, last=last, upto=weighed)
-        with self._store.transaction() as connection:
-            statements.delete_after(connection, kept, after)
-            statements.insert_frames(connection, kept, frames, upto)
-            statements.update_tail(connection, kept, tail)
-            statements.delete_frames(connection, kept, trimmed)
-        kept.visible, kept.trimmed, kept.trimmed_upto = tail, trimmed, trimmed_upto
-        kept.newest_born_ms = max([kept.newest_born_ms, *(frame.born_ms for frame in frames)])
+        copies.append(self._store, kept, frames, after=after, trimmed=trimmed)
 
     def _begin(self, stream: str, state: StreamState) -> Stream:
-        kept = statements.create(self._store, BACKUP + stream, "operator", False, 0, state.lineage)
-        kept.trimmed, kept.trimmed_upto = state.trimmed, state.trimmed_upto
-        kept.visible = replace(kept.visible, last=state.trimmed, upto=state.trimmed_upto)
-        self._kept[stream] = kept
+        kept = self._kept[stream] = copies.begin(self._store, BACKUP + stream, state)
         return kept
 
     def release(self, stream: str, state: StreamState) -> None:

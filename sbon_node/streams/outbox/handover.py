@@ -8,33 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, InputOffset
 from sbon_node.model.subscribers import is_follower
-from sbon_node.streams.links.credit import weight
-from sbon_node.streams.outbox import statements
+from sbon_node.streams.outbox import copies, statements
+from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Stream, Subscription, Tail
 from sbon_node.streams.outbox.store import FrameStore
 
 ARRIVING = "arriving/"
 """Prefix of the names of streams of which not all has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """A stream of an operator without its frames: those after number ``trimmed`` are retained.
-
-    ``trimmed_upto`` are the bytes weighed up to there. Each subscription has its name, the last frame that it has acknowledged,
-    its reader's epoch, and the code of its failure, if any. Those of followers are left out.
-    """
-
-    lineage: int
-    tail: Tail
-    trimmed: int
-    trimmed_upto: int
-    subscriptions: tuple[tuple[str, int, int, str], ...]
 
 
 class Handover:
@@ -107,17 +92,10 @@ class Handover:
         new = [frame for frame in frames if frame.number > before.last]
         if [frame.number for frame in new] != list(range(before.last + 1, before.last + 1 + len(new))):
             raise SbonError("frames-missing", f"frame {new[0].number} does not follow {before.last}", where=stream)
-        with self._store.transaction() as connection:
-            statements.insert_frames(connection, arriving, new, before.upto)
-        weighed = before.upto + sum(weight(frame.payload) for frame in new)
-        arriving.visible = replace(before, last=before.last + len(new), upto=weighed)
-        arriving.newest_born_ms = max([arriving.newest_born_ms, *(frame.born_ms for frame in new)])
+        copies.append(self._store, arriving, new, after=before.last, trimmed=arriving.trimmed)
 
     def _begin(self, stream: str, state: StreamState) -> Stream:
-        arriving = statements.create(self._store, ARRIVING + stream, "operator", False, 0, state.lineage)
-        arriving.trimmed, arriving.trimmed_upto = state.trimmed, state.trimmed_upto
-        arriving.visible = replace(arriving.visible, last=state.trimmed, upto=state.trimmed_upto)
-        self._arriving[stream] = arriving
+        arriving = self._arriving[stream] = copies.begin(self._store, ARRIVING + stream, state)
         return arriving
 
     def arrived(self, stream: str, kept: Stream) -> None:
