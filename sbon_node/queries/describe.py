@@ -148,7 +148,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     ]
     consumer = reports.get(record.consumer)
     described = tuple(
-        operators.get(o.id) or _unreported(record, hosts.get(o.id, ""), o, unanswered) for o in record.plan.operators
+        operators.get(o.id) or _unreported(context, record, hosts.get(o.id, ""), o, unanswered) for o in record.plan.operators
     )
     sources = tuple(_of_plan(planned.source, source_infos.get(planned.source.id), unanswered) for planned in record.plan.sources)
     rows = consumer.rows if consumer is not None else None
@@ -163,7 +163,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     )
     sink_lost = record.state == query_states.RUNNING and consumer is not None and consumer.has_sink is False
     waits = [
-        *_waits(described, sources, unanswered),
+        *_waits(described, sources, map(context.no_answer, unanswered)),
         *([f"sink at {record.consumer}: {unknown_at(record.consumer)}"] if sink_lost else []),
     ]
     info = QueryInfo(
@@ -255,10 +255,12 @@ def _placed(link: LinkInfo, hosts: dict[str, str], latencies_ms: dict[str, float
     return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
 
 
-def _unreported(record: QueryRecord, node: str, operator: PlannedOperator, unanswered: Collection[str]) -> OperatorInfo:
+def _unreported(
+    context: Context, record: QueryRecord, node: str, operator: PlannedOperator, unanswered: Collection[str]
+) -> OperatorInfo:
     """Describe an operator that its host does not report."""
     if node in unanswered:
-        state, reason = UNREACHABLE, f"no answer from {node}"
+        state, reason = UNREACHABLE, context.no_answer(node)
     elif record.state != query_states.RUNNING:
         state, reason = PLANNED, ""
     else:
@@ -278,7 +280,7 @@ def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Co
     return msgspec.structs.replace(info or unreported_source(planned, unanswered), source=shown_source(planned))
 
 
-def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], unanswered: Iterable[str]) -> list[str]:
+def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], silences: Iterable[str]) -> list[str]:
     """Return why the query may not progress, or is shown only partly; empty if neither holds."""
     unread = [
         f"source {called(info.source)}{' has failed' if info.state.startswith(source_states.FAILED) else ''}: {info.trouble}"
@@ -287,4 +289,4 @@ def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], una
     ]
     calm = (operator_states.RUNNING, UNREACHABLE)
     waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in calm]
-    return [*(f"no answer from {node}" for node in unanswered), *unread, *waits]
+    return [*silences, *unread, *waits]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,6 +70,14 @@ class Context:
             return ""
         member = self.membership.get(node)
         return "is not a member" if member is None else "has left" if member.state == "left" else f"is {member.state}"
+
+    def no_answer(self, node: str) -> str:
+        """Return for users that a node gives no answer and, of one that membership misses, since when."""
+        why, row = self.away(node), self.membership.table.get(node)
+        if not why or row is None:
+            return f"no answer from {node}"
+        since = datetime.fromtimestamp(self.clock.wall_ms() / 1000 - (self.clock.now() - row.since), UTC)
+        return f"no answer from {node}: it {why} since {since:%Y-%m-%d %H:%M:%S} UTC"
 
     async def call(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
         """Call a member as :meth:`ask` does, for calls whose reply is empty."""

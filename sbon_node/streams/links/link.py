@@ -316,7 +316,8 @@ class Link:
         read = f"{self.subscriber} has read the earlier one up to frame {self.inbox.received}"
         kept = f"{read}, and is done up to frame {self._acknowledged}; the later frames are lost"
         hint = "its node has lost its data, or the stream was declared anew: stop the query and submit it again"
-        return SbonError(SOURCE_LOST, f"{reason}; {kept}", where=self.stream, hint=hint)
+        # A query that fails of it shows its users the text alone.
+        return SbonError(SOURCE_LOST, f"{SOURCE_LOST}, {reason}; {kept}", where=self.stream, hint=hint)
 
     def _see(self, epoch: int) -> None:
         if epoch > self.epoch + MAX_EPOCH_LEAP:
