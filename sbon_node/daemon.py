@@ -83,6 +83,8 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
             api.set_ready()
             log.info("ready", api=f"{config.node.api_bind}:{config.node.api_port}", data_dir=config.node.data_dir)
             await asyncio.wait([stopped, left], return_when=asyncio.FIRST_COMPLETED)
+            if not left.done():
+                await node.operations.before_stop()
         for task in (starting, stopped, left):
             task.cancel()
         log.info("stopping", leaving=node.leaving.is_set())

@@ -62,6 +62,13 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "changes; empty for none"
         ),
     ] = ""
+    drain_on_stop: Annotated[
+        bool,
+        Meta(
+            description="whether the node, when it is to stop, first moves its operators away and leaves, as sbon drain does; "
+            "with sources or sinks it stays a member, and is away until its next start"
+        ),
+    ] = False
 
     @property
     def listening(self) -> Address:

@@ -133,6 +133,15 @@ class MigrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "operators stay; seconds; raise it where operators have gigabytes of state",
         ),
     ] = 600.0
+    drain_on_stop_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="time that node.drain_on_stop has before the node stops with what is left; seconds; keep it well below "
+            "that after which the service manager kills the daemon",
+        ),
+    ] = 60.0
     drain_queries: Annotated[
         int, Meta(ge=1, le=1024, description="queries of which sbon drain moves operators at once, one of each query at a time")
     ] = 4

@@ -30,6 +30,8 @@ from sbon_node.workflow.context import Context
 log = structlog.get_logger()
 
 OVER = ("moved", "stays", "planned")
+MOVING_SHARE = 0.8
+"""Share of ``migration.drain_on_stop_s`` for moves; the rest is for giving them up, or for leaving."""
 
 
 class Parts(NamedTuple):
@@ -44,9 +46,10 @@ class Parts(NamedTuple):
 
 
 class _Run:
-    """A drain under way: the newest step of each operator, and the end."""
+    """A drain under way: the newest step of each operator, and the end. Moves take at most ``limit_s``."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
         self.steps: dict[str, DrainStep] = {}
         self.end: NodeDrained | None = None
         self.failure: SbonError | None = None
@@ -90,12 +93,32 @@ class Draining:
             async for step in self._planned():
                 yield step
             return
-        if self._run is None:
-            self._context.drained.mark(self._context.clock.wall_ms())
-            self._run = _Run()
-            self._tasks.start("drain", self._drain(self._run))
-        async for event in _watched(self._run):
+        self._context.drained.mark(self._context.clock.wall_ms())
+        async for event in _watched(self._begin(self._settings.drain_s)):
             yield event
+
+    async def before_stop(self) -> None:
+        """Drain this node before its process stops, within ``migration.drain_on_stop_s``; leave if nothing stays.
+
+        Parts that stay are logged, and wait for the next start of this node, which is not drained then.
+        """
+        limit_s = self._settings.drain_on_stop_s
+        self._context.drained.mark(self._context.clock.wall_ms(), until_stop=True)
+        try:
+            async with self._context.clock.timeout(limit_s):
+                async for _ in _watched(self._begin(MOVING_SHARE * limit_s)):
+                    pass
+        except TimeoutError:
+            log.warning("not-drained", reason=f"the drain was not over after {limit_s:g} s", stays=self._pinned())
+        except SbonError as error:
+            log.warning("not-drained", code=error.code, reason=str(error), stays=self._pinned())
+
+    def _begin(self, limit_s: float) -> _Run:
+        """Return the drain under way, or begin one."""
+        if self._run is None:
+            self._run = _Run(limit_s)
+            self._tasks.start("drain", self._drain(self._run))
+        return self._run
 
     async def _planned(self) -> AsyncGenerator[DrainStep | NodeDrained, None]:
         steps: dict[str, DrainStep] = {}
@@ -132,12 +155,11 @@ class Draining:
             self._parts.stop()
 
     async def _move_in_time(self, run: _Run) -> None:
-        limit_s = self._settings.drain_s
         try:
-            async with self._context.clock.timeout(limit_s):
+            async with self._context.clock.timeout(run.limit_s):
                 await self._move_all(run)
         except TimeoutError:
-            await self._withdraw(run, f"it has not moved within {limit_s:g} s")
+            await self._withdraw(run, f"it has not moved within {run.limit_s:g} s")
         except ExceptionGroup as failures:
             await self._withdraw(run, "the drain has failed")
             raise failures.exceptions[0] from failures

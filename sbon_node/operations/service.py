@@ -93,3 +93,8 @@ class Operations:
 
     def drain(self, *, dry_run: bool = False) -> AsyncIterator[DrainStep | NodeDrained]:
         return self._draining.drain(dry_run=dry_run)
+
+    async def before_stop(self) -> None:
+        """Move everything off this node and leave, where ``node.drain_on_stop`` says so, before its process stops."""
+        if self._config.node.drain_on_stop:
+            await self._draining.before_stop()

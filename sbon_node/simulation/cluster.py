@@ -18,7 +18,7 @@ import msgspec
 
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.clock import Clock
-from sbon_node.config.config import Config, NodeSettings
+from sbon_node.config.config import Config
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoint
@@ -177,6 +177,7 @@ class SimulatedCluster:
     async def stop(self, name: str) -> None:
         """Stop the node cleanly, as SIGTERM does; :meth:`boot` starts it again."""
         node = self.nodes[name]
+        await self.call(name, node.daemon.operations.before_stop())
         await self.call(name, node.daemon.close())
         self.crash(node)
 
@@ -240,7 +241,8 @@ class SimulatedCluster:
         config = self.configs.get(node.name, self.config)
         alone = node is first or (self._warm and node.lives == 1)
         join = config.node.join or (() if alone else (str(first.address),))
-        settings = NodeSettings(
+        settings = msgspec.structs.replace(
+            config.node,
             name=config.node.name or node.name,
             data_dir=str(node.disk.folder),
             bind=node.address.host,

@@ -18,11 +18,12 @@ class DrainMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drained:
-    """Whether this node is drained; a restart does not change it."""
+    """Whether this node is drained; a restart does not change it, unless it was drained because it stops."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._mark = store.get("drain", "self", DrainMark)
+        self._is_stored = self._mark is not None
 
     def __bool__(self) -> bool:
         return self._mark is not None
@@ -34,9 +35,12 @@ class Drained:
                 "node-drained", "this node has been drained: it takes no part in queries any more", hint="name another node"
             )
 
-    def mark(self, now_ms: int) -> None:
+    def mark(self, now_ms: int, *, until_stop: bool = False) -> None:
+        """Drain this node; only for as long as this process runs if ``until_stop``."""
         if self._mark is None:
-            mark = DrainMark(since_ms=now_ms)
+            log.warning("drained", hint="it takes no operators, sources, sinks or queries any more", until_stop=until_stop)
+        mark = self._mark or DrainMark(since_ms=now_ms)
+        if not (until_stop or self._is_stored):
             self._store.put("drain", "self", mark)
-            self._mark = mark
-            log.warning("drained", hint="it takes no operators, sources, sinks or queries any more")
+            self._is_stored = True
+        self._mark = mark

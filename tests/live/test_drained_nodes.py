@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,8 @@ TINY_MB = 1e-6
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     overrides = {**SHORT_LIVED, "query.rocksdb_from_mb": TINY_MB}
-    with LocalCluster(NODES, folder=tmp_path_factory.mktemp("drained"), overrides=overrides) as started:
+    per_node = {"oda": {"node.drain_on_stop": True}}
+    with LocalCluster(NODES, folder=tmp_path_factory.mktemp("drained"), overrides=overrides, per_node=per_node) as started:
         yield started
 
 
@@ -64,3 +66,16 @@ def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_
             query.more(3)
         for query in last:
             assert_right(query)
+
+
+def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(cluster: LocalCluster, tmp_path: Path) -> None:
+    with query_at(cluster, "filter", tmp_path) as rows:
+        rows.more(3)
+        operator = rows.operators()[-1]
+        rows.beyond(rows.move(operator, "oda"))
+        cluster["oda"].signal(signal.SIGTERM)
+        assert cluster["oda"].wait() == 0
+        assert rows.host_of(operator) != "oda"
+        assert {one.name: one.state for one in cluster["mia"].client.members()}["oda"] == "left"
+        rows.more(3)
+        assert_right(rows)
