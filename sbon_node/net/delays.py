@@ -26,13 +26,15 @@ class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Delays between sites.
 
     ``sites`` maps IP addresses to named places; ``rtt_ms[i][j]`` is the round trip between ``names[i]`` and ``names[j]`` in
-    milliseconds; ``jitter`` is the spread of each single delay (the standard deviation of its logarithm).
+    milliseconds; ``jitter`` is the spread of each single delay (the standard deviation of its logarithm). Nothing passes from the
+    first to the second site of a pair in ``cuts``.
     """
 
     sites: Annotated[dict[str, str], Meta(max_length=65_536)]
     names: Annotated[tuple[str, ...], Meta(max_length=4096)]
     rtt_ms: Annotated[tuple[tuple[Rtt, ...], ...], Meta(max_length=4096)]
     jitter: Annotated[float, Meta(ge=0, le=2)] = 0.05
+    cuts: Annotated[tuple[tuple[str, str], ...], Meta(max_length=65_536)] = ()
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -43,6 +45,9 @@ class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for host, name in self.sites.items():
             if name not in self.names:
                 raise ValueError(f"site {host} is at {name!r}, which is not among the names")
+        for name in (name for cut in self.cuts for name in cut):
+            if name not in self.names:
+                raise ValueError(f"a cut has {name!r}, which is not among the names")
 
 
 class Delays:
@@ -65,11 +70,16 @@ class Delays:
         index = {name: number for number, name in enumerate(table.names)}
         self._sites = {host: index[name] for host, name in table.sites.items()}
         self._rtt_ms = [list(row) for row in table.rtt_ms]
+        self._cuts = frozenset((index[source], index[target]) for source, target in table.cuts)
 
     def one_way_s(self, source: str, target: str) -> float:
         """Return half the round trip between two IP addresses, in seconds; 0 if either is unknown."""
         i, j = self._sites.get(source), self._sites.get(target)
         return 0.0 if i is None or j is None else self._rtt_ms[i][j] / 2000
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Say whether nothing passes from one IP address to another."""
+        return bool(self._cuts) and (self._sites.get(source), self._sites.get(target)) in self._cuts
 
 
 def read_delays(path: Path) -> DelayTable:

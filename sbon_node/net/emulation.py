@@ -3,6 +3,8 @@
 It wraps any transport. Every node of an emulated cluster delays its own datagrams and bytes, so that each direction is delayed
 once. Delays do not serialise: as many bytes are in flight as the bound allows. Order on a connection is kept; datagrams may
 overtake each other.
+
+A cut loses datagrams. Bytes of a connection wait for its end, as TCP sends them again; a new connection is not opened.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from sbon_node.net.transport import (
     Transport,
 )
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES
+
+HEALED_S = 0.1
+"""Pause between two looks whether a cut has ended."""
 
 
 class EmulatedTransport(Transport):
@@ -65,6 +70,7 @@ class EmulatedTransport(Transport):
         inner: Connection | None = None
         try:
             async with self._clock.timeout(timeout_s):
+                await self._paths.wait_whole(to.host, self._clock)
                 await self._clock.sleep(self._paths.draw_s(to.host))
                 inner = await self._inner.connect(to, timeout_s=max(0.001, timeout_s - (self._clock.now() - started)))
                 await self._clock.sleep(self._paths.draw_s(to.host))
@@ -87,6 +93,15 @@ class _Paths:
         one_way_s = self._delays.one_way_s(self._host, host)
         return one_way_s * self._rng.lognormvariate(0.0, self._delays.jitter) if one_way_s > 0 else 0.0
 
+    def is_cut(self, host: str) -> bool:
+        """Say whether nothing passes from here to ``host``."""
+        return self._delays.is_cut(self._host, host)
+
+    async def wait_whole(self, host: str, clock: Clock) -> None:
+        """Wait until both directions are whole, as a handshake needs."""
+        while self.is_cut(host) or self._delays.is_cut(host, self._host):
+            await clock.sleep(HEALED_S)
+
 
 class _EmulatedDatagrams(DatagramEndpoint):
     def __init__(self, inner: DatagramEndpoint, paths: _Paths, clock: Clock, settings: NetSettings, counters: Counters) -> None:
@@ -100,6 +115,9 @@ class _EmulatedDatagrams(DatagramEndpoint):
         return self._inner.local
 
     def send(self, payload: bytes, to: Address) -> float:
+        if self._paths.is_cut(to.host):
+            self._counters.count("emulated-datagram-cut")
+            return self._clock.now()
         delay_s = self._paths.draw_s(to.host)
         if delay_s <= 0 or not self._open:
             return self._inner.send(payload, to)
@@ -202,6 +220,8 @@ class _EmulatedConnection(Connection):
                     await self._clock.sleep(wait_s)
                 if not payload:
                     return
+                while self._paths.is_cut(self.peer.host):
+                    await self._clock.sleep(HEALED_S)
                 self._inner.write(payload)
                 await self._inner.drain()
                 self._landed()

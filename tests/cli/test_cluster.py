@@ -137,6 +137,28 @@ def test_latencies_change_for_the_same_sites_only(tmp_path: Path) -> None:
     still.stop()
 
 
+def test_cuts_replace_each_other_and_name_nodes_of_the_cluster(tmp_path: Path) -> None:
+    cluster = LocalCluster(["london", "frankfurt"], "cities", folder=tmp_path / "one")
+
+    def cuts() -> list[list[str]]:
+        return list(json.loads((tmp_path / "one" / "emulation.json").read_text())["cuts"])
+
+    cluster.change_cuts([("london", "frankfurt")])
+    cluster.change_latency({("frankfurt", "london"): 300.0})
+    assert cuts() == [["london", "frankfurt"]]
+    cluster.change_cuts([("frankfurt", "london")])
+    assert cuts() == [["frankfurt", "london"]]
+    cluster.change_cuts([])
+    assert cuts() == []
+    still = LocalCluster(2, folder=tmp_path / "two")
+    for other, pair in ((cluster, ("london", "paris")), (still, ("node-1", "node-2"))):
+        with pytest.raises(SbonError) as refused:
+            other.change_cuts([pair])
+        assert refused.value.code == "bad-latency"
+    cluster.stop()
+    still.stop()
+
+
 def test_an_unmeasured_pair_goes_over_a_third_site(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text('{"rtt_ms": [[0, null, 3, 9], [null, 0, 4, 1], [3, 4, 0, 2], [9, 1, 2, 0]]}')
     assert load_wide_area(tmp_path / "m.json").rtt_ms[0] == (0.0, 7.0, 3.0, 9.0)

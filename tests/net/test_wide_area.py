@@ -93,6 +93,7 @@ def test_a_table_is_read_from_its_file_and_halves_the_round_trip(tmp_path: Path)
         ('{"sites": {"h": "x"}, "names": ["y"], "rtt_ms": [[0]]}', "'x'"),
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[0, 1]]}', "1 rows of 1"),
         ('{"sites": {}, "names": ["y", "y"], "rtt_ms": [[0, 1], [1, 0]]}', "repeat"),
+        ('{"sites": {}, "names": ["y"], "rtt_ms": [[0]], "cuts": [["y", "z"]]}', "a cut has 'z'"),
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[-1]]}', "rtt_ms[0][0]: must be at least 0"),
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[1e9]]}', "rtt_ms[0][0]: must be at most 60000"),
         (None, "No such file"),
@@ -271,3 +272,61 @@ def test_a_peer_that_takes_nothing_is_given_up_after_the_linger() -> None:
         await listener.close()
 
     in_virtual_time(body, linger_s=5)
+
+
+# -- cuts -------------------------------------------------------------------------------------------------------------
+
+
+def cut(*pairs: tuple[str, str]) -> DelayTable:
+    return msgspec.structs.replace(table(), cuts=pairs)
+
+
+def test_a_cut_loses_datagrams_in_its_direction_only() -> None:
+    async def body(area: Area) -> None:
+        at_london, at_tokyo = list[bytes](), list[bytes]()
+        london = await area.london.open_datagrams(LONDON, lambda payload, sender, stamp: at_london.append(payload))
+        tokyo = await area.tokyo.open_datagrams(TOKYO, lambda payload, sender, stamp: at_tokyo.append(payload))
+        area.delays.replace(cut(("london", "tokyo")))
+        london.send(b"lost", TOKYO)
+        tokyo.send(b"passes", LONDON)
+        await area.clock.sleep(1)
+        area.delays.replace(table())
+        london.send(b"healed", TOKYO)
+        await area.clock.sleep(1)
+        assert (at_london, at_tokyo) == ([b"passes"], [b"healed"])
+        assert area.counters.snapshot() == {"emulated-datagram-cut": 1}
+
+    in_virtual_time(body)
+
+
+def test_bytes_wait_for_the_end_of_a_cut() -> None:
+    async def body(area: Area) -> None:
+        listener = await area.tokyo.listen(TOKYO, echo)
+        connection = await area.london.connect(TOKYO, timeout_s=5)
+        area.delays.replace(cut(("london", "tokyo")))
+        connection.write(b"x")
+        reading = asyncio.ensure_future(connection.read_exactly(1))
+        await area.clock.sleep(10)
+        assert not reading.done()
+        area.delays.replace(table())
+        assert await reading == b"x"
+        connection.close()
+        await listener.close()
+
+    in_virtual_time(body)
+
+
+@pytest.mark.parametrize("pair", [("london", "tokyo"), ("tokyo", "london")])
+def test_no_connection_is_opened_over_a_cut_in_either_direction(pair: tuple[str, str]) -> None:
+    async def body(area: Area) -> None:
+        listener = await area.tokyo.listen(TOKYO, echo)
+        area.delays.replace(cut(pair))
+        with pytest.raises(ConnectionLostError, match="no answer within 5 s"):
+            await area.london.connect(TOKYO, timeout_s=5)
+        opening = asyncio.ensure_future(area.london.connect(TOKYO, timeout_s=30))
+        await area.clock.sleep(3)
+        area.delays.replace(table())
+        (await opening).close()
+        await listener.close()
+
+    in_virtual_time(body)

@@ -16,7 +16,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -59,6 +59,7 @@ class LocalCluster:
         timeout_s: float = 90.0,
     ) -> None:
         self._area, names = _placed(nodes, latency)
+        self._cuts: tuple[tuple[str, str], ...] = ()
         self._temporary = folder is None
         self._lock, net = _own_network(len(names))
         self.folder = _made(folder)
@@ -164,10 +165,26 @@ class LocalCluster:
         self._area = area
         self._write_emulation([node.host for node in self.nodes], names)
 
+    def change_cuts(self, cuts: Iterable[tuple[str, str]]) -> None:
+        """Let nothing pass from the first to the second node of each pair, and everything elsewhere; within a second.
+
+        Raises ``bad-latency`` if the cluster emulates no latency, or for other sites.
+        """
+        names, chosen = [node.name for node in self.nodes], tuple(cuts)
+        if self._area is None or not {name for cut in chosen for name in cut} <= set(names):
+            raise SbonError("bad-latency", "the cluster's nodes are not at these sites, or it emulates none", where="cuts")
+        self._cuts = chosen
+        self._write_emulation([node.host for node in self.nodes], names)
+
     def _write_emulation(self, hosts: Sequence[str], names: Sequence[str]) -> Path:
         assert self._area is not None
         path = self.folder / "emulation.json"
-        content = {"sites": dict(zip(hosts, names, strict=True)), "names": list(names), "rtt_ms": self._area.rtt_ms}
+        content = {
+            "sites": dict(zip(hosts, names, strict=True)),
+            "names": list(names),
+            "rtt_ms": self._area.rtt_ms,
+            "cuts": self._cuts,
+        }
         written = path.with_suffix(".new")
         written.write_text(json.dumps(content), encoding="utf-8")
         written.chmod(0o600)
