@@ -108,6 +108,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench endurance": ("sbon bench endurance --queries 500 --json",),
     "bench memory": ("sbon bench memory", "sbon bench memory --json > memory.json"),
     "bench query": ("sbon bench query", "sbon bench query --turns 20 --json > query.json"),
+    "bench durability": ("sbon bench durability --kind filter --turns 1", "sbon bench durability --json"),
     "bench recovery": ("sbon bench recovery --kind filter --losses 1", "sbon bench recovery --json"),
     "bench migration": ("sbon bench migration --kind left-join --state-mb 0", "sbon bench migration --kills 30 --json"),
     "bench path": ("sbon bench path --quick", "sbon bench path --json > path.json"),

@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 from sbon.local.wide_area import cities
+from sbon_cli.commands.experiments.bench_durability import durability
 from sbon_cli.commands.experiments.bench_memory import memory
 from sbon_cli.commands.experiments.bench_migration import migration
 from sbon_cli.commands.experiments.bench_path import path
@@ -30,6 +31,7 @@ bench.add_command(memory)
 bench.add_command(migration)
 bench.add_command(path)
 bench.add_command(query)
+bench.add_command(durability)
 bench.add_command(recovery)
 bench.add_command(schedules)
 
