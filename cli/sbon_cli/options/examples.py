@@ -104,6 +104,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("sbon demo",),
     "bench": ("sbon bench engine --quick",),
     "bench engine": ("sbon bench engine --quick", "sbon bench engine --json > engine.json"),
+    "bench chaos": ("sbon bench chaos --minutes 2 --seed 7", "sbon bench chaos --minutes 10 --json --out chaos"),
     "bench control": ("sbon bench control --json",),
     "bench endurance": ("sbon bench endurance --queries 500 --json",),
     "bench memory": ("sbon bench memory", "sbon bench memory --json > memory.json"),

@@ -54,13 +54,14 @@ def stored(path: Path) -> list[Row]:
 
 def differences(rows: Iterable[Row], expected: Iterable[Row], most: int = 5) -> list[str]:
     """Return at most ``most`` differences of two multisets of rows; numbers may differ by a billionth of their value."""
-    got_rows, expected_rows = sorted(map(_plain, rows), key=_order), sorted(map(_plain, expected), key=_order)
+    got_rows, expected_rows = sorted(map(plain, rows), key=_order), sorted(map(plain, expected), key=_order)
     lines = [f"{len(got_rows)} rows, {len(expected_rows)} expected"] if len(got_rows) != len(expected_rows) else []
     different = [pair for pair in zip(got_rows, expected_rows, strict=False) if not _same(*pair)]
     return [*lines, *(f"{row}, expected {other}" for row, other in different)][:most]
 
 
-def _plain(row: Row) -> Row:
+def plain(row: Row) -> Row:
+    """Return a row with values that equal rows of Spark and DuckDB share."""
     return tuple(_value(value) for value in row)
 
 

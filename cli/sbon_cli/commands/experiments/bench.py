@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 from sbon.local.wide_area import cities
+from sbon_cli.commands.experiments.bench_chaos import chaos
 from sbon_cli.commands.experiments.bench_durability import durability
 from sbon_cli.commands.experiments.bench_memory import memory
 from sbon_cli.commands.experiments.bench_migration import migration
@@ -27,6 +28,7 @@ def bench() -> None:
     """Measures; prints a table, or JSON with units in the column names."""
 
 
+bench.add_command(chaos)
 bench.add_command(memory)
 bench.add_command(migration)
 bench.add_command(path)

@@ -1,0 +1,1 @@
+"""Faults of a local cluster under running queries (``sbon bench chaos``)."""
