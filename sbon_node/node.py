@@ -185,7 +185,7 @@ class Node:
         self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
         optimizer = OptimizerParts(self.context, self._operators, acceptors, config.adaptation, config.placement)
         self._optimizer = LocalOptimizer(optimizer, self._moves, self._machine.load)
-        parts = (self._sources, self._operators, self._moves, self._sinks)
+        parts = (self._sources, self._operators, self._moves, self._sinks, self._backups.keeper)
         self._descriptions = Descriptions(self.context, *parts, self._optimizer.decisions)
 
     def _keep_records(self, records: Records) -> None:
@@ -194,7 +194,7 @@ class Node:
             self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
         )
         self._decisions = LeaderDecisions(self.name, self.bus, self.context.clock.wall_ms, self._config.adaptation.decisions)
-        hosts = QueryHosts(self.context, self._operator_registers, self._decisions)
+        hosts = QueryHosts(self.context, self._operator_registers, self._decisions, self._config.membership.tombstone_s)
         self._book = QueryHolder(self.context, self._measurements, records, hosts)
         self._record_calls = RecordCalls(
             self.context, records, self._book, self._operator_registers, hosts, self._destroyer.components, self._sinks.rows

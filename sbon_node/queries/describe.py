@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
@@ -45,17 +46,22 @@ class Descriptions:
         operators: OperatorHost,
         moves: Moves,
         sinks: SinkHost,
+        backups: BackupKeeper,
         decisions: Callable[[str], tuple[MoveDecision, ...]],
     ) -> None:
         """Create them; ``decisions`` returns those about an operator, oldest first."""
         self._context, self._sources, self._operators, self._sinks = context, sources, operators, sinks
-        self._moves, self._decisions = moves, decisions
+        self._moves, self._backups, self._decisions = moves, backups, decisions
         context.server.handle(DescribeComponents, self._described)
 
     async def _described(self, call: DescribeComponents, caller: Caller) -> ComponentStates:
         directory, name = self._context.directory, self._context.name
         return ComponentStates(
-            operators=(*self._moves.arrivals.describe(call.query), *self._described_operators(call)),
+            operators=(
+                *self._backups.describe(call.query),
+                *self._moves.arrivals.describe(call.query),
+                *self._described_operators(call),
+            ),
             links=tuple(self._links(call.streams)),
             latencies_ms={
                 target: one_way_ms

@@ -9,9 +9,13 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.durability import LOCAL
+from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.queries import deploy
+from sbon_node.queries.absences import Absences
 from sbon_node.queries.describe import Description, describe
 from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.operator_registers import OperatorRegisters
@@ -23,8 +27,9 @@ log = structlog.get_logger()
 class QueryHosts:
     """The hosts of a query's operators and sources by id: as this node knows them, or as their registers have them."""
 
-    def __init__(self, context: Context, registers: OperatorRegisters, decisions: LeaderDecisions) -> None:
+    def __init__(self, context: Context, registers: OperatorRegisters, decisions: LeaderDecisions, tombstone_s: float) -> None:
         self._context, self._registers, self._decisions = context, registers, decisions
+        self._absences = Absences(context, tombstone_s)
 
     def known(self, record: QueryRecord) -> dict[str, str]:
         """Return the hosts as far as this node knows, without a message."""
@@ -47,27 +52,42 @@ class QueryHosts:
             async with self._context.clock.timeout(self._context.settings.component_timeout_s / 2):
                 registers = await self._read(record, missing)
         except TimeoutError:
-            return described
+            return self._judged(described, {})
         present = hosts | {register.id: register.host for register in registers}
         if present != hosts:
             described = await describe(self._context, record, present, decisions=decisions)
-        return self._with_backups(described, {register.id: register for register in registers})
+        return self._judged(described, {register.id: register for register in registers})
 
-    def _with_backups(self, described: Description, registers: Mapping[str, OperatorRegister]) -> Description:
-        """Let operators whose host has lost its disk wait for their backup, unless that has lost its own."""
-        operators = tuple(
-            msgspec.structs.replace(one, state=UNREACHABLE, reason=f"{one.reason}; {registers[one.id].backup} is its backup")
-            if one.state == LOST and one.id in registers and self._has_backup(registers[one.id])
-            else one
-            for one in described.info.operators
-        )
-        return Description(msgspec.structs.replace(described.info, operators=operators), described.latencies_ms)
+    def _judged(self, described: Description, registers: Mapping[str, OperatorRegister]) -> Description:
+        """Tell operators that wait for a node from those whose nodes are all gone for good, which are lost."""
+        info = described.info
+        operators = tuple(self._judge(one, registers.get(one.id)) for one in info.operators)
+        reason = info.reason
+        for before, after in zip(info.operators, operators, strict=True):
+            if before is not after and before.state == LOST:
+                reason = reason.replace(_waits(before), _waits(after))
+            elif before is not after and after.state == LOST:
+                reason = f"{_waits(after)}; {reason}"
+        info = msgspec.structs.replace(info, operators=operators, reason=reason[:MAX_REASON])
+        return Description(info, described.latencies_ms)
 
-    def _has_backup(self, register: OperatorRegister) -> bool:
+    def _judge(self, operator: OperatorInfo, register: OperatorRegister | None) -> OperatorInfo:
+        if operator.state not in (LOST, UNREACHABLE):
+            return operator
+        if register is None:  # Its backup may have it.
+            is_judged = operator.state != LOST or operator.durability == LOCAL
+            return operator if is_judged else msgspec.structs.replace(operator, state=UNREACHABLE)
+        host_gone = operator.reason if operator.state == LOST else self._absences.gone(register.host, register.instance)
+        backup_gone = self._absences.gone(register.backup, register.backup_instance) if register.backup else ""
         if not register.backup:
-            return False
-        member = self._context.membership.get(register.backup)
-        return member is None or member.state != "alive" or member.instance in ("", register.backup_instance)
+            state, reason = (LOST if host_gone else UNREACHABLE), host_gone or operator.reason
+        elif host_gone and backup_gone:
+            state, reason = LOST, f"both of its nodes are gone: {host_gone}; and its backup {backup_gone}"
+        else:
+            why = self._context.absence(register.backup)
+            backup = f"its backup {backup_gone}" if backup_gone else f"{register.backup} is its backup{why and f', and {why}'}"
+            state, reason = UNREACHABLE, f"{host_gone or operator.reason}; {backup}"
+        return msgspec.structs.replace(operator, state=state, reason=reason)
 
     async def destroy(self, record: QueryRecord, nodes: Collection[str] = ()) -> deploy.Destroyed:
         """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""
@@ -91,3 +111,7 @@ class QueryHosts:
         except SbonError as error:
             log.info("host-not-read", operator=operator, code=error.code, reason=str(error))
             return None
+
+
+def _waits(operator: OperatorInfo) -> str:
+    return f"{operator.id} at {operator.node}: {operator.reason}"

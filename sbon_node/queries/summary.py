@@ -45,14 +45,14 @@ def stale(info: QueryInfo, why: str) -> QueryInfo:
 
 
 def _missing(context: Context, record: QueryRecord, nodes: Iterable[str]) -> str:
-    """Return the nodes that the query needs and that are missing as far as this node knows."""
+    """Return the nodes that the query needs and that are missing as far as this node knows, and since when."""
     if record.state not in LIVE:
         return ""
     sources = (planned.source.node for planned in record.plan.sources)
     missing = []
     for name in sorted({*sources, *nodes, record.consumer} - {context.name}):
-        if away := context.away(name):
-            missing.append(f"{name} {away}")
+        if why := context.absence(name):
+            missing.append(f"{name} {why}")
     return "; ".join(missing)
 
 

@@ -71,13 +71,18 @@ class Context:
         member = self.membership.get(node)
         return "is not a member" if member is None else "has left" if member.state == "left" else f"is {member.state}"
 
-    def no_answer(self, node: str) -> str:
-        """Return for users that a node gives no answer and, of one that membership misses, since when."""
+    def absence(self, node: str) -> str:
+        """Return for users why membership misses a node, as :meth:`away`, and since when."""
         why, row = self.away(node), self.membership.table.get(node)
         if not why or row is None:
-            return f"no answer from {node}"
+            return why
         since = datetime.fromtimestamp(self.clock.wall_ms() / 1000 - (self.clock.now() - row.since), UTC)
-        return f"no answer from {node}: it {why} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{why} since {since:%Y-%m-%d %H:%M:%S} UTC"
+
+    def no_answer(self, node: str) -> str:
+        """Return for users that a node gives no answer and, of one that membership misses, since when."""
+        why = self.absence(node)
+        return f"no answer from {node}: it {why}" if why else f"no answer from {node}"
 
     async def call(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
         """Call a member as :meth:`ask` does, for calls whose reply is empty."""

@@ -29,6 +29,8 @@ from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.model.frames import Frame
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.states import operator_states
 from sbon_node.net.peers import Caller
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.tasks import Tasks, check_cancelled
@@ -85,6 +87,23 @@ class BackupKeeper:
     def components(self) -> Iterator[HostedComponent]:
         for operator, kept in sorted(self._known.items()):
             yield HostedComponent(kept.spec.query, operator, kept.stored.hosted.acceptors)
+
+    def describe(self, query: str) -> list[OperatorInfo]:
+        """Return the operators of a query with a backup here: what users see once the register names this node as the host."""
+        return [
+            OperatorInfo(
+                id=operator,
+                node=self._context.name,
+                fragment=kept.spec.fragment,
+                state=operator_states.STARTING,
+                reason=f"goes on here after {kept.stored.host}",
+                epoch=kept.spec.epoch,
+                durability=kept.spec.durability,
+                stats=None,
+            )
+            for operator, kept in sorted(self._known.items())
+            if kept.spec.query == query
+        ]
 
     async def destroy(self, call: DestroyComponents) -> None:
         """Forget the backups among the components of a query that is over."""
