@@ -6,9 +6,11 @@ from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.backups.owner import BackupOwners, BackupParts, OperatorBackup
+from sbon_node.hosting.backups.rehearsal import Rehearsals
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.migration.listing import CopyLimits
 from sbon_node.model.durability import REPLICATED, BackupInfo
 from sbon_node.model.operators import OperatorSpec
@@ -45,7 +47,10 @@ class NodeBackups:
             self._tasks,
         )
         limits = CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes)
-        self.keeper = BackupKeeper(context, operators, moves.receiver, owners, settings, moves.host_check, engine.start, limits)
+        rehearsals = Rehearsals(engine, context.clock, checkpoint_of(context, ""), settings.rehearse_s)
+        self.keeper = BackupKeeper(
+            context, operators, moves.receiver, owners, settings, moves.host_check, rehearsals.rehearse, limits
+        )
         operators.ports.backups = self
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 
 class BackupKeeper:
-    """The backups of this node, by operator. ``warm`` starts the engine, so that an operator can go on at once."""
+    """The backups of this node, by operator. ``warm`` prepares the engine for an operator, which then goes on sooner."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class BackupKeeper:
         owners: BackupOwners,
         settings: BackupSettings,
         host_check: HostCheck,
-        warm: Callable[[], Awaitable[None]],
+        warm: Callable[[OperatorSpec], Awaitable[None]],
         limits: CopyLimits,
     ) -> None:
         self._context, self._operators, self._receiver, self._owners = context, operators, receiver, owners
@@ -158,14 +158,14 @@ class BackupKeeper:
             if self._known.get(spec.id) is kept:
                 del self._known[spec.id]
             raise
-        self._tasks.start("warm", self._warm_up())
+        self._tasks.start(f"warm {spec.id}", self._warm_up(spec))
         return kept
 
-    async def _warm_up(self) -> None:
+    async def _warm_up(self, spec: OperatorSpec) -> None:
         try:
-            await self._warm()
+            await self._warm(spec)
         except SbonError as error:
-            log.warning("backup-not-warm", code=error.code, reason=str(error))
+            log.warning("backup-not-warm", operator=spec.id, code=error.code, reason=str(error))
 
     def _check_open(self, kept: Kept, epoch: int) -> None:
         if kept.is_ending or self._known.get(kept.spec.id) is not kept:

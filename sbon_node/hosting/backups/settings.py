@@ -61,6 +61,15 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "copies for moves are",
         ),
     ] = 262_144
+    rehearse_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="longest time in which a node runs an operator without rows when it becomes its backup, so that a "
+            "take-over is faster; 0 starts the engine only; seconds",
+        ),
+    ] = 60.0
     store_timeout_s: Annotated[
         float,
         Meta(gt=0, le=86_400, description="longest time in which a backup stores a batch whose files it fetches; seconds"),
