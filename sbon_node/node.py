@@ -35,6 +35,7 @@ from sbon_node.foundation import World, lay_foundation
 from sbon_node.hosting.backups.backups import NodeBackups
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.ended_queries import EndedQueries
+from sbon_node.hosting.live_sources.backups import NodeSourceBackups
 from sbon_node.hosting.machine_resources import Machine, watch_load
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.moving.moves import Moves
@@ -138,8 +139,9 @@ class Node:
         self._repair = Repair(self.context, self._acceptors, self.registers)
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
+        self._source_backups = NodeSourceBackups(self.context, self._catalogue, self.registers, config.backups, self._sources)
         self._pushes = Pushes(self.context, self._catalogue, self._sources)
-        self._record_acceptors = RecordAcceptors(self.context, self.registers)
+        self._record_acceptors = RecordAcceptors(self.context, self.registers, self._catalogue.node_of)
         records = Records(self._acceptors, self.registers, config.control.max_queries, self._distance_ms)
         self._operator_registers = OperatorRegisters(self.context, self._acceptors, self.registers, records)
         self._host_components()
@@ -194,7 +196,8 @@ class Node:
             self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
         )
         self._decisions = LeaderDecisions(self.name, self.bus, self.context.clock.wall_ms, self._config.adaptation.decisions)
-        hosts = QueryHosts(self.context, self._operator_registers, self._decisions, self._config.membership.tombstone_s)
+        known = (self.context, self._operator_registers, self._decisions, self._config.membership.tombstone_s)
+        hosts = QueryHosts(*known, self._catalogue.node_of)
         self._book = QueryHolder(self.context, self._measurements, records, hosts)
         self._record_calls = RecordCalls(
             self.context, records, self._book, self._operator_registers, hosts, self._destroyer.components, self._sinks.rows
@@ -254,6 +257,7 @@ class Node:
         self._backups.start()
         self._operators.start()
         self._sinks.start()
+        self._source_backups.start()
         self._sources.start()
         self._optimizer.start()
         self._ants.led.start()
@@ -287,6 +291,7 @@ class Node:
         await self._backups.stop()
         await self._operators.close()
         await self._sinks.close()
+        await self._source_backups.stop()
         await self._sources.close()
         await self._measurer.close()
         await self.membership.close()

@@ -42,6 +42,7 @@ from sbon_protocol.moving import (
     SettleOperator,
     WeighJointMove,
 )
+from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
@@ -351,6 +352,9 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "open-backup": (OpenBackup, BackupOpened),
     "store-backup": (StoreBackup, None),
     "drop-backup": (DropBackup, None),
+    "open-source-backup": (OpenSourceBackup, SourceBackupOpened),
+    "store-source": (StoreSource, None),
+    "yield-source": (YieldSource, None),
     "weigh-joint-move": (WeighJointMove, JointSide),
     "move-jointly": (MoveJointly, OperatorMove),
     "add-subtree": (AddSubtree, None),

@@ -2,8 +2,8 @@
 
 Of two entries for one name the greater ``version`` (the generation of the name) wins. Within a generation a drop wins over
 everything, the smaller origin's declaration wins over the greater's, and sources are united by name: the later turn of a name
-wins, and turns up to the last detached turn are removed. So any two nodes that have seen the same entries, in whatever order,
-hold the same catalogue.
+wins, of one turn the later epoch, and turns up to the last detached turn are removed. So any two nodes that have seen the same
+entries, in whatever order, hold the same catalogue.
 
 Dropped streams stay as tombstones for :data:`TOMBSTONE_S`, longer than the partitions and absences of up to seven days that SPEC
 promises to heal without reviving anything. A node that is away for longer than a tombstone lasts may bring a dropped stream back,
@@ -23,7 +23,8 @@ from sbon_node.catalogue.interval import ComparisonInterval
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.errors import SbonError
 from sbon_node.membership.table import Change
-from sbon_node.model.catalogue import MAX_SOURCES_OF_A_STREAM, CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import MAX_SOURCES_OF_A_STREAM, CatalogEntry, SourceDeclaration, StreamDeclaration, parts_of
+from sbon_node.model.durability import LOCAL
 from sbon_node.model.schema import check_source, check_stream
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
@@ -63,7 +64,7 @@ def merge(own: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
     first, second = sorted((own, theirs), key=lambda e: (e.origin, _encoded(e.declaration)))
     sources: dict[str, SourceDeclaration] = {}
     detached = {name: max(e.detached.get(name, 0) for e in (own, theirs)) for name in {**own.detached, **theirs.detached}}
-    for source in sorted(own.sources + theirs.sources, key=lambda s: (s.name, -s.turn, s.node, _encoded(s))):
+    for source in sorted(own.sources + theirs.sources, key=lambda s: (s.name, -s.turn, -s.epoch, s.node, _encoded(s))):
         if source.turn > detached.get(source.name, 0):
             sources.setdefault(source.name, source)
     dropped = own.dropped or theirs.dropped
@@ -98,6 +99,8 @@ def check_entry(entry: CatalogEntry) -> None:
             raise SbonError("bad-entry", f"the source {source.name!r} was detached", where=entry.declaration.name)
         if source.version != entry.version:
             raise SbonError("bad-entry", f"the source {source.name!r} is of another version", where=entry.declaration.name)
+        if source.durability == LOCAL and source.epoch > 1:
+            raise SbonError("bad-entry", f"the source {source.name!r} is local, and has moved", where=entry.declaration.name)
 
 
 def check_leap(own: CatalogEntry | None, theirs: CatalogEntry, most: int) -> None:
@@ -112,6 +115,12 @@ def check_leap(own: CatalogEntry | None, theirs: CatalogEntry, most: int) -> Non
     for name, turn in [*theirs.detached.items(), *((source.name, source.turn) for source in theirs.sources)]:
         if turn > turns.get(name, 0) + most:
             raise SbonError("bad-entry", f"the source {name!r} leaps to turn {turn}", where=theirs.declaration.name)
+    epochs = {} if own is None else {source.id: source.epoch for source in own.sources}
+    for source in theirs.sources:
+        if source.epoch > epochs.get(source.id, 1) + most:
+            raise SbonError(
+                "bad-entry", f"the source {source.name!r} leaps to epoch {source.epoch}", where=theirs.declaration.name
+            )
 
 
 class Catalogue:
@@ -169,6 +178,10 @@ class Catalogue:
             raise SbonError("unknown-stream", f"there is no stream {name!r}", where="stream", hint=f"known: {known}")
         return entry
 
+    def known(self, name: str) -> CatalogEntry | None:
+        """Return the entry of a stream, dropped or not; None if this node knows of none, or no more."""
+        return self._entries.get(name)
+
     async def create(self, declaration: StreamDeclaration) -> None:
         """Declare a stream; raise ``stream-exists`` or ``too-many-streams``."""
         old = self._entries.get(declaration.name)
@@ -191,7 +204,7 @@ class Catalogue:
             raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name", hint=hint)
         if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
             raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")
-        source = msgspec.structs.replace(source, version=entry.version, turn=entry.detached.get(source.name, 0) + 1)
+        source = msgspec.structs.replace(source, version=entry.version, turn=entry.detached.get(source.name, 0) + 1, epoch=1)
         await self._change(msgspec.structs.replace(entry, sources=(*entry.sources, source)))
 
     async def detach(self, stream: str, name: str) -> None:
@@ -207,6 +220,24 @@ class Catalogue:
             raise SbonError("too-many-sources", f"{MAX_DETACHED} names have been detached already", where=stream, hint=hint)
         kept = tuple(s for s in entry.sources if s is not source)
         await self._change(msgspec.structs.replace(entry, sources=kept, detached=detached))
+
+    async def move(self, source: SourceDeclaration) -> None:
+        """Note where a replicated source is now, and tell all members; ignore a source that is gone."""
+        entry = self._entries.get(source.stream)
+        if entry is None or all(one.id != source.id for one in entry.sources):
+            return
+        others = tuple(one for one in entry.sources if one.id != source.id)
+        await self._change(msgspec.structs.replace(entry, sources=(*others, source)))
+
+    def source(self, source_id: str) -> SourceDeclaration | None:
+        """Return an attached source by its id."""
+        entry = self._entries.get(parts_of(source_id).stream)
+        return None if entry is None else next((one for one in entry.sources if one.id == source_id), None)
+
+    def node_of(self, source_id: str) -> str:
+        """Return the node of a source; empty if it is not attached, as far as this node knows."""
+        source = self.source(source_id)
+        return "" if source is None else source.node
 
     async def drop(self, name: str) -> CatalogEntry:
         entry = self.entry(name)

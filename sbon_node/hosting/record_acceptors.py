@@ -22,10 +22,13 @@ T = TypeVar("T")
 
 
 class RecordAcceptors:
-    """Asks the acceptors of a record in their order, live ones first; looks for others where none of these has the record."""
+    """Asks the acceptors of a record in their order, live ones first; looks for others where none of these has the record.
 
-    def __init__(self, context: Context, registers: Registers) -> None:
-        self._context, self._registers = context, registers
+    ``node_of`` returns the present node of a source by its id, empty for an unknown one: the catalogue has it.
+    """
+
+    def __init__(self, context: Context, registers: Registers, node_of: Callable[[str], str] = lambda source: "") -> None:
+        self._context, self._registers, self.node_of = context, registers, node_of
         self._under_way = 0
 
     async def ask(self, query: str, acceptors: Iterable[Acceptor], call: Call, reply: type[Reply]) -> Reply:

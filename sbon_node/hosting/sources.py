@@ -12,12 +12,14 @@ import structlog
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.registry import open_source
+from sbon_node.connectors.sources.registry import check_moves, open_source
 from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
 from sbon_node.errors import SbonError
+from sbon_node.hosting.live_sources.interface import NO_SOURCE_BACKUPS, SourceBackups
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
+from sbon_node.model.durability import REPLICATED
 from sbon_node.model.schema import check_source
 from sbon_node.model.states import source_states
 from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
@@ -66,6 +68,7 @@ class SourceHost:
         self._runners: dict[str, SourceRunner] = {}
         self._refused: dict[str, str] = {}
         self._beginnings: dict[str, tuple[HostedSource, Beginning]] = {}
+        self.backups: SourceBackups = NO_SOURCE_BACKUPS
         self._reading = asyncio.Lock()
         self._tasks = Tasks()
         catalogue.on_change = self._changed
@@ -78,7 +81,8 @@ class SourceHost:
             self._changed(entry)
         context = self._context
         left = {*context.store.all("source", HostedSource), *filter(is_source, context.outbox.streams())}
-        for source_id in sorted(left - self._wanted.keys()):
+        # Of a source that this node is about to go on with, the stream may be here before the catalogue says so.
+        for source_id in sorted(left - self._wanted.keys() - set(self.backups.kept())):
             self._tasks.start(f"switch {source_id}", self._switch(source_id))
 
     async def close(self) -> None:
@@ -194,8 +198,32 @@ class SourceHost:
             log.info("sources-not-described", stream=name, node=node, reason=str(error))
             return None
 
+    def check_here(self, source: SourceDeclaration) -> bool:
+        """Check that a replicated source could run here, and return whether it is finite.
+
+        Raises :class:`SbonError` ``source-bound``, and as :meth:`attach` for options that are refused here.
+        """
+        check_moves(source.connector)
+        opened = open_source(source, self._catalogue.entry(source.stream).declaration, self._settings, self._context.clock)
+        opened.check()
+        return opened.finite
+
+    async def go_on(self, source: SourceDeclaration) -> None:
+        """Run a source of which this node was the backup, and tell all members."""
+        declaration = self._catalogue.entry(source.stream).declaration
+        hosted = HostedSource(source=source, stream=declaration, version=source.version)
+        self._context.store.put("source", source.id, hosted)
+        await self._catalogue.move(source)
+
+    def moved(self, source: SourceDeclaration, host: str, epoch: int) -> None:
+        """Release a source that another node hosts by now."""
+        present = msgspec.structs.replace(source, node=host, epoch=epoch)
+        self._tasks.start(f"moved {source.id}", self._catalogue.move(present))
+
     async def _attach_here(self, source: SourceDeclaration) -> None:
         self._context.drained.check()
+        if source.durability == REPLICATED:
+            check_moves(source.connector)
         check_no_secrets(source.options)
         declaration = self._catalogue.entry(source.stream).declaration
         check_source(source, declaration)
@@ -232,6 +260,7 @@ class SourceHost:
         """Start and stop runners until they match the catalogue, however often it changes meanwhile."""
         while True:
             await self._tasks.stop(f"run {source_id}")
+            self.backups.close(source_id)
             self._runners.pop(source_id, None)
             self._running.pop(source_id, None)
             wanted = self._wanted.get(source_id)
@@ -251,7 +280,8 @@ class SourceHost:
         store = self._context.store
         stored = store.get("source", source_id, HostedSource)
         if wanted is None or (stored is not None and stored != wanted):
-            self._context.outbox.drop_stream(source_id)
+            present = self._catalogue.node_of(source_id)
+            self._context.outbox.drop_stream(source_id, moved=present not in ("", self._context.name))
             store.delete("source", source_id)
         if wanted is not None and stored != wanted:
             store.put("source", source_id, wanted)
@@ -274,6 +304,7 @@ class SourceHost:
             clock=context.clock,
             settings=self._settings,
             dead_letters=context.data_dir / "dead-letters",
+            backup=self.backups.of(source),
         )
         self._runners[source.id] = runner
         self._tasks.start(f"run {source.id}", runner.run())

@@ -61,9 +61,12 @@ class StreamHost:
         return None if offset is None else offset.error_ms + ROUNDING_MS
 
     async def search(self, code: str) -> bool:
-        """Ask for the host after a failure with that code, if the stream may have moved; return whether there is another."""
+        """Ask for the host after a failure with that code, if the stream may have moved; return whether there is another.
+
+        The catalogue of this node has the present node of a source.
+        """
         if is_source(self._stream):
-            return False
+            return self._goes_on_at(self._records.node_of(self._stream) or self.node)
         now = self._context.clock.now()
         patience_s = PATIENCE_S if self._context.away(self.node) == "" else self._context.settings.retry_s
         if code not in _GONE and (self._ask_at_s is None or now < self._ask_at_s):
@@ -77,8 +80,10 @@ class StreamHost:
         except (SbonError, TimeoutError) as error:
             log.info("host-not-found", stream=self._stream, reason=str(error))
             return False
-        before, self.node = self.node, host.node
-        if before == host.node:
-            return False
-        log.info("stream-moved", stream=self._stream, before=before, host=host.node, epoch=host.epoch)
-        return True
+        return self._goes_on_at(host.node)
+
+    def _goes_on_at(self, node: str) -> bool:
+        before, self.node = self.node, node
+        if before != node:
+            log.info("stream-moved", stream=self._stream, before=before, host=node)
+        return before != node

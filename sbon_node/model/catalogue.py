@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+import re
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
 
 from sbon_node.model.columns import Schema
+from sbon_node.model.durability import LOCAL, Durability
 from sbon_node.model.frames import MAX_ROW_BYTES
 
 MAX_SOURCES_OF_A_STREAM = 256
 MAX_ROWS_S = 1e9
+MAX_EPOCH = 2**53
 ASSUMED_ROWS_S = 1000.0
 ASSUMED_ROW_BYTES = 100.0
 """Assumed row size of a source whose row size is neither declared, sampled nor measured."""
 
 _SOURCE = "source/"
+_ID = re.compile(r"source/([a-z0-9_]{1,63})@(\d{1,16})/([^/~]*)(?:~(\d{1,16}))?")
 
 
 class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,10 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the node sampled rate or row size at the source's beginning, because it was not declared."""
     unpaced: bool = False
     """Whether the sample is of many finite rows without a pace: its readers take them as fast as they can."""
+    durability: Durability = LOCAL
+    """``replicated``: its rows are at a backup before they are confirmed; that goes on with it if ``node`` is lost."""
+    epoch: Annotated[int, Meta(ge=1, le=MAX_EPOCH)] = 1
+    """Of a replicated source: that in which its backup became its ``node``."""
 
     @property
     def id(self) -> str:
@@ -90,6 +98,24 @@ def called(source: NamedSource) -> str:
 def is_source(stream: str) -> bool:
     """Return whether a source produces the frames; an operator's stream has the operator's id."""
     return stream.startswith(_SOURCE)
+
+
+class SourceParts(NamedTuple):
+    """The parts of a source's id."""
+
+    stream: str
+    version: int
+    name: str
+    turn: int
+
+
+def parts_of(source_id: str) -> SourceParts:
+    """Return the parts of the id of a source; an id that is none has empty parts."""
+    parts = _ID.fullmatch(source_id)
+    if parts is None:
+        return SourceParts("", 0, "", 0)
+    stream, version, name, turn = parts.groups()
+    return SourceParts(stream, int(version), name, int(turn or 1))
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,6 +106,17 @@ class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
     backup_instance: str = ""
 
 
+class SourceRegister(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of the register of a replicated source: the instance that hosts it in ``epoch``, and its backup, if any."""
+
+    id: str
+    host: str
+    instance: str
+    epoch: int = 1
+    backup: str = ""
+    backup_instance: str = ""
+
+
 class QueryRecord(QueryRegister, frozen=True, kw_only=True):
     """The authoritative state of a query, with its goal: its register and the documents that this refers to."""
 

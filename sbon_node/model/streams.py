@@ -6,6 +6,7 @@ import msgspec
 
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
+from sbon_node.model.durability import BackupInfo
 
 
 class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,8 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it ends by itself."""
     read_share: Share | None = None
     """Share of a finite source that has been read; None if unknown."""
+    backup: BackupInfo | None = None
+    """The backup of a replicated source, as its node knows it; its ``batch`` is the last frame."""
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -127,7 +127,7 @@ class Description(NamedTuple):
 
 
 async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, str], *, decisions: bool = False) -> Description:
-    """Ask every node that has a part, once and all at the same time; ``hosts`` are those of operators by id.
+    """Ask every node that has a part, once and all at the same time; ``hosts`` are those of operators and sources by id.
 
     Decisions to move operators are long, and are asked for only if ``decisions``.
 
@@ -135,9 +135,8 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     cannot be read, and the operators that wait, with what they wait for.
     """
     components = {o.id for o in record.plan.operators} | {record.sink_component}
-    streams = {p.source.id: p.source.node for p in record.plan.sources} | {
-        o.id: hosts[o.id] for o in record.plan.operators if o.id in hosts
-    }
+    planned = [_at(p.source, hosts) for p in record.plan.sources]
+    streams = {source.id: source.node for source in planned} | {o.id: hosts[o.id] for o in record.plan.operators if o.id in hosts}
     readers = {**hosts, record.sink_component: record.consumer}
     nodes = sorted({*streams.values(), record.consumer})
     asked = await asyncio.gather(*(_ask(context, record, n, streams, nodes, decisions) for n in nodes))
@@ -156,7 +155,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     described = tuple(
         operators.get(o.id) or _unreported(context, record, hosts.get(o.id, ""), o, unanswered) for o in record.plan.operators
     )
-    sources = tuple(_of_plan(planned.source, source_infos.get(planned.source.id), unanswered) for planned in record.plan.sources)
+    sources = tuple(_of_plan(source, source_infos.get(source.id), unanswered) for source in planned)
     rows = consumer.rows if consumer is not None else None
     progress = progress_of(
         sources,
@@ -280,6 +279,11 @@ def _unreported(
         durability=record.durability,
         stats=None,
     )
+
+
+def _at(source: SourceDeclaration, hosts: Mapping[str, str]) -> SourceDeclaration:
+    """Return the source with its present node: a replicated one may have moved."""
+    return msgspec.structs.replace(source, node=hosts.get(source.id, source.node))
 
 
 def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Collection[str]) -> SourceInfo:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.catalogue import is_source
 from sbon_node.model.durability import LOCAL
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import OperatorRegister, QueryRecord
@@ -27,15 +28,24 @@ log = structlog.get_logger()
 class QueryHosts:
     """The hosts of a query's operators and sources by id: as this node knows them, or as their registers have them."""
 
-    def __init__(self, context: Context, registers: OperatorRegisters, decisions: LeaderDecisions, tombstone_s: float) -> None:
-        self._context, self._registers, self._decisions = context, registers, decisions
+    def __init__(
+        self,
+        context: Context,
+        registers: OperatorRegisters,
+        decisions: LeaderDecisions,
+        tombstone_s: float,
+        node_of: Callable[[str], str],
+    ) -> None:
+        """Create them; ``node_of`` returns the present node of a source by its id, empty for one that is gone."""
+        self._context, self._registers, self._decisions, self._node_of = context, registers, decisions, node_of
         self._absences = Absences(context, tombstone_s)
 
     def known(self, record: QueryRecord) -> dict[str, str]:
         """Return the hosts as far as this node knows, without a message."""
         operators = [operator.id for operator in record.plan.operators]
         known = ((one, self._registers.known(one)) for one in operators if one in record.hosts)
-        return {**record.hosts, **{one: register.host for one, register in known if register is not None}}
+        sources = {one: node for one in record.hosts if is_source(one) and (node := self._node_of(one))}
+        return {**record.hosts, **sources, **{one: register.host for one, register in known if register is not None}}
 
     async def describe(self, record: QueryRecord, *, decisions: bool = False) -> Description:
         """Describe the query, with its hosts' ``decisions`` and those of this node if it leads it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from sbon_node.model.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, Loss, Survival
+from sbon_node.model.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, BackupInfo, Loss, Survival
 from sbon_node.model.queries import OperatorInfo, QueryInfo
 from sbon_node.model.states import backup_states, query_states
 from sbon_node.model.states.lifecycle import LOST
@@ -26,8 +26,8 @@ def with_survival(info: QueryInfo) -> QueryInfo:
 def survival_of(info: QueryInfo) -> Survival:
     """Return what the query loses with the disk of each node that has a part in it.
 
-    Sources and sinks are bound to their nodes. A part that is done is a loss, too: where its stream begins anew, its readers
-    cannot go on.
+    Sinks, and sources without a backup, are bound to their nodes. A part that is done is a loss, too: where its stream begins
+    anew, its readers cannot go on.
     """
     losses = (*_operators(info), *_sources(info), *_sink(info), *_record(info))
     return Survival(any_node=not losses, losses=losses, text=_sentence(losses))
@@ -46,15 +46,23 @@ def _not_recoverable(operator: OperatorInfo) -> str:
     backup = operator.backup
     if backup is None:
         return "its backup is not known"
+    if _can_take_over(backup):
+        return ""
     if backup.state in backup_states.CAN_TAKE_OVER:
-        # After a move or a restart, its host has yet to give it everything.
-        return "" if backup.batch is not None else "its backup is not known to have its state"
+        return "its backup is not known to have its state"
     return f"its backup is {backup.state}"
+
+
+def _can_take_over(backup: BackupInfo) -> bool:
+    """Return whether the backup has all that was shown: after a move or a restart, its host has yet to give it that."""
+    return backup.state in backup_states.CAN_TAKE_OVER and backup.batch is not None
 
 
 def _sources(info: QueryInfo) -> Iterator[Loss]:
     for source in info.sources:
         declared = source.source
+        if declared.durability != LOCAL and source.backup is not None and _can_take_over(source.backup):
+            continue
         own = f"/{declared.name}" if declared.name != declared.node else ""
         name = f"{declared.stream}{own}"
         yield Loss(node=declared.node, part=SOURCE, name=name, why=declared.connector, lost=_is_lost(source))

@@ -1,4 +1,4 @@
-"""Keys of the registers of queries, and of their operators and sinks."""
+"""Keys of the registers of queries, of their operators and sinks, and of sources."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Final
 
 QUERY: Final = "query/"
 OPERATOR: Final = "operator/"
+SOURCE: Final = "source/"
+"""The key of a replicated source is its id."""
 
 
 def key_of(query: str) -> str:

@@ -228,6 +228,10 @@ class Registers:
         self._keep(key, accepted.state.configuration)
         return Found(accepted.state.configuration, silent)
 
+    def kept(self, prefix: str) -> list[str]:
+        """Return the keys with that prefix of which this node keeps a copy."""
+        return [key for key in self._store.states if key.startswith(prefix)]
+
     def candidates(self, *, alive: bool = False) -> list[Acceptor]:
         """Return all members, or those ``alive``, as acceptors, this node included; without nodes that have left for good."""
         members = self._context.membership.members()

@@ -33,6 +33,7 @@ Kind = Literal[
     "departure",
     "arrival",
     "backup",
+    "source-backup",
 ]
 T = TypeVar("T")
 

@@ -25,6 +25,7 @@ from sbon_protocol import (
     measuring,
     messages,
     moving,
+    source_backup,
     version,
     zones,
 )
@@ -54,7 +55,7 @@ ALIASES = {
 def all_messages() -> dict[str, type[messages.Message]]:
     """Every message of the protocol, in the order of the source."""
     found = {}
-    for module in (base, messages, calls, following, measuring, moving, backup, zones, ants):
+    for module in (base, messages, calls, following, measuring, moving, backup, source_backup, zones, ants):
         for name, member in vars(module).items():
             if inspect.isclass(member) and issubclass(member, messages.Message) and member.__module__ == module.__name__:
                 found[name] = member

@@ -11,7 +11,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_protocol import ants, backup, calls, codec, datagram, following, frames, measuring, messages, moving, zones
+from sbon_protocol import (
+    ants,
+    backup,
+    calls,
+    codec,
+    datagram,
+    following,
+    frames,
+    measuring,
+    messages,
+    moving,
+    source_backup,
+    zones,
+)
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.version import VERSION
 from tests.protocol.reading import frames_in
@@ -22,7 +35,7 @@ REFUSED = sorted((VECTORS / "refused").glob("*.json"))
 
 MESSAGES: dict[str, type[messages.Message]] = {
     name: member
-    for module in (messages, calls, following, measuring, moving, backup, zones, ants)
+    for module in (messages, calls, following, measuring, moving, backup, source_backup, zones, ants)
     for name, member in vars(module).items()
     if inspect.isclass(member) and issubclass(member, messages.Message) and member not in (messages.Message, messages.Call)
 }

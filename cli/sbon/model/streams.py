@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from .durability import BackupInfo
+
 
 class Column(msgspec.Struct, frozen=True):
     """One column; ``type`` is a Spark SQL type in lower case: ``bigint``, ``timestamp``, ``decimal(10,2)``."""
@@ -34,6 +36,8 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     turn: int = 1
     sampled: bool = False
     unpaced: bool = False
+    durability: str = "local"
+    epoch: int = 1
 
     @property
     def id(self) -> str:
@@ -69,6 +73,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     watermark_ms: int | None = None
     finite: bool = False
     read_share: float | None = None
+    backup: BackupInfo | None = None
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,11 +44,13 @@ class SourceContext:
 class Connector:
     """A kind of source.
 
-    ``options`` is a struct whose fields carry descriptions; ``make`` takes the context and the parsed options.
+    ``options`` is a struct whose fields carry descriptions; ``make`` takes the context and the parsed options. A source ``moves``
+    if another node may go on with it from its position: its rows do not come from the node itself.
     """
 
     options: type[msgspec.Struct]
     make: Callable[[SourceContext, Any], Source]
+    moves: bool = False
 
 
 def _file(context: SourceContext, options: FileOptions) -> Source:
@@ -88,9 +90,9 @@ def _mqtt(context: SourceContext, options: MqttOptions) -> Source:
 SOURCES: dict[str, Connector] = {
     "file": Connector(FileOptions, _file),
     "tail": Connector(TailOptions, _tail),
-    "http": Connector(HttpSourceOptions, _http),
-    "mqtt": Connector(MqttOptions, _mqtt),
-    "generator": Connector(GeneratorOptions, _generator),
+    "http": Connector(HttpSourceOptions, _http, moves=True),
+    "mqtt": Connector(MqttOptions, _mqtt, moves=True),
+    "generator": Connector(GeneratorOptions, _generator, moves=True),
     "hostmetrics": Connector(HostMetricsOptions, _host_metrics),
 }
 
@@ -103,12 +105,22 @@ def open_source(
     Raises :class:`SbonError` ``unknown-connector``, ``unknown-option``, ``bad-option``, ``outside-roots``. The source's ``check``
     examines the files and endpoints that the options name.
     """
-    connector = SOURCES.get(declaration.connector)
-    if connector is None:
-        connector = installed.installed(installed.SOURCES, declaration.connector, Connector)
-    if connector is None:
-        known = ", ".join([*SOURCES, *installed.names(installed.SOURCES)])
-        message = f"there is no connector {declaration.connector!r}"
-        raise SbonError("unknown-connector", message, where="connector", hint=f"known: {known}")
+    connector = _connector(declaration.connector)
     options = read_options(connector.options, declaration.options, declaration.connector)
     return connector.make(SourceContext(declaration, stream, to_arrow(stream.schema), settings, clock or Clock.real()), options)
+
+
+def check_moves(name: str) -> None:
+    """Raise :class:`SbonError` ``source-bound`` for a connector whose rows come from its node itself."""
+    if not _connector(name).moves:
+        able = ", ".join(one for one, connector in SOURCES.items() if connector.moves)
+        message = f"a {name} source cannot go on at another node"
+        raise SbonError("source-bound", message, where="durability", hint=f"attach it without; replicated may be: {able}")
+
+
+def _connector(name: str) -> Connector:
+    connector = SOURCES.get(name) or installed.installed(installed.SOURCES, name, Connector)
+    if connector is None:
+        known = ", ".join([*SOURCES, *installed.names(installed.SOURCES)])
+        raise SbonError("unknown-connector", f"there is no connector {name!r}", where="connector", hint=f"known: {known}")
+    return connector

@@ -6,7 +6,7 @@ Each transaction holds both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import MAY_BE_MENDED, BadRow, Chunk, Confirmed, Measured, Receipt, Source
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.backup import RowsBackup
 from sbon_node.connectors.sources.dead_letters import DeadLetters
 from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.connectors.sources.row_sample import RowSample
@@ -93,6 +94,7 @@ class SourceRunner:
         dead_letters: Path,
         wanted: Callable[[], Awaitable[None]] | None = None,
         on_state: OnState | None = None,
+        backup: RowsBackup | None = None,
     ) -> None:
         self.declaration = declaration
         self.state: SourceState = source_states.IDLE
@@ -101,7 +103,7 @@ class SourceRunner:
         """A sample of the rows that have passed since this runner started."""
         self._trouble = ""
         self._source, self._outbox, self._clock, self._settings = source, outbox, clock, settings
-        self._wanted, self._on_state = wanted, on_state
+        self._wanted, self._on_state, self._backup = wanted, on_state, backup
         self._time = EventTime(stream.event_time, stream.delay_ms)
         self._letters = DeadLetters(
             dead_letters,
@@ -140,6 +142,7 @@ class SourceRunner:
             watermark_ms=shown_watermark(self._time.watermark_of(self._stored.greatest_ms)),
             finite=self._source.finite,
             read_share=self._read_share(),
+            backup=self._backup.info() if self._backup is not None else None,
             **msgspec.structs.asdict(self.counts),
         )
 
@@ -159,11 +162,15 @@ class SourceRunner:
             self._enter(source_states.FAILED, str(error), _plain(error))
 
     async def _run(self) -> None:
-        name = self.declaration.id
-        self._outbox.open_stream(name, "source", finite=self._source.finite)
+        name, epoch = self.declaration.id, self.declaration.epoch
+        if self._backup is not None:
+            epoch = max(epoch, await self._backup.begin(self._wait_for_backup))
+        self._outbox.open_stream(name, "source", finite=self._source.finite, epoch=epoch)
         stored = self._outbox.position(name)
         if stored is not None:
             self._stored = msgspec.msgpack.decode(stored, type=SourcePosition)
+        if self._backup is not None:
+            await self._store([], msgspec.msgpack.encode(self._stored))
         if self._stored.ended:
             self._enter(source_states.ENDED)
             return
@@ -281,12 +288,21 @@ class SourceRunner:
             dead_letters=self._letters.length,
             counts=counts,
         )
-        encoded = msgspec.msgpack.encode(position)
-        await self._persist(lambda: self._outbox.write_source(name, drafts, encoded))
+        await self._store(drafts, msgspec.msgpack.encode(position))
         self._pace.observe(self._clock.now(), counts.rows - self._stored.counts.rows, counts.bytes - self._stored.counts.bytes)
         self._stored, self._pending = position, _Pending()
         if isinstance(self._source, Confirmed):
             self._source.stored(pending.receipts)
+
+    async def _store(self, drafts: Sequence[FrameDraft], position: bytes) -> None:
+        """Write frames and position here, after the backup of a replicated source has stored them."""
+        if self._backup is not None:
+            await self._backup.store(drafts, position, self._wait_for_backup)
+        # Nothing may come between, unless the disk is full: see SourceBackup.check.
+        await self._persist(lambda: self._outbox.write_source(self.declaration.id, drafts, position))
+
+    def _wait_for_backup(self, reason: str) -> None:
+        self._enter(source_states.PAUSED, reason, reason)
 
     def _drafts(self, pending: _Pending, *, ended: bool) -> list[FrameDraft]:
         # The watermark before this write: rows in any of its frames may be as early as that.

@@ -26,6 +26,7 @@ from sbon_node.membership.table import GONE
 from sbon_node.migration.listing import CopyLimits, check_list
 from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.receiver import CopyReceiver, CopySource
+from sbon_node.model.catalogue import is_source
 from sbon_node.model.frames import Frame
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
@@ -73,7 +74,7 @@ class BackupKeeper:
     def start(self) -> None:
         """Delete what no backup needs, and look after the hosts."""
         for stream in self._context.outbox.backups.names():
-            if stream not in self._known:
+            if stream not in self._known and not is_source(stream):
                 self._context.outbox.backups.discard(stream)
         folder = files_of(self._context, "")
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():

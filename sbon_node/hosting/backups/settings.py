@@ -14,6 +14,10 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     most: Annotated[
         int, Meta(ge=0, le=4096, description="operators of other nodes of which this node keeps a backup; 0 keeps none")
     ] = 64
+    most_sources: Annotated[
+        int,
+        Meta(ge=0, le=4096, description="replicated sources of other nodes of which this node keeps a backup; 0 keeps none"),
+    ] = 64
     candidates: Annotated[
         int,
         Meta(ge=1, le=1024, description="nodes that are asked at a time to keep the backup of an operator, the nearest first"),

@@ -1,4 +1,4 @@
-"""Streams of other nodes' operators, written here under another name, frame by frame, until they go on here."""
+"""Streams of other nodes' operators and sources, written here under another name, frame by frame, until they go on here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sbon_node.model.frames import Frame
+from sbon_node.model.subscribers import is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream, Tail
@@ -14,7 +15,7 @@ from sbon_node.streams.outbox.store import FrameStore
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream of an operator without its frames: those after number ``trimmed`` are retained.
+    """A stream without its frames: those after number ``trimmed`` are retained.
 
     ``trimmed_upto`` are the bytes weighed up to there. Each subscription has its name, the last frame that it has acknowledged,
     its reader's epoch, and the code of its failure, if any. Those of followers are left out.
@@ -25,6 +26,22 @@ class StreamState:
     trimmed: int
     trimmed_upto: int
     subscriptions: tuple[tuple[str, int, int, str], ...]
+
+
+def state_of(known: Stream, tail: Tail) -> StreamState:
+    """Return the state of a stream once it has come to that tail."""
+    subscriptions = tuple(
+        (name, subscription.acknowledged, subscription.reader_epoch, subscription.failed)
+        for name, subscription in sorted(known.subscriptions.items())
+        if not is_follower(name)
+    )
+    return StreamState(
+        lineage=known.lineage,
+        tail=tail,
+        trimmed=known.trimmed,
+        trimmed_upto=known.trimmed_upto,
+        subscriptions=subscriptions,
+    )
 
 
 def begin(store: FrameStore, name: str, state: StreamState) -> Stream:

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, InputOffset
-from sbon_node.model.subscribers import is_follower
 from sbon_node.streams.outbox import copies, statements
-from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.streams.outbox.copies import StreamState, state_of
 from sbon_node.streams.outbox.ledger import Stream, Subscription, Tail
 from sbon_node.streams.outbox.store import FrameStore
 
@@ -48,7 +47,7 @@ class Handover:
             raise BrokenInvariantError(
                 f"batch {known.newest.batch} of {stream} is not visible, so the stream cannot go on elsewhere"
             )
-        return self._state(known, known.visible)
+        return state_of(known, known.visible)
 
     def unshown(self, stream: str, batch: int, after: int, max_bytes: int) -> tuple[StreamState, list[Frame]]:
         """Return the state as it is once ``batch`` is visible, and its retained frames after number ``after``.
@@ -60,21 +59,7 @@ class Handover:
         tail = next((tail for tail in (known.visible, *known.pending) if tail.batch == batch), None)
         if tail is None:
             raise SbonError("batch-unknown", f"nothing is kept of batch {batch}", where=stream)
-        return self._state(known, tail), statements.read(self._store, known, after, max_bytes, tail.last)
-
-    def _state(self, known: Stream, tail: Tail) -> StreamState:
-        subscriptions = tuple(
-            (name, subscription.acknowledged, subscription.reader_epoch, subscription.failed)
-            for name, subscription in sorted(known.subscriptions.items())
-            if not is_follower(name)
-        )
-        return StreamState(
-            lineage=known.lineage,
-            tail=tail,
-            trimmed=known.trimmed,
-            trimmed_upto=known.trimmed_upto,
-            subscriptions=subscriptions,
-        )
+        return state_of(known, tail), statements.read(self._store, known, after, max_bytes, tail.last)
 
     def take(self, stream: str, state: StreamState, frames: Sequence[Frame]) -> None:
         """Store the next retained frames of a stream that comes here; nobody sees them before :meth:`adopt`.
@@ -102,6 +87,14 @@ class Handover:
         """Take a stream that was kept here under another name; nobody sees it before :meth:`adopt`."""
         self.discard(stream)
         self._arriving[stream] = kept
+
+    def become_source(self, stream: str, position: bytes, *, finite: bool) -> None:
+        """Let a stream that has arrived be a source's, with the position of its connector; ignore an unknown one."""
+        arriving = self._arriving.get(stream)
+        if arriving is not None:
+            arriving.kind, arriving.finite, arriving.position = "source", finite, position
+            with self._store.transaction() as connection:
+                statements.become_source(connection, arriving)
 
     def discard(self, stream: str) -> None:
         """Delete what has come of a stream; ignore an unknown one."""

@@ -30,6 +30,7 @@ from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, 
 from sbon_node.streams.outbox.retention import OnGone, Retention
 from sbon_node.streams.outbox.shrinking import Shrinking
 from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.outbox.sources import SourceStreams
 from sbon_node.streams.outbox.store import FrameStore, check_size
 from sbon_node.streams.settings import StreamSettings
 
@@ -58,6 +59,7 @@ class Outbox:
         self._shrinking = Shrinking(self._store)
         self.handover = Handover(self._store, self._streams)
         self.backups = BackupStreams(self._store, self._streams, self.handover)
+        self.sources = SourceStreams(self._store, self._streams, self.handover)
         self.changed = Signal()
         """Notified when frames or acknowledgements are stored: :meth:`shrink` may have work then."""
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]

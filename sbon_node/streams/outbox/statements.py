@@ -54,6 +54,14 @@ def rename(connection: sqlite3.Connection, stream: Stream) -> None:
     connection.execute("UPDATE streams SET name = ?, epoch = ? WHERE id = ?", (stream.name, stream.epoch, stream.id))
 
 
+def become_source(connection: sqlite3.Connection, stream: Stream) -> None:
+    """Store the kind of a stream that was kept for another node's source, with the position of its connector."""
+    connection.execute(
+        "UPDATE streams SET kind = ?, finite = ?, position = ? WHERE id = ?",
+        (stream.kind, stream.finite, stream.position, stream.id),
+    )
+
+
 def set_epoch(store: FrameStore, stream: Stream, epoch: int) -> None:
     with store.transaction() as connection:
         connection.execute("UPDATE streams SET epoch = ? WHERE id = ?", (epoch, stream.id))

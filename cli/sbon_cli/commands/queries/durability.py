@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from rich.markup import escape
 
-from sbon.model import BackupInfo, QueryInfo
+from sbon.model import BackupInfo, QueryInfo, SourceInfo
 from sbon_cli.terminal.output import print_table, say
+from sbon_node.model.durability import LOCAL
 
 MAX_NAMED = 5
 """Most queries that a finding names."""
@@ -34,6 +35,27 @@ def show_backups(info: QueryInfo) -> None:
                     "-" if o.backup is None else _age(o.backup.age_s),
                 )
                 for o in info.operators
+            ],
+        )
+
+
+def show_source_backups(sources: Iterable[SourceInfo]) -> None:
+    """Print durability, epoch and backup of each source, if one of them is replicated."""
+    known = list(sources)
+    if any(one.source.durability != LOCAL for one in known):
+        say()
+        print_table(
+            ("source", "durability", "epoch", "backup", "its frame", "age"),
+            [
+                (
+                    one.source.name,
+                    one.source.durability,
+                    one.source.epoch,
+                    "-" if one.backup is None else _backup(one.backup),
+                    None if one.backup is None else one.backup.batch,
+                    "-" if one.backup is None else _age(one.backup.age_s),
+                )
+                for one in known
             ],
         )
 

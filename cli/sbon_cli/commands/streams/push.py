@@ -7,8 +7,9 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,6 +33,7 @@ PASSING = frozenset(
     {"node-unreachable", "source-behind", "source-busy", "source-paused", "source-stopped", "starting", "stopping"}
     | {"too-many-connections", "too-many-requests", "disk-full"}
 )
+MOVED = "source-elsewhere"
 
 
 @click.command()
@@ -55,11 +57,13 @@ def push(api: str, stream_name: str, file: str, format_: str | None, source: str
     """
     from sbon_node.connectors.formats.text_format import TEXT_SUFFIXES  # with what reads rows, and so here alone
 
-    client, source = _where(Client(api), stream_name, source)
+    asked = Client(api)
+    client, source = _where(asked, stream_name, source)
     with ExitStack() as opened:
         input_ = sys.stdin.buffer if file == "-" else opened.enter_context(_opened(file))
         records = Records(input_, format_ or TEXT_SUFFIXES.get(Path(file).suffix.lower()), tabs=file.endswith(".tsv"))
-        pushed = Pushing(client, stream_name, source, lambda text: err().print(f"[dim]{text}[/]")).all(records)
+        find = partial(_where, asked, stream_name, source)
+        pushed = Pushing(client, stream_name, source, lambda text: err().print(f"[dim]{text}[/]"), find).all(records)
     if json_:
         print_json(pushed)
     else:
@@ -149,6 +153,8 @@ class Pushing:
     stream: str
     source: str
     notice: Callable[[str], None]
+    find: Callable[[], tuple[Client, str]]
+    """Returns a client of the source's present node: a replicated source may go on at another."""
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
 
@@ -172,9 +178,11 @@ class Pushing:
             try:
                 return self.client.push(self.stream, body, media_type, source=self.source, key=key)
             except SbonError as error:
-                if error.code not in PASSING or self.now() - since > PATIENCE_S:
+                if error.code not in PASSING | {MOVED} or self.now() - since > PATIENCE_S:
                     raise
                 if tries in (0, 5):
                     self.notice(f"trying again: {error.message}")
             self.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
             tries += 1
+            with suppress(SbonError):  # The node that was asked may know no better, or be away, too.
+                self.client, _ = self.find()

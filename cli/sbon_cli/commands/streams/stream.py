@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from sbon import SbonError
 from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo
 from sbon_cli.client import Client
+from sbon_cli.commands.queries.durability import show_source_backups
 from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
 from sbon_cli.options.checked import checked
@@ -20,6 +21,7 @@ from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
 from sbon_node.model import catalogue
+from sbon_node.model.durability import LOCAL, Durability
 from sbon_node.model.schema import parse_schema
 from sbon_node.validation_messages import in_plain_words
 
@@ -87,10 +89,27 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
     metavar="ROWS_S",
     help="Rows a second that --generator makes, or that other sources are expected to have.",
 )
+@click.option(
+    "--durability",
+    type=click.Choice(get_args(Durability)),
+    default=LOCAL,
+    show_default=True,
+    help="replicated: another node stores each row before it is confirmed, and goes on with the source if its node is lost.",
+)
 @json_option
 @click.pass_obj
 @reports_errors
-def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tuple[str, ...], json_: bool, **short: Any) -> None:
+def attach(
+    api: str,
+    /,
+    stream_name: str,
+    node_name: str,
+    name: str,
+    options: tuple[str, ...],
+    durability: str,
+    json_: bool,
+    **short: Any,
+) -> None:
     """Attaches a physical source to STREAM, at any node; a query over the stream gets a branch for each source."""
     connector, chosen = connector_of(options, **short)
     client = Client(api)
@@ -101,6 +120,7 @@ def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tu
         "node": at,
         "connector": connector,
         "options": chosen,
+        "durability": durability,
     }
     if short["rate"] is not None:
         fields["rows_s"] = short["rate"]
@@ -214,6 +234,7 @@ def show_stream(info: StreamInfo) -> None:
         ],
         empty="no sources: sbon stream attach",
     )
+    show_source_backups(info.sources)
     for s in info.sources:
         if s.bad + s.too_large and s.dead_letters:
             say(f"rows of {s.source.name} that could not be read, with their lines, at {s.source.node}: {s.dead_letters}")

@@ -1,0 +1,305 @@
+"""The backups that this node keeps for the hosts of sources, and what becomes of them when a host is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+import structlog
+
+from sbon_node.catalogue.catalogue import Catalogue
+from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.live_sources.registers import SourceRegisters, is_gone
+from sbon_node.membership.table import GONE
+from sbon_node.model.catalogue import SourceDeclaration, is_source
+from sbon_node.model.frames import Frame
+from sbon_node.net.peers import Caller, Expected
+from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.tasks import Tasks, check_cancelled
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import until_passed
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
+
+log = structlog.get_logger()
+
+
+class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The backup of a source that ``host`` runs in ``epoch``, and its stream and position; None before the first transaction.
+
+    Requests in an epoch below ``sealed`` are refused: whoever makes them is not the host any more. The frames are in the outbox.
+    """
+
+    source: SourceDeclaration
+    host: str
+    instance: str
+    epoch: int
+    sealed: int
+    stream: StreamState | None = None
+    position: bytes = b""
+
+    @property
+    def expected(self) -> Expected:
+        return Expected(self.host, self.instance)
+
+
+class KeptSource:
+    """A backup of this node while it runs. ``heard_s`` is the time of the host's last request."""
+
+    def __init__(self, stored: StoredSource, now_s: float) -> None:
+        self.stored, self.heard_s = stored, now_s
+        self.lock = asyncio.Lock()
+        self.lost_since_s: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self.stored.source.id
+
+
+class SourceBackupKeeper:
+    """The backups of sources by id. ``check`` raises :class:`SbonError` for a source whose connector cannot run here, and returns
+    whether it is finite; ``go_on`` runs a source here, whose stream is open.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        catalogue: Catalogue,
+        registers: SourceRegisters,
+        settings: BackupSettings,
+        check: Callable[[SourceDeclaration], bool],
+        go_on: Callable[[SourceDeclaration], Awaitable[None]],
+    ) -> None:
+        self._context, self._catalogue, self._registers, self._settings = context, catalogue, registers, settings
+        self._check_here, self._go_on_here = check, go_on
+        self._tasks = Tasks()
+        self._checks = 0
+        now_s = self._started_s = context.clock.now()
+        self._known = {one: KeptSource(stored, now_s) for one, stored in context.store.all("source-backup", StoredSource).items()}
+        handle = context.server.handle
+        handle(OpenSourceBackup, self._open)
+        handle(StoreSource, self._store)
+        handle(YieldSource, self._yield)
+
+    def start(self) -> None:
+        """Delete what no backup needs, and look after the hosts."""
+        for stream in self._context.outbox.backups.names():
+            if is_source(stream) and stream not in self._known:
+                self._context.outbox.backups.discard(stream)
+        self._tasks.start("watch", self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def kept(self) -> list[str]:
+        """Return the sources of which this node keeps a backup."""
+        return sorted(self._known)
+
+    # -- requests of hosts --------------------------------------------------------------------------------------------
+
+    async def _open(self, call: OpenSourceBackup, caller: Caller) -> SourceBackupOpened:
+        source = self._catalogue.source(call.source)
+        if source is None:
+            raise SbonError("unknown-source", "the catalogue here has no such source", where=call.source)
+        await self._check_caller(call, caller)
+        kept = self._known.get(call.source)
+        if kept is None:
+            kept = self._begin(source, call, caller)
+        async with kept.lock:
+            self._check_open(kept, call.epoch)
+            stored = kept.stored
+            sealed = max(stored.sealed, call.epoch)
+            opened = msgspec.structs.replace(
+                stored, source=source, host=caller.node, instance=caller.instance, epoch=call.epoch, sealed=sealed
+            )
+            if opened != stored:
+                self._put(kept, opened)
+            kept.heard_s, kept.lost_since_s = self._context.clock.now(), None
+            return SourceBackupOpened(last=self._last(kept, call.lineage))
+
+    async def _check_caller(self, call: OpenSourceBackup, caller: Caller) -> None:
+        """Raise ``not-owner`` unless the caller hosts the source in its epoch, by the register that this node reads."""
+        if self._checks >= (most := self._context.settings.checks):
+            hint = "try again later, or raise control.checks"
+            raise SbonError("too-many-checks", f"{most} registers are being read", where=call.source, hint=hint)
+        self._checks += 1
+        try:
+            register = await self._registers.read(call.source)
+        finally:
+            self._checks -= 1
+        if (register.host, register.instance, register.epoch) != (caller.node, caller.instance, call.epoch):
+            message = f"{caller.node} does not host it in epoch {call.epoch}"
+            self._context.counters.refuse("source-backup-refused", peer=caller.node, source=call.source, reason=message)
+            raise SbonError("not-owner", message, where=call.source)
+
+    def _begin(self, source: SourceDeclaration, call: OpenSourceBackup, caller: Caller) -> KeptSource:
+        self._context.drained.check()
+        if source.id in self._context.outbox.streams():
+            raise SbonError("source-exists", f"{self._context.name} has it itself", where=source.id)
+        if len(self._known) >= self._settings.most_sources:
+            hint = "raise backups.most_sources"
+            message = f"{len(self._known)} backups of sources are kept"
+            raise SbonError("too-many-backups", message, where=self._context.name, hint=hint)
+        self._check_here(source)
+        host = caller.node, caller.instance
+        stored = StoredSource(source=source, host=host[0], instance=host[1], epoch=call.epoch, sealed=call.epoch)
+        kept = KeptSource(stored, self._context.clock.now())
+        self._put(kept, stored)
+        self._known[source.id] = kept
+        return kept
+
+    def _last(self, kept: KeptSource, lineage: int) -> int:
+        stream = kept.stored.stream
+        if stream is None or stream.lineage != lineage:
+            return 0
+        return min(self._context.outbox.backups.last(kept.id, lineage), stream.tail.last)
+
+    def _check_open(self, kept: KeptSource, epoch: int) -> None:
+        if self._known.get(kept.id) is not kept:
+            raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=kept.id)
+        if epoch < kept.stored.sealed:
+            message = f"epoch {epoch} is over: {self._context.name} has heard of epoch {kept.stored.sealed}"
+            raise SbonError("fenced", message, where=kept.id)
+
+    def _named(self, source: str, caller: Caller) -> KeptSource:
+        kept = self._known.get(source)
+        if kept is None:
+            raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=source)
+        if (caller.node, caller.instance) != kept.stored.expected:
+            raise SbonError("fenced", f"{kept.stored.host} hosts it", where=source)
+        return kept
+
+    async def _store(self, call: StoreSource, caller: Caller) -> None:
+        kept = self._named(call.source, caller)
+        stream: StreamState = decode_record(call.stream, StreamState)
+        if len(stream.subscriptions) > self._context.stream_settings.max_subscribers or stream.tail.offsets:
+            raise ProtocolError("invalid", "stream: a source's has no offsets, and not so many subscriptions")
+        frames: list[Frame] = [decode_record(frame, Frame) for frame in call.frames]
+        async with kept.lock:
+            self._check_open(kept, call.epoch)
+            before = kept.stored.stream
+            if before is not None and before.lineage == stream.lineage and call.after < before.tail.last:
+                raise SbonError("frames-missing", f"frame {before.tail.last} is stored for good", where=call.source)
+            own_ms = partial(self._context.membership.clocks.own_ms, name=caller.node)
+            dated = [msgspec.structs.replace(frame, born_ms=own_ms(frame.born_ms)) for frame in frames]
+            self._context.outbox.backups.keep(call.source, stream, dated, call.after)
+            if not call.more:
+                if stream.tail.last != call.after + len(frames):
+                    raise SbonError("frames-missing", f"the stream goes on to {stream.tail.last}", where=call.source)
+                self._put(kept, msgspec.structs.replace(kept.stored, stream=stream, position=call.position))
+            kept.heard_s = self._context.clock.now()
+
+    async def _yield(self, call: YieldSource, caller: Caller) -> None:
+        kept = self._named(call.source, caller)
+        self._check_open(kept, call.epoch)
+        await self._take_over(kept)
+
+    def _put(self, kept: KeptSource, stored: StoredSource) -> None:
+        self._context.store.put("source-backup", kept.id, stored, sync=True)
+        kept.stored = stored
+
+    # -- hosts that are lost ------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Look after the hosts of the sources, for ever."""
+        clock, settings = self._context.clock, self._settings
+        while True:
+            for kept in list(self._known.values()):
+                self._look(kept, clock.now())
+            await clock.sleep(settings.watch_s * self._context.rng.uniform(0.5, 1.0))
+
+    def _look(self, kept: KeptSource, now_s: float) -> None:
+        if is_gone(self._catalogue, kept.id):
+            self._tasks.start(f"forget {kept.id}", self._forget(kept))
+        elif self._is_lost(kept):
+            kept.lost_since_s = now_s if kept.lost_since_s is None else kept.lost_since_s
+            if now_s - kept.lost_since_s >= self._settings.recover_after_s:
+                self._tasks.start(f"recover {kept.id}", self._recover(kept))
+        else:
+            kept.lost_since_s = None
+            if now_s - kept.heard_s > self._settings.check_s:
+                kept.heard_s = now_s
+                self._tasks.start(f"check {kept.id}", self._check(kept))
+
+    def _is_lost(self, kept: KeptSource) -> bool:
+        """Return whether the host is dead, or is back without its disk, or was refused already."""
+        if kept.stored.sealed > kept.stored.epoch:
+            return True
+        member = self._context.membership.get(kept.stored.host)
+        if member is None:  # After a start, members come one after another.
+            return self._context.clock.now() - self._started_s > self._settings.check_s
+        if member.state in GONE:
+            return True
+        return member.state == "alive" and member.instance not in ("", kept.stored.instance)
+
+    async def _check(self, kept: KeptSource) -> None:
+        """Forget a backup that the source's register does not name; go on with a source of which this node is the host."""
+        try:
+            register = await self._registers.read(kept.id)
+        except SbonError as error:
+            check_cancelled()
+            log.info("source-backup-not-checked", source=kept.id, code=error.code, reason=str(error))
+            return
+        if (register.host, register.instance) == self._registers.me:
+            await self._recover(kept)
+        elif (register.backup, register.backup_instance) != self._registers.me:
+            await self._forget(kept)
+
+    async def _recover(self, kept: KeptSource) -> None:
+        """Go on with the source here, if the register lets this node."""
+
+        def waits(error: SbonError) -> None:
+            log.warning("recovery-waits", source=kept.id, code=error.code, reason=str(error))
+
+        try:
+            await until_passed(self._context, partial(self._take_over, kept), waits)
+        except SbonError as error:
+            check_cancelled()
+            log.warning("not-recovered", source=kept.id, code=error.code, reason=str(error))
+            if error.code == "not-owner":
+                await self._check(kept)
+
+    async def _take_over(self, kept: KeptSource) -> None:
+        async with kept.lock:
+            if self._known.get(kept.id) is not kept:
+                return
+            register = await self._registers.read(kept.id)
+            if (register.host, register.instance) == self._registers.me:
+                epoch = register.epoch
+            else:
+                if (register.backup, register.backup_instance) != self._registers.me:
+                    raise SbonError("not-owner", f"{register.host} hosts it, with another backup", where=kept.id)
+                # First nobody else can show anything any more, then this node is the host.
+                self._put(kept, msgspec.structs.replace(kept.stored, sealed=register.epoch + 1))
+                epoch = await self._registers.take_over(kept.id, register.host, register.epoch)
+            await self._go_on(kept, epoch)
+        log.warning("source-recovered", source=kept.id, host=kept.stored.host, epoch=epoch)
+
+    async def _go_on(self, kept: KeptSource, epoch: int) -> None:
+        """Host the source from the newest stored transaction on; repeated after a failure or a restart."""
+        outbox, stored, me = self._context.outbox, kept.stored, self._context.name
+        source = msgspec.structs.replace(stored.source, node=me, epoch=epoch)
+        if kept.id not in outbox.streams():
+            finite = self._check_here(source)
+            if stored.stream is None:
+                raise SbonError("frames-missing", "nothing of it has come", where=kept.id)
+            outbox.backups.release(kept.id, stored.stream)
+            outbox.sources.adopt(kept.id, stored.stream, stored.position, finite=finite, epoch=epoch)
+        await self._go_on_here(source)
+        self._delete(kept)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def _forget(self, kept: KeptSource) -> None:
+        async with kept.lock:
+            if self._known.get(kept.id) is kept:
+                self._delete(kept)
+
+    def _delete(self, kept: KeptSource) -> None:
+        self._context.store.delete("source-backup", kept.id)
+        self._known.pop(kept.id, None)
+        self._context.outbox.backups.discard(kept.id)

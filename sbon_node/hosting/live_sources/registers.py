@@ -1,0 +1,141 @@
+"""Registers of replicated sources: who hosts each, in which epoch, and its backup.
+
+A register is made when its source first starts, and deleted when the catalogue knows that the source is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from sbon_node.catalogue.catalogue import Catalogue
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, parts_of
+from sbon_node.model.records import SourceRegister
+from sbon_node.net.peers import Expected
+from sbon_node.registers.changes import Verdict
+from sbon_node.registers.states import State
+from sbon_node.replication.query_keys import SOURCE
+from sbon_node.replication.registers import Registers
+from sbon_node.replication.rendezvous import chosen
+from sbon_node.workflow.context import Context
+
+log = structlog.get_logger()
+
+
+class SourceRegisters:
+    """Reads and changes them, at any node. Calls raise ``no-majority`` as those of :class:`Registers` do."""
+
+    def __init__(self, context: Context, registers: Registers, catalogue: Catalogue) -> None:
+        self._context, self._registers, self._catalogue = context, registers, catalogue
+
+    @property
+    def me(self) -> Expected:
+        return self._context.membership.expected(self._context.name)
+
+    async def begin(self, source: SourceDeclaration) -> SourceRegister:
+        """Return the register of a source that is declared here, and make it if there is none yet.
+
+        A node that has lost its disk begins anew with a source of which no backup has anything. Raises ``record-unknown`` for a
+        source that has moved and has no register.
+        """
+        try:
+            register = await self.read(source.id)
+        except SbonError as error:
+            if error.code != "record-unknown" or source.epoch > 1:
+                raise
+            node, instance = self.me
+            value = msgspec.msgpack.encode(SourceRegister(id=source.id, host=node, instance=instance))
+            await self._registers.create(source.id, value, chosen(source.id, self._registers.candidates(alive=True)))
+            register = await self.read(source.id)
+        if register.host != self.me.node or register.instance == self.me.instance or register.backup:
+            return register
+        return await self._begin_anew(source.id)
+
+    async def read(self, source: str) -> SourceRegister:
+        """Return the register at some moment of the call; raise ``record-unknown``."""
+        return (await self._read(source))[1]
+
+    async def set_backup(self, source: str, epoch: int, backup: Expected) -> None:
+        """Name the node that has stored all that this node's source has shown. Raises ``not-owner``."""
+
+        def named(register: SourceRegister) -> SourceRegister | None:
+            if (register.host, register.instance, register.epoch) != (*self.me, epoch):
+                raise _not_owner(register)
+            if (register.backup, register.backup_instance) == backup:
+                return None
+            return msgspec.structs.replace(register, backup=backup.node, backup_instance=backup.instance)
+
+        await self._change(source, named)
+
+    async def _begin_anew(self, source: str) -> SourceRegister:
+        def begun(register: SourceRegister) -> SourceRegister | None:
+            if register.host != self.me.node or register.instance == self.me.instance or register.backup:
+                return None
+            return msgspec.structs.replace(register, instance=self.me.instance, epoch=register.epoch + 1)
+
+        return await self._change(source, begun)
+
+    async def take_over(self, source: str, host: str, epoch: int) -> int:
+        """Make this node, the backup, the host in the epoch after ``epoch``; return that epoch.
+
+        Repeated after a lost answer, it changes nothing. Raises ``not-owner`` unless ``host`` hosts the source in ``epoch`` and
+        this node is its backup.
+        """
+
+        def taken(register: SourceRegister) -> SourceRegister | None:
+            if (register.host, register.instance, register.epoch) == (*self.me, epoch + 1):
+                return None
+            is_backup = (register.backup, register.backup_instance) == self.me
+            if not is_backup or (register.host, register.epoch) != (host, epoch):
+                raise _not_owner(register)
+            return SourceRegister(id=source, host=self.me.node, instance=self.me.instance, epoch=epoch + 1)
+
+        return (await self._change(source, taken)).epoch
+
+    async def run(self) -> None:
+        """Delete the registers of sources that are gone, for ever."""
+        settings = self._context.settings
+        while True:
+            await self._context.clock.sleep(settings.orphan_check_s * self._context.rng.uniform(0.5, 1.0))
+            for key in self._registers.kept(SOURCE):
+                if is_gone(self._catalogue, key):
+                    self._registers.forget(key)
+
+    async def _read(self, source: str) -> tuple[State, SourceRegister]:
+        state = await self._registers.read(source)
+        if state is None:
+            raise SbonError("record-unknown", "no node that answers has its register", where=source)
+        try:
+            return state, msgspec.msgpack.decode(state.value, type=SourceRegister)
+        except msgspec.MsgspecError as error:
+            raise SbonError("bad-record", str(error), where=source, hint="do all nodes run the same version?") from error
+
+    async def _change(self, source: str, step: Callable[[SourceRegister], SourceRegister | None]) -> SourceRegister:
+        """Change the register, and again while others change it at the same time; return it as it is then."""
+        while True:
+            state, register = await self._read(source)
+            changed = step(register)
+            if changed is None:
+                return register
+            outcome = await self._registers.compare_and_set(source, state.version, msgspec.msgpack.encode(changed))
+            if outcome.verdict == Verdict.APPLIED:
+                return changed
+            if outcome.state is None or outcome.state.version == state.version:
+                raise SbonError("record-unknown", "its register was deleted", where=source)
+
+
+def is_gone(catalogue: Catalogue, source: str) -> bool:
+    """Return whether a source was detached, or its stream dropped, as far as the catalogue of this node knows."""
+    stream, version, name, turn = parts_of(source)
+    entry = catalogue.known(stream)
+    if entry is None or entry.version < version:
+        return False
+    return entry.version > version or entry.dropped or entry.detached.get(name, 0) >= turn
+
+
+def _not_owner(register: SourceRegister) -> SbonError:
+    message = f"it belongs to {register.host} in epoch {register.epoch}, with {register.backup or 'no'} backup"
+    return SbonError("not-owner", message, where=register.id)
