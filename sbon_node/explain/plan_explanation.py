@@ -107,7 +107,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """None unless every link between two nodes is measured."""
     measured_baseline_usage: float | None = None
     median_ratio: float | None = None
-    """Of the operators: how many times estimated rows were more than the measured, or less."""
+    """Factors by which estimated rows of the operators were more than the measured ones, or less."""
     worst_ratio: float | None = None
 
 

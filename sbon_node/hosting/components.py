@@ -1,4 +1,4 @@
-"""What a node hosts of queries, with the acceptors of their records."""
+"""Components of queries that a node hosts, with the acceptors of their records."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class OperatorRegisters:
     # -- backups --------------------------------------------------------------------------------------------------------
 
     async def set_backup(self, query: str, operator: str, epoch: int, node: str, instance: str) -> None:
-        """Name the node that has stored all that this node's operator has shown; empty names for none.
+        """Name the node that has stored all that this node's operator has shown.
 
         Raises ``not-owner`` if another node hosts the operator by now, or this one in another epoch.
         """

@@ -37,7 +37,7 @@ class RegisterChecks:
         self._chosen: dict[tuple[str, Ballot], State] = {}
         self._running: dict[str, str] = {}
         self._leases: dict[str, list[MoveLease]] = {}
-        """Of each operator's register: the moves that some acceptor has accepted."""
+        """Moves that some acceptor has accepted, by operator."""
         self.moving: set[str] = set()
         """Attempts to move an operator that have been chosen."""
         self.moved: set[str] = set()

@@ -26,7 +26,7 @@ COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 NODES = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "sbon"}
 REGIONS = {"europe", "america", "asia"}
 PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
-"""Of Prometheus' own library."""
+"""Metrics of Prometheus' own library."""
 PATHS = {route.path for route in ROUTES}
 
 

@@ -90,7 +90,7 @@ def _limits(meta: msgspec.Meta) -> str:
 
 
 def rows_of(message: type[messages.Message]) -> list[tuple[str, str, str, str]]:
-    """What SPEC.md has to say of each field: position, name, type, default."""
+    """Expected rows of SPEC.md for each field: position, name, type, default."""
     hints = typing.get_type_hints(message, include_extras=True)
     first = 1 if message.__struct_config__.tag else 0
     required = len(message.__struct_fields__) - len(message.__struct_defaults__)

@@ -64,7 +64,7 @@ ON_THE_KEY = [JOIN.format(kind=kind, on=f"x.a = y.a AND {on}") for kind in ("LEF
               for on in ("x.a > 0", "y.a > 0", "x.a > 0 AND y.a < 3", "y.a IS NULL")]  # fmt: skip
 SEMI_JOIN = "SELECT x.a, x.b FROM u x LEFT SEMI JOIN v y ON x.a = y.a AND {on} AND y.ts BETWEEN x.ts - INTERVAL '2' HOUR AND x.ts"
 SEMI_ON_THE_KEY = [SEMI_JOIN.format(on=on) for on in ("x.a > 0", "y.a > 0")]
-"""What ON asks of a column of the equality is inferred for its other side, which must not be the one whose rows all stay."""
+"""Conditions in ON on a column of the equality are inferred for its other side, which must not be the one whose rows all stay."""
 ACROSS = [f"{JOIN.format(kind=kind, on=on)} WHERE {where}" for kind in ("JOIN", "LEFT JOIN", "RIGHT JOIN") for on, where in (
     ("x.d = y.d", "CAST(x.d AS STRING) LIKE '-%'"), ("x.k = y.a", "typeof(x.k) = 'bigint'"), ("x.d = y.a", "x.d > 0"),
     ("x.a = y.a", "x.a > 0 AND y.a < 3"), ("x.a = y.a", "coalesce(x.a, 1) = 1"), ("x.s = y.s", "x.s LIKE '0%' OR x.s IS NULL"),

@@ -1,4 +1,4 @@
-"""What a query would lose with each of its nodes: by its description, and as a cluster describes it."""
+"""Losses of a query with each of its nodes: by its description, and as a cluster describes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knobs of backups: what nodes keep of operators that run at others."""
+"""Knobs of backups of operators that run at other nodes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Pair = tuple[int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What a join's samples tell.
+    """Estimates from a join's samples.
 
     ``of_left`` and ``of_right`` are rows out for each row of a side, of complete samples; None otherwise. Then a pair of rows has
     equal keys with probability ``equal``, 0 if their number grows with the stream; ``new_keys`` are the distinct keys for each

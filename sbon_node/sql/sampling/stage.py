@@ -15,7 +15,7 @@ from sbon_node.sql.sampling.rows import SampledRows, selected
 
 @dataclass(slots=True)
 class SampledStage:
-    """What the sampled rows tell of each part of a relation, by the part's identity; ``rows`` are those of its output."""
+    """Estimates from sampled rows for each part of a relation, by the part's identity; ``rows`` are those of its output."""
 
     rows: SampledRows | None = None
     selects: dict[int, tuple[float, list[exp.Expr]]] = field(default_factory=dict)

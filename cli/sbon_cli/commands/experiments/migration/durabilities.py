@@ -1,4 +1,4 @@
-"""What durability costs: delay of rows, rows a second, bytes sent and processor time of the same queries."""
+"""Cost of durability: delay of rows, rows a second, bytes sent and processor time of the same queries."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 @dataclass
 class Measured:
-    """What all turns of a kind with one durability have given."""
+    """Results of all turns of a kind with one durability."""
 
     delays_s: list[float] = field(default_factory=list)
     rows_s: list[float] = field(default_factory=list)
