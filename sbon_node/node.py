@@ -84,6 +84,7 @@ from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_calls import RecordCalls
 from sbon_node.queries.records import Records
 from sbon_node.queries.replacements import Replacements
+from sbon_node.queries.restarts import Restarts
 from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
@@ -223,8 +224,7 @@ class Node:
 
     def _take_queries(self, records: Records) -> None:
         """Create what accepts, explains and follows queries."""
-        config = self._config
-        self._lookup = QueryLookup(self.context)
+        config, self._lookup = self._config, QueryLookup(self.context)
         self._mover = OperatorMover(self.context, self._lookup, self._operator_registers, config.migration.report_s)
         self._follows = Follows(self.context, self._sinks, self._lookup)
         default = (config.adaptation.default, config.query.durability)
@@ -236,6 +236,8 @@ class Node:
         self._replacements = Replacements(*led, config.adaptation, config.placement)
         set_here = (config.connectors, leader)
         self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
+        restarts = Restarts(self.context, records, self._book, self._lookup, self._submitter)
+        self._unasked = (self._optimizer, self._ants.led, self._replacements.led, restarts)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
@@ -259,9 +261,8 @@ class Node:
         self._sinks.start()
         self._source_backups.start()
         self._sources.start()
-        self._optimizer.start()
-        self._ants.led.start()
-        self._replacements.led.start()
+        for one in self._unasked:
+            one.start()
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", watch_load(self._machine, self._space, self.membership, self.context.clock))
@@ -275,9 +276,8 @@ class Node:
     async def close(self, *, away: bool = True) -> None:
         """Leave cleanly: stop operators after a committed batch and inform the members; keep everything on disk."""
         await self._tasks.close()
-        await self._optimizer.close()
-        await self._ants.led.close()
-        await self._replacements.led.close()
+        for one in self._unasked:
+            await one.close()
         await self._draining.close()
         await self._rejoin.close()
         if away and not self.leaving.is_set():

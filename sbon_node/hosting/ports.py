@@ -110,6 +110,7 @@ class OperatorPorts:
             learn=self.lineages.learner(spec.id, one.stream),
             lag_ms=one.lag_ms,
             ahead_ms=one.ahead_ms,
+            whole=one.whole,
             spill_to=spill_of(self._context, spec.id) / str(position) if one.shared else None,
         )
 

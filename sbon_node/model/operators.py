@@ -67,9 +67,10 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSpec(PlannedInput, frozen=True, kw_only=True):
-    """An input with the node that hosts its stream."""
+    """An input with the node that hosts its stream. A ``whole`` one begins with frame 1, and fails if that is not retained."""
 
     node: str
+    whole: bool = False
 
 
 class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,6 +78,8 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
         ),
     ] = ""
     sink: SinkSpec = SinkSpec()
+    allow_restart_from_sources: bool = False
+    """Whether the query begins anew, from frame 1 of its sources, if a part of it is lost with the nodes that had it."""
 
     def check(self) -> None:
         super().check()
@@ -191,6 +193,10 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     """The nodes that keep its record."""
     version: int = 0
     """Changes of its record so far."""
+    restarted_from: str = ""
+    """The uid of the query that it replaces: a part of that was lost, and this one has begun anew from the sources."""
+    restart: str = ""
+    """For users: whether it begins, or has begun, anew from its sources, and what that means for its rows."""
     stale: bool = False
     """Whether no majority of the acceptors confirms this: the query may have changed since; ``reason`` says why."""
     consumer: str = ""

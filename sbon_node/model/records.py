@@ -10,7 +10,7 @@ from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
-from sbon_node.model.queries import QueryInfo, SinkSpec
+from sbon_node.model.queries import QueryInfo, SinkSpec, Submission
 from sbon_node.model.query_ids import sink_of
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import QueryState
@@ -23,6 +23,8 @@ class QueryDefinition(msgspec.Struct, frozen=True, kw_only=True):
     sql: str
     sink: SinkSpec
     plan: Plan
+    submission: Submission | None = None
+    """What it is submitted again with, where it may begin anew from its sources."""
 
 
 class QueryEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,14 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
     submitter: str = ""
     submitter_instance: str = ""
     """The node that took the submission; while the query is placed, it alone works for it."""
+    restarted_from: str = ""
+    """The uid of the lost query in place of which it has begun anew."""
+    restarts: int = 0
+    """Times that it, and those before it, have begun anew."""
+    restart_due: bool = False
+    """Whether a part of it was lost, and it has yet to begin anew."""
+    restarted_as: str = ""
+    """The uid under which it has begun anew."""
     definition_digest: str = ""
     placement_digest: str = ""
     end_digest: str = ""
@@ -123,6 +133,7 @@ class QueryRecord(QueryRegister, frozen=True, kw_only=True):
     sql: str
     sink: SinkSpec
     plan: Plan
+    submission: Submission | None = None
     placement: Placement | None = None
     last: QueryInfo | None = None
     query_usage: QueryUsage | None = None

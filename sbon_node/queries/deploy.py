@@ -14,6 +14,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sinks import SinkOrder
+from sbon_node.model.catalogue import is_source
 from sbon_node.model.plan import PlannedOperator
 from sbon_node.model.queries import Progress
 from sbon_node.model.records import QueryRecord
@@ -94,6 +95,9 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
         max_delay_ms=record.max_delay_ms,
         min_throughput_bytes_s=record.min_throughput_bytes_s,
     )
+    if record.restarted_from:
+        whole = (msgspec.structs.replace(one, whole=is_source(one.stream)) for one in spec.inputs)
+        spec = msgspec.structs.replace(spec, inputs=tuple(whole))
     call = InstantiateOperator(spec=spec, acceptors=acceptors)
     await context.call(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
 

@@ -24,8 +24,9 @@ from sbon_node.queries.duties import Duties, Work
 from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
 from sbon_node.queries.query_hosts import QueryHosts
-from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, with_last, withdrawn
+from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, restarted, with_last, withdrawn
 from sbon_node.queries.records import Records, Step
+from sbon_node.queries.restart_text import restart_text
 from sbon_node.queries.stops import Stops
 from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
@@ -104,7 +105,7 @@ class QueryHolder:
             self._incomplete[record.id] = None
             return
         try:
-            await self._conclude(record.id, query_states.FAILED, info.reason)
+            await self._conclude(record.id, query_states.FAILED, info.reason, lost=True)
         except SbonError as error:
             log.warning("query-not-failed", query=record.id, code=error.code, reason=str(error))
         else:
@@ -292,9 +293,10 @@ class QueryHolder:
         return described
 
     def _keeping(self, record: QueryRecord) -> dict[str, Any]:
-        """Return who keeps the record."""
+        """Return who keeps the record, and whether it begins anew."""
+        restart = {"restarted_from": record.restarted_from, "restart": restart_text(record)}
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
-        return {"node": self._duties.driver(record.id), "acceptors": acceptors, "version": record.version}
+        return {"node": self._duties.driver(record.id), "acceptors": acceptors, "version": record.version, **restart}
 
     async def with_query_usage(self, record: QueryRecord, after_ms: int) -> tuple[QueryInfo, QueryUsage]:
         """Return description and usage from a single round of requests, with history points later than ``after_ms``."""
@@ -313,7 +315,8 @@ class QueryHolder:
 
         Unreachable hosts are informed when they return. The end goes on if the caller gives up.
         """
-        await self.read(query)
+        if (await self.read(query)).restart_due:
+            await self._change(query, partial(restarted, uid="", reason="stopped by a user"))
         await self._stops.stop(query)
         return await self.describe(await self.read(query))
 
@@ -340,8 +343,8 @@ class QueryHolder:
         await self._conclude(record.id, call.state, reason)
         self._tasks.start(f"clean {record.id}", self._clean(record.id))
 
-    async def _conclude(self, query: str, state: QueryState, reason: str) -> QueryRecord:
-        """Take the last description and network usage while all parts exist, and store them with the end."""
+    async def _conclude(self, query: str, state: QueryState, reason: str, *, lost: bool = False) -> QueryRecord:
+        """Store the end with the last description and usage; a ``lost`` query begins anew if its submission allows it."""
         record = await self.read(query)
         if record.state not in LIVE:
             return record
@@ -352,7 +355,8 @@ class QueryHolder:
         def concluded(current: QueryRecord) -> QueryRecord | None:
             if current.state not in LIVE:
                 return None
-            return msgspec.structs.replace(current, state=state, reason=reason, last=last, query_usage=query_usage)
+            end = {"last": last, "query_usage": query_usage, "restart_due": lost and current.submission is not None}
+            return msgspec.structs.replace(current, state=state, reason=reason, **end)
 
         concluded_record = await self._change(query, concluded)
         self._forget_counts(query)

@@ -40,7 +40,9 @@ def split(record: QueryRecord, before: QueryRecord | None = None) -> Parts:
 
     record = msgspec.structs.replace(
         record,
-        definition_digest=digest(QueryDefinition(sql=record.sql, sink=record.sink, plan=record.plan)),
+        definition_digest=digest(
+            QueryDefinition(sql=record.sql, sink=record.sink, plan=record.plan, submission=record.submission)
+        ),
         placement_digest=digest(record.placement),
         end_digest=digest(_end_of(record)),
     )
@@ -74,10 +76,10 @@ def joined(state: State, content: Callable[[str], bytes], known: Iterable[QueryR
 
     fields: dict[str, Any] = {name: getattr(register, name) for name in QueryRegister.__struct_fields__}
     if (one := same("definition_digest")) is not None:
-        fields |= {"sql": one.sql, "sink": one.sink, "plan": one.plan}
+        fields |= {name: getattr(one, name) for name in QueryDefinition.__struct_fields__}
     else:
         definition = _decoded(content(register.definition_digest), QueryDefinition)
-        fields |= {"sql": definition.sql, "sink": definition.sink, "plan": definition.plan}
+        fields |= {name: getattr(definition, name) for name in QueryDefinition.__struct_fields__}
     if (one := same("placement_digest")) is not None:
         fields["placement"] = one.placement
     elif register.placement_digest:

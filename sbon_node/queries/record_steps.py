@@ -8,6 +8,8 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER, REFUSED
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.queries import Submission
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
@@ -57,6 +59,25 @@ def refused(record: QueryRecord, reason: str) -> QueryRecord | None:
 
 def withdrawn(record: QueryRecord) -> QueryRecord | None:
     return None if record.withdrawn else msgspec.structs.replace(record, cleaned=True, withdrawn=True)
+
+
+def in_place_of(record: QueryRecord, submission: Submission, lost: QueryRecord | None) -> QueryRecord:
+    """Return a new record with what it may be submitted again with, and the ``lost`` query that it replaces, if any."""
+    if not submission.allow_restart_from_sources:
+        return record
+    decided = {name: getattr(record, name) for name in ("name", "consumer", "adapt", "durability")}
+    submission = msgspec.structs.replace(submission, **decided)
+    restarts = {"restarted_from": lost.id, "restarts": lost.restarts + 1} if lost is not None else {}
+    return msgspec.structs.replace(record, submission=submission, **restarts)
+
+
+def restarted(record: QueryRecord, uid: str, reason: str = "") -> QueryRecord | None:
+    """Return the record of a lost query that has begun anew as ``uid``, or does not for a reason."""
+    if not record.restart_due:
+        return None
+    reason = f"{record.reason}; not restarted: {reason}"[:MAX_REASON] if reason else record.reason
+    last = record.last and msgspec.structs.replace(record.last, reason=reason)
+    return msgspec.structs.replace(record, restart_due=False, restarted_as=uid, reason=reason, last=last)
 
 
 def check_live(record: QueryRecord, component: str) -> None:

@@ -28,7 +28,7 @@ from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.names import NameRecord, QueryNames
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
-from sbon_node.queries.record_steps import end_error, has_begun
+from sbon_node.queries.record_steps import end_error, has_begun, in_place_of
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.registers.states import State
 from sbon_node.workflow.context import Context
@@ -61,8 +61,11 @@ class Submitter:
             task.cancel()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
-        """Yield the steps of a submission and last its acceptance; raise :class:`SbonError` if it is refused."""
+    async def submit(self, submission: Submission, lost: QueryRecord | None = None) -> AsyncIterator[Progress | Accepted]:
+        """Yield the steps of a submission and last its acceptance; raise :class:`SbonError` if it is refused.
+
+        The query begins anew in place of a ``lost`` one, if given.
+        """
         context = self._context
         context.drained.check()
         submission.check()
@@ -75,7 +78,7 @@ class Submitter:
         # The members are asked for the name while the query is planned.
         found = asyncio.ensure_future(self._names.look_up(name)) if submission.name else None
         try:
-            async with aclosing(self._submit(submission, name, consumer, found)) as events:
+            async with aclosing(self._submit(submission, name, consumer, found, lost)) as events:
                 async for event in events:
                     yield event
         finally:
@@ -84,14 +87,20 @@ class Submitter:
                 await asyncio.gather(found, return_exceptions=True)
 
     async def _submit(
-        self, submission: Submission, name: str, consumer: str, found: asyncio.Future[State | None] | None
+        self,
+        submission: Submission,
+        name: str,
+        consumer: str,
+        found: asyncio.Future[State | None] | None,
+        lost: QueryRecord | None,
     ) -> AsyncGenerator[Progress | Accepted, None]:
         context, uid = self._context, new_uid(name, self._context.rng)
         start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}")
         times = StepTimes(context.clock)
         plan = await self._planning.plan(submission, uid, times)
-        record = await self._book.create(self._record(submission, name, uid, consumer, plan))
+        described = in_place_of(self._record(submission, name, uid, consumer, plan), submission, lost)
+        record = await self._book.create(described)
         naming = asyncio.ensure_future(self._named(name, NameRecord(uid, context.name), found))
         # Other registers take round trips as well, in which the query is placed and started.
         stored = [naming]

@@ -70,8 +70,7 @@ class NodePort:
         self._upto: tuple[int, ...] | None = None if following is None else tuple(o.frame for o in following.base.offsets)
         """The last frame of each input that may be offered; None without limit."""
         self._offered: tuple[InputOffset, ...] = ()
-        self._limits = limits
-        self._epoch = epoch
+        self._limits, self._epoch = limits, epoch
         self._rows_in = self._rows_out = 0
         self._news = Signal()
         self._incarnation = 0
@@ -139,6 +138,7 @@ class NodePort:
                 settings=self._settings,
                 rng=self._rng,
                 start_after=start,
+                whole=source.whole,
                 epoch=source.epoch,
                 lineage=source.lineage,
                 learn=source.learn,

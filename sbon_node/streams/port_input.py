@@ -16,8 +16,8 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
     """One input of an operator; ``start_after`` applies while no batch of the operator is visible.
 
     The input's watermark, less ``lag_ms``, may be at most ``ahead_ms`` beyond the least of the other inputs; without
-    ``ahead_ms`` there is no limit. Frames held back are spilled to ``spill_to``, where given, and otherwise stay in the link's
-    credit.
+    ``ahead_ms`` there is no limit. A ``whole`` input begins with frame 1, or fails. Frames held back are spilled to ``spill_to``,
+    where given, and otherwise stay in the link's credit.
     """
 
     stream: str
@@ -31,6 +31,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
     learn: Callable[[int], None] | None = None
     lag_ms: int = 0
     ahead_ms: int | None = None
+    whole: bool = False
     spill_to: Path | None = None
 
 

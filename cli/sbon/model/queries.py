@@ -44,6 +44,7 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
 
     name: str = ""
     sink: SinkSpec = SinkSpec()
+    allow_restart_from_sources: bool = False
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,6 +250,8 @@ class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     acceptors: tuple[str, ...] = ()
     version: int = 0
+    restarted_from: str = ""
+    restart: str = ""
     stale: bool = False
     consumer: str = ""
     sink: SinkSpec = SinkSpec()

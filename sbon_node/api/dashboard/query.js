@@ -43,6 +43,7 @@ export class QueryView {
       ["Planned network usage", explanation?.usage === undefined || explanation.usage === null ? null : `${bytes(explanation.usage)}, with all rows sent ${bytes(explanation.baseline_usage)}`],
       ["Durability", listed.durability],
       ["Loss of a node", info.survival?.text, true],
+      ["Restart", info.restart || null, true],
       ["Record at", listed.node],
       ["Submitted", `${moment(listed.submitted_ms)} UTC`],
     ]);

@@ -66,10 +66,10 @@ class Link:
     """One subscription to ``stream`` under the name ``subscriber``.
 
     ``start_after`` is the last frame the subscriber has durably finished with: the link first asks for the frame after it; 0
-    asks for the first frame, of a live source for the earliest retained one. ``epoch`` is the greatest epoch of the stream's host
-    it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``expect`` returns the node
-    that must answer at the address; ``search`` looks for another host. ``own_time`` translates the frames' wall-clock times, and
-    ``arrived`` is called with each new frame. ``spill`` stores frames that are held back.
+    asks for the first frame, of a live source for the earliest retained one unless ``whole``. ``epoch`` is the greatest epoch of
+    the stream's host it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``expect``
+    returns the node that must answer at the address; ``search`` looks for another host. ``own_time`` translates the frames'
+    wall-clock times, and ``arrived`` is called with each new frame. ``spill`` stores frames that are held back.
 
     ``lineage`` identifies the stream that the subscriber has read; 0 accepts any and passes it to ``learn``, which stores it
     before the first frame is taken. ``reader_epoch`` is the subscriber's own epoch.
@@ -90,6 +90,7 @@ class Link:
         settings: StreamSettings,
         rng: random.Random,
         start_after: int = 0,
+        whole: bool = False,
         epoch: int = 0,
         lineage: int = 0,
         learn: Callable[[int], None] | None = None,
@@ -118,7 +119,7 @@ class Link:
         self.lineage, self._learn, self._reader_epoch = lineage, learn, reader_epoch
         self.failure: SbonError | None = None
         """The reason for which it has ended for good."""
-        self._acknowledged = start_after
+        self._acknowledged, self._first = start_after, int(whole)
         self._pinned: int | None = None
         self._successor: tuple[str, int] | None = None
         """The name and epoch under which the link goes on."""
@@ -269,7 +270,7 @@ class Link:
                 channel.close()
 
     async def _subscribe(self, channel: FrameChannel) -> None:
-        first = self.inbox.received + 1 if self.inbox.received else 0
+        first = self.inbox.received + 1 if self.inbox.received else self._first
         self._returned = 0
         await channel.send(
             Subscribe(

@@ -15,7 +15,9 @@ MAX_NAMED = 5
 
 
 def show_survival(info: QueryInfo) -> None:
-    """Print what the query would lose with each of its nodes."""
+    """Print whether the query begins anew, and what it would lose with each of its nodes."""
+    if info.restart:
+        say(escape(info.restart))
     if info.survival is not None:
         say(escape(f"{info.durability}: {info.survival.text}"))
 

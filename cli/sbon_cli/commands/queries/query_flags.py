@@ -48,6 +48,12 @@ durability_option = click.option(
     metavar="WHERE",
     help="Copies of operators' state: local (none), replicated.",
 )
+restart_option = click.option(
+    "--allow-restart-from-sources",
+    "restarts",
+    is_flag=True,
+    help="If a part is lost with its nodes, begin anew: rows come again.",
+)
 state_provider_option = click.option(
     "--state-provider",
     type=click.Choice(get_args(StateChoice)),

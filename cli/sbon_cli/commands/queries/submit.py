@@ -21,6 +21,7 @@ from sbon_cli.commands.queries.query_flags import (
     durability_option,
     join_window_option,
     on_error_option,
+    restart_option,
     state_provider_option,
 )
 from sbon_cli.commands.queries.rows import follow_to_the_end
@@ -39,7 +40,7 @@ from sbon_node.model.plan import Decompose
 GROUPS = {
     "Output": ("to", "format_", "options", "consumer"),
     "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "adapt", "decompose"),
-    "Semantics": ("join_window_ms", "on_error", "state_provider", "durability"),
+    "Semantics": ("join_window_ms", "on_error", "state_provider", "durability", "restarts"),
     "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
 }
 
@@ -53,6 +54,7 @@ GROUPS = {
 @on_error_option
 @state_provider_option
 @durability_option
+@restart_option
 @click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @click.option(
     "--to",
@@ -91,6 +93,7 @@ def submit(
     on_error: OnError,
     state_provider: StateChoice | None,
     durability: Durability | None,
+    restarts: bool,
     consumer: str,
     to: str | None,
     options: tuple[str, ...],
@@ -125,6 +128,7 @@ def submit(
         durability=durability,
         consumer=consumer,
         sink=sink,
+        allow_restart_from_sources=restarts,
     )
     info = submitted(client, submission, quiet=quiet)
     if not following:
