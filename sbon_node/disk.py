@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sbon_node.errors import SbonError
 
+PROBE_BYTES = 65_536
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -25,6 +26,23 @@ def named_errors(path: Path) -> Iterator[None]:
         raise SbonError(
             "disk-error", f"cannot be used: {reason}", where=str(path), hint="check the disk and its rights"
         ) from error
+
+
+def is_full(folder: Path) -> bool:
+    """Say whether a new file in the folder cannot take some bytes.
+
+    It tells a limit of sizes of files from a broken disk: SQLite calls both an I/O error.
+    """
+    path = folder / f"room.{os.getpid()}.new"
+    try:
+        try:
+            with open(path, "wb", opener=no_link) as file:
+                file.write(bytes(PROBE_BYTES))
+        finally:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        return error.errno in _FULL
+    return False
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from sbon_node.disk import is_full
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 
@@ -169,6 +170,8 @@ class RecordStore:
         except sqlite3.Error as error:
             # The low byte is the code, the others give details. Errors that Python's module raises itself have none.
             sqlite_code = getattr(error, "sqlite_errorcode", 0)
+            if sqlite_code == sqlite3.SQLITE_IOERR_WRITE and is_full(self._path.parent):
+                sqlite_code = sqlite3.SQLITE_FULL
             name = _NAMES.get(sqlite_code) or _NAMES.get(sqlite_code & 0xFF)
             if name is None:
                 raise BrokenInvariantError(f"the store was misused: {error}") from error

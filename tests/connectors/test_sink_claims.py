@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
 from tests.connectors.file_sinks import FORMATS, World, opened, withdrawn
 from tests.connectors.sent_streams import EXPECTED
+from tests.full_disks import no_room
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -39,17 +37,6 @@ def test_two_sinks_cannot_share_a_path(tmp_path: Path) -> None:
 
 def found_under(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.glob("**/*")}
-
-
-@contextmanager
-def no_room() -> Iterator[None]:
-    """The system refuses to let files grow, as it does on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("name", FORMATS)

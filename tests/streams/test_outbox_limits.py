@@ -13,6 +13,7 @@ from sbon_node.model.frames import MAX_FRAME_BYTES, FrameDraft
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
+from tests.full_disks import no_room
 from tests.streams.outboxes import SETTINGS, code_of, draft, publish, texts
 
 OFF, NORMAL, FULL = 0, 1, 2
@@ -40,6 +41,19 @@ def test_a_full_disk_loses_nothing_and_resumes(path: Path) -> None:
     assert box.newest("op") == published - 1
     publish(box, "op", "resumed")
     assert texts(box, "op", published - 1) == [big, "resumed"]
+    box.close()
+
+
+def test_a_limit_of_the_size_of_files_is_a_full_disk(path: Path) -> None:
+    """SQLite calls it an I/O error."""
+    box = Outbox(path, SETTINGS)
+    box.open_stream("op", "operator")
+    box.subscribe("op", "one", 0)
+    with no_room():
+        assert code_of(lambda: publish(box, "op", "x" * 100_000)) == "disk-full"
+    publish(box, "op", "resumed")
+    assert texts(box, "op") == ["resumed"]
+    assert not list(path.parent.glob("room.*"))
     box.close()
 
 

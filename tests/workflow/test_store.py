@@ -13,6 +13,7 @@ import pytest
 
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.workflow.store import RecordStore
+from tests.full_disks import no_room
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -54,6 +55,15 @@ def test_a_full_disk(path: Path) -> None:
         store._db.execute(f"PRAGMA max_page_count={store._db.execute('PRAGMA page_count').fetchone()[0]}")
         assert refused(lambda: store.put("peer", "b", LARGE)) == "disk-full"
         assert store.all("peer", Note) == {"a": SMALL}
+
+
+def test_a_limit_of_the_size_of_files_is_a_full_disk(path: Path) -> None:
+    """SQLite calls it an I/O error."""
+    with closing(RecordStore(path)) as store:
+        with no_room():
+            assert refused(lambda: store.put("peer", "b", LARGE)) == "disk-full"
+        store.put("peer", "b", SMALL)
+        assert store.all("peer", Note) == {"a": SMALL, "b": SMALL}
 
 
 @contextmanager

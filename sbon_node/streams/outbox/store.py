@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sbon_node.disk import is_full
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import MAX_FRAME_BYTES
 
@@ -197,7 +198,7 @@ class FrameStore:
     def _named(self, error: sqlite3.Error) -> SbonError:
         name = getattr(error, "sqlite_errorname", "") or ""
         where = str(self.path)
-        if name in _FULL_NAMES:
+        if name in _FULL_NAMES or (name == "SQLITE_IOERR_WRITE" and is_full(self.path.parent)):
             return self._full()
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return SbonError(
