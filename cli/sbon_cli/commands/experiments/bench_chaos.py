@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -31,14 +32,21 @@ def chaos(minutes: float, seed: int, out: Path | None, json_: bool) -> None:
     Processes die or stop, disks are lost or full, links are cut or slow, operators move, nodes leave and join. Every other query
     is replicated; disks are lost only where no query depends on them alone. All rows are compared with DuckDB's. The timeline is
     written to stderr while it runs, and a picture of it to --out. Ends with code 1 if a query fails or is stuck, or if a row is
-    wrong, lost or doubled.
+    wrong, lost or doubled; then the logs and data of the nodes stay.
 
     Takes some minutes more than --minutes; needs 8 GB of memory.
     """
-    console = err()
-    with tempfile.TemporaryDirectory(prefix="sbon-chaos-") as folder:
-        module: Any = importlib.import_module("sbon_cli.commands.experiments.chaos.run")
-        result = module.run(Path(folder), 60 * minutes, seed, lambda line: console.print(escape(line)))
+    console, folder = err(), Path(tempfile.mkdtemp(prefix="sbon-chaos-"))
+    module: Any = importlib.import_module("sbon_cli.commands.experiments.chaos.run")
+    is_right = False
+    try:
+        result = module.run(folder, 60 * minutes, seed, lambda line: console.print(escape(line)))
+        is_right = not any(result["rows"][0][name] for name in BAD)
+    finally:
+        if is_right:
+            shutil.rmtree(folder)
+        else:
+            console.print(f"logs and data of the nodes are in {escape(str(folder))}")
     if out is not None:
         importlib.import_module("sbon_node.experiments.chaos.picture").draw(result, out)
     (row,) = result["rows"]
@@ -46,5 +54,5 @@ def chaos(minutes: float, seed: int, out: Path | None, json_: bool) -> None:
         print_json(result)
     else:
         print_table(["", ""], list(row.items()), title="chaos")
-    if any(row[name] for name in BAD):
+    if not is_right:
         sys.exit(EXIT_REFUSED)

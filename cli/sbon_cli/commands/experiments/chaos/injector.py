@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import psutil
 
@@ -28,7 +28,7 @@ from sbon_node.experiments.chaos.faults import BETWEEN_TWO, LOSES_DISK, Action, 
 
 AT_A_TIME = 2
 """Faults that may last at the same time."""
-POSSIBLE_S = 90.0
+POSSIBLE_S = 240.0
 """For how long a fault waits until the queries can survive it."""
 LOOK_S = 0.5
 READY_S = 300.0
@@ -73,7 +73,8 @@ class Injector:
         deadline_s, why = time.monotonic() + POSSIBLE_S, ""
         while time.monotonic() < deadline_s:
             try:
-                with self._claimed(fault) as nodes:
+                self._check_rest(fault)
+                with self._gate.closed() if fault.action in LOSES_DISK else nullcontext(), self._claimed(fault) as nodes:
                     self._strike(fault, nodes)
                     self.struck[fault.action] += 1
                     return
@@ -86,6 +87,10 @@ class Injector:
         with self._lock:
             self._wants_quiet = None if self._wants_quiet is fault else self._wants_quiet
         self._timeline.note("fault", fault.action, "", f"not possible: {why}")
+
+    def _check_rest(self, fault: Fault) -> None:
+        if fault.action in LOSES_DISK and time.monotonic() < self._disk_lost_s + REST_S:
+            raise NotPossibleError("a disk was lost a short time ago")
 
     @contextmanager
     def _claimed(self, fault: Fault) -> Iterator[list[LocalNode]]:
@@ -152,19 +157,16 @@ class Injector:
             node.wait_ready(READY_S)
 
     def _lose(self, fault: Fault) -> None:
-        """Let a node lose its disk, or leave; choose it while no query is submitted, and nothing else happens."""
-        if time.monotonic() < self._disk_lost_s + REST_S:
-            raise NotPossibleError("a disk was lost a short time ago")
-        with self._gate.closed():
-            node = self._cluster[self._may_be_lost(fault)]
-            with self._timeline.during(fault.action, node.name, "joined again"):
-                if fault.action == "wipe":
-                    kill(node, "all")
-                else:
-                    self._user.let_leave(node, drain=fault.action == "drain")
-                _delete(node)
-                time.sleep(fault.down_s)
-                self._start([node])
+        """Let a node lose its disk, or leave, while no query is submitted and no other fault lasts."""
+        node = self._cluster[self._may_be_lost(fault)]
+        with self._timeline.during(fault.action, node.name, "joined again"):
+            if fault.action == "wipe":
+                kill(node, "all")
+            else:
+                self._user.let_leave(node, drain=fault.action == "drain")
+            _delete(node)
+            time.sleep(fault.down_s)
+            self._start([node])
         self._disk_lost_s = time.monotonic()
 
     def _may_be_lost(self, fault: Fault) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import cities
 from sbon_cli.commands.experiments.chaos.asking import Gate
-from sbon_cli.commands.experiments.chaos.growing import Tailed
+from sbon_cli.commands.experiments.chaos.growing import Growing, Posted, Tailed
 from sbon_cli.commands.experiments.chaos.injector import Injector
 from sbon_cli.commands.experiments.chaos.network import Network
 from sbon_cli.commands.experiments.chaos.suite_queries import FAILED, FINISHED, STUCK, Outcome, Sites, SuiteQueries
@@ -48,7 +48,10 @@ def run(
         timeline = Timeline(show)
         gate = Gate()
         injector = Injector(cluster, Network(cluster, area), timeline, gate)
-        growing = [Tailed(cluster, consumer, kind, durability, folder / f"tail-{kind}", timeline) for kind, durability in GROWING]
+        growing: list[Growing] = [
+            *(Tailed(cluster, consumer, kind, durability, folder / f"tail-{kind}", timeline) for kind, durability in GROWING),
+            Posted(cluster, sources[SITES[0]], consumer, timeline),
+        ]
         for query in growing:
             query.begin()
         suite = SuiteQueries(cluster, Sites(sources, consumer), injector.asking, gate, streams, folder / "output")
