@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
+from sbon_cli.commands.experiments.bench_chaos import BAD
+from sbon_cli.commands.experiments.chaos.run import result
+from sbon_cli.commands.experiments.chaos.suite_queries import Outcome
+from sbon_cli.commands.experiments.chaos.timeline import Timeline
 from sbon_node.experiments.chaos.faults import ACTIONS, LOSES_DISK, Stage, draw
+from sbon_node.experiments.chaos.picture import draw as draw_picture
 from sbon_node.experiments.chaos.verdict import Verdict, judged
 from sbon_node.experiments.chaos.workload import LOCAL_STRATEGIES, over, plan, streams_of
 from sbon_node.model.durability import LOCAL, REPLICATED
@@ -71,3 +78,28 @@ def test_a_query_reads_streams_of_its_own() -> None:
 )
 def test_rows_are_wrong_lost_or_doubled(rows: list[tuple[object, ...]], verdict: Verdict) -> None:
     assert judged(rows, [(1, 0.3, AT), (2, None, AT)]) == verdict
+
+
+def test_the_picture_and_the_numbers_are_written(tmp_path: Path) -> None:
+    timeline = Timeline()
+    with timeline.during("kill", "london"):
+        pass
+    timeline.note("fault", "drain", "", "not possible: another fault lasts", struck=False)
+    outcomes = [
+        Outcome("q0-star", REPLICATED, 1.0, 30.0, "finished", 12),
+        Outcome("q1-union", LOCAL, 2.0, 40.0, "finished", 11, Verdict(lost=1)),
+        Outcome("q2-join", LOCAL, 2.0, 40.0, "stuck", reason="running"),
+    ]
+    found = result(7, 120.0, outcomes, Counter({"kill": 1}), ["drain: timeout"], timeline.rows())
+    (row,) = found["rows"]
+    assert {name: row[name] for name in ("finished", "failed", *BAD, "kill", "drain")} == {
+        **dict.fromkeys(BAD, 0),
+        "finished": 2,
+        "lost": 1,
+        "stuck": 2,
+        "kill": 1,
+        "drain": 0,
+    }
+    files = draw_picture(found, tmp_path)
+    assert [file.name for file in files] == ["chaos.json", "chaos.png", "chaos.svg"]
+    assert json.loads(files[0].read_text())["queries"][1]["lost"] == 1

@@ -86,7 +86,7 @@ class Injector:
             time.sleep(LOOK_S)
         with self._lock:
             self._wants_quiet = None if self._wants_quiet is fault else self._wants_quiet
-        self._timeline.note("fault", fault.action, "", f"not possible: {why}")
+        self._timeline.note("fault", fault.action, "", f"not possible: {why}", struck=False)
 
     def _check_rest(self, fault: Fault) -> None:
         if fault.action in LOSES_DISK and time.monotonic() < self._disk_lost_s + REST_S:

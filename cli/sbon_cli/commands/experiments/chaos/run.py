@@ -81,6 +81,7 @@ def result(
     given_up: Sequence[str],
     timeline: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
+    """Return the counts as a flat row, and the parts from which they come."""
     ends = Counter(one.end for one in outcomes)
     row: dict[str, Any] = {
         "minutes": round(seconds / 60, 2),

@@ -52,9 +52,9 @@ class Timeline:
         entry.until_s, entry.outcome = self.now_s(), outcome
         self._show(entry.line())
 
-    def note(self, subject: Subject, name: str, where: str, outcome: str) -> None:
+    def note(self, subject: Subject, name: str, where: str, outcome: str, *, struck: bool = True) -> None:
         """Add an entry without a length."""
-        entry = Entry(self.now_s(), subject, name, where, outcome=outcome)
+        entry = Entry(self.now_s(), subject, name, where, outcome=outcome, struck=struck)
         with self._lock:
             self.entries.append(entry)
         self._show(entry.line())
