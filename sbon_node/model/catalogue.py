@@ -60,7 +60,7 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = LOCAL
     """``replicated``: its rows are at a backup before they are confirmed; that goes on with it if ``node`` is lost."""
     epoch: Annotated[int, Meta(ge=1, le=MAX_EPOCH)] = 1
-    """Of a replicated source: that in which its backup became its ``node``."""
+    """The epoch in which the backup of a replicated source became its ``node``."""
 
     @property
     def id(self) -> str:

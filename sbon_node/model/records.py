@@ -24,7 +24,7 @@ class QueryDefinition(msgspec.Struct, frozen=True, kw_only=True):
     sink: SinkSpec
     plan: Plan
     submission: Submission | None = None
-    """What it is submitted again with, where it may begin anew from its sources."""
+    """The submission with which it begins anew from its sources, where it may."""
 
 
 class QueryEnd(msgspec.Struct, frozen=True, kw_only=True):

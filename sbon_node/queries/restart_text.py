@@ -1,4 +1,4 @@
-"""What a restart from the sources means for the rows of a query, in words, and where its rows go then."""
+"""Words for a restart of a query from its sources, and the sink to which its rows go then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What --to says: a path, or a URL of one sink or another."""
+"""Values of --to: a path, or a URL of one sink or another."""
 
 from __future__ import annotations
 

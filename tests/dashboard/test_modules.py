@@ -22,7 +22,7 @@ def page(browser: Browser, cluster: LocalCluster) -> Iterator[Page]:
 
 
 def run(page: Page, module: str, work: str, argument: object = None) -> object:
-    """What ``work`` (of the module ``m`` and an argument ``x``) comes to."""
+    """The value of ``work``, an expression in the module ``m`` and an argument ``x``."""
     return page.evaluate(f"async (x) => {{ const m = await import('/dashboard/{module}.js'); return ({work}); }}", argument)
 
 

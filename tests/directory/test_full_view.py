@@ -173,7 +173,7 @@ def test_probes_beat_what_was_measured_on_request_which_beats_the_coordinates(
 
 
 def test_all_at_once_are_as_one_by_one() -> None:
-    """Whichever nodes in whichever order, this one among them or not; NaN stands for what is not known."""
+    """Any nodes in any order, this one among them or not; NaN stands for what is not known."""
     measured, pairs = {"a": 0.0, "b": 31.0, "nowhere": 7.0}, {("a", "b"): 99.0, ("c", "a"): 12.0, ("nowhere", "e"): 55.0}
     places = {**PLACES, "b": at(10, 0, 0, height=4.0)}
     known, blind = view(places, measured=measured, pairs=pairs), view(places)

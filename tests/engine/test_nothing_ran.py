@@ -77,7 +77,7 @@ class Side:
         return port
 
     async def marks(self) -> set[str]:
-        """Whatever is there that was not before."""
+        """Columns and files that were not there before."""
         found = {column.name for column in await self.engine.analyse(EFFECTS, ())}
         found |= {path.name for path in self.folder.iterdir()} - {"data", "secret", "add-jar.jar"}
         return found | {path.name for path in (self.data / "spark-warehouse").glob("*")}

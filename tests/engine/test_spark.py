@@ -331,7 +331,7 @@ timestampdiff(HOUR, ts, ts), dateadd(DAY, 1, day) FROM in0 WHERE (k > 1 OR k < -
 @in_one_loop
 @pytest.mark.parametrize("fragment", [f"SELECT {', '.join(f'{name}(k)' for name in sorted(ALLOWED))} FROM in0", EVERYDAY])
 async def test_the_guard_knows_every_function_that_the_text_check_allows(engine: SparkEngine, fragment: str) -> None:
-    """Whatever else Spark says of it, as that there are too few arguments: it is not for the guard to refuse."""
+    """Other refusals of Spark, as for too few arguments, are not the guard's."""
     try:
         await engine.analyse(fragment, (SCHEMA,))
     except SbonError as error:

@@ -1,4 +1,4 @@
-"""What takes memory and disk at a node."""
+"""Memory and disk of a node by their use."""
 
 from __future__ import annotations
 

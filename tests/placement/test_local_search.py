@@ -44,7 +44,7 @@ def made(links: list[tuple[str, str]], seed: int, objective: Objective, bounds: 
 
 
 def world(seed: int) -> Plane:
-    """Of 25 nodes some are full, and others have room for one or two of these operators."""
+    """Some of 25 nodes are full, and others have room for one or two of these operators."""
     rng = random.Random(seed)
     names = [f"n{i:02}" for i in range(25)]
     return Plane({n: (rng.uniform(0, 99), rng.uniform(0, 99)) for n in names}, capacity={n: rng.uniform(0, 0.9) for n in names})

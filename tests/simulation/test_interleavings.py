@@ -1,4 +1,4 @@
-"""What is due at one instant runs in an order that the seed draws, and the same seed gives the same order."""
+"""Tasks that are due at one instant run in an order that the seed draws, and the same seed gives the same order."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _as_inner(relation: Join) -> Join:
 
 
 def _blind(type_: type[exp.Expr]) -> tuple[Any, str, Any]:
-    """Whatever is of that type looks the same."""
+    """Columns of that type look the same."""
     real = canonical.canonical_expression
     return canonical, "canonical_expression", lambda node: "?" if isinstance(node, type_) else real(node)
 

@@ -17,7 +17,7 @@ from tests.full_disks import no_room
 from tests.streams.outboxes import SETTINGS, code_of, draft, publish, texts
 
 OFF, NORMAL, FULL = 0, 1, 2
-"""What ``PRAGMA synchronous`` answers."""
+"""Answers of ``PRAGMA synchronous``."""
 
 
 def test_a_full_disk_loses_nothing_and_resumes(path: Path) -> None:

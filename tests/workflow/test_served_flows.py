@@ -32,7 +32,7 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitt
 from tests.workflow.test_moved_operators import FILTER
 
 SPEED = 2.0
-"""Of a node that takes half of the time of the reference."""
+"""Speed of a node that takes half of the time of the reference."""
 
 PROBLEM = PlacementProblem(
     pinned={"source": "a", "consumer": "d"},

@@ -16,7 +16,7 @@ Point = npt.NDArray[np.float64]
 
 INK, BLUE, GREEN, RED, FAINT, GREY = "#222222", "#1f6fb2", "#2a7f3f", "#c0392b", "#dddddd", "#777777"
 NAME_MS = 12.0
-"""Of several nodes within this distance only one has its name drawn."""
+"""Distance within which only one of several nodes has its name drawn."""
 OPERATOR = "q.o3"
 """The join, whose best place lies between its sources."""
 
