@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.frames import Frame
+from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
@@ -101,9 +100,13 @@ def test_kept_frames_outlive_a_restart(tmp_path: Path) -> None:
     again.close()
 
 
-def test_what_a_host_shows_next_is_what_its_backup_gets(outbox: Outbox) -> None:
+def test_a_backup_gets_the_batch_that_its_host_shows_next(outbox: Outbox) -> None:
     outbox.open_stream(OP, "operator")
     outbox.subscribe(OP, "q.sink", 1)
     with pytest.raises(SbonError, match="nothing is kept of batch 0"):
         outbox.handover.unshown(OP, 0, 0, 10**6)
-    assert replace(outbox.handover.export(OP), lineage=7).tail == Tail()
+    outbox.write_batch(OP, 0, (), [FrameDraft(payload=bytes([number]), rows=1) for number in (1, 2)])
+    given, unshown = outbox.handover.unshown(OP, 0, 0, 10**6)
+    assert [(frame.number, frame.payload) for frame in unshown] == [(1, b"\x01"), (2, b"\x02")]
+    assert (given.tail.batch, given.tail.last, outbox.visible_batch(OP)) == (0, 2, -1)
+    assert outbox.handover.unshown(OP, 0, 1, 0)[1] == unshown[1:]
