@@ -42,6 +42,11 @@ class ComponentDestroyer:
             *self._sinks.components(),
         ]
 
+    def needed(self) -> list[HostedComponent]:
+        """Return the components that a query would miss: all but backups whose hosts are there, and find others."""
+        spare = self._backups.spare()
+        return [one for one in self.components() if one.component not in spare]
+
     async def _destroy(self, call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
         acceptors = [one.acceptors for one in self.components() if one.query == call.query and one.component in call.components]
         known = acceptors[0] if acceptors else ()

@@ -41,7 +41,7 @@ class Leaving:
 
     def needed_for(self) -> list[str]:
         """Return a line for each component or source that would be missed."""
-        hosted = [f"hosts {shown(one.component)} of query {name_of(one.query)}" for one in self._destroyer.components()]
+        hosted = [f"hosts {shown(one.component)} of query {name_of(one.query)}" for one in self._destroyer.needed()]
         return [*hosted, *self._sources_in_use()]
 
     async def leave(self, *, force: bool) -> None:
@@ -51,7 +51,7 @@ class Leaving:
         records are stopped, and queries with components here fail, as far as a majority of their acceptors is reachable.
         """
         self._check(self.needed_for(), force=force)
-        for component in self._destroyer.components():
+        for component in self._destroyer.needed():
             await self._give_up(component)
         left = {query_of(key) for key in await self._repair.hand_over()}
         kept = [record for record in self._book.records() if record.id in left]

@@ -63,8 +63,8 @@ class NodeBackups:
         while True:
             await context.clock.sleep(settings.own_s * context.rng.uniform(0.5, 1.0))
             for operator in [one for one in self._known if one in context.outbox.streams()]:
-                if (backup := self._known.get(operator)) is not None:
-                    await backup.check()
+                if (backup := self._known.get(operator)) is not None and await backup.check():
+                    self.begin(operator)
 
     async def stop(self) -> None:
         """Store nothing more, and take over nothing more."""

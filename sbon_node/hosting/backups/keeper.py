@@ -89,6 +89,10 @@ class BackupKeeper:
         for operator, kept in sorted(self._known.items()):
             yield HostedComponent(kept.spec.query, operator, kept.stored.hosted.acceptors)
 
+    def spare(self) -> set[str]:
+        """Return the operators whose hosts are there: they can find another node that keeps their backup."""
+        return {operator for operator, kept in self._known.items() if not self._context.away(kept.stored.host)}
+
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query with a backup here: what users see once the register names this node as the host."""
         return [

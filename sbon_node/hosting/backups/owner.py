@@ -155,7 +155,8 @@ class OperatorBackup:
         elif self._away_since_s is None:
             self._away_since_s = now_s
         away_s = 0.0 if self._away_since_s is None else now_s - self._away_since_s
-        if self._has_lost_disk(backup) or (self._away_since_s is not None and away_s >= self._parts.settings.replace_after_s):
+        is_over = self._has_lost_disk(backup) or self._has_left(backup)
+        if is_over or (self._away_since_s is not None and away_s >= self._parts.settings.replace_after_s):
             self._give_up()
 
     def _give_up(self) -> None:
@@ -192,14 +193,27 @@ class OperatorBackup:
         instance = self._context.membership.expected(backup.node).instance
         return not self._context.away(backup.node) and instance not in ("", backup.instance)
 
-    async def check(self) -> None:
-        """Stop the operator if another node hosts it by now: its backup may have taken over while this node was cut off."""
+    def _has_left(self, backup: Expected) -> bool:
+        member = self._context.membership.get(backup.node)
+        return member is not None and member.state == "left"
+
+    async def check(self) -> bool:
+        """Stop the operator if another node hosts it by now: its backup may have taken over while this node was cut off.
+
+        Return whether the backup is away: it is to be asked again, or replaced, though the operator shows nothing new.
+        """
         try:
             await self._present()
         except SbonError as error:
             check_cancelled()
             if error.code in FENCED:
                 self._parts.fence(self._spec.id)
+            return False
+        if self._lock.locked() or self._backup is None or not self._context.away(self._backup.node):
+            return False
+        self._had = self._stored if self._stored >= 0 else self._had
+        self._stored, self._is_open = -1, False
+        return True
 
     async def _present(self) -> OperatorRegister:
         """Return the register; raise ``not-owner`` if it names another host, or another epoch."""

@@ -1,0 +1,52 @@
+"""A node that keeps backups leaves, or dies: their operators find other nodes, also those that show nothing new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.backups.test_recovery import register_of, replicated
+from tests.operations.test_draining import drain, left
+from tests.workflow.clusters import declare, in_cluster, owner_of, submitted
+from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, finished, operators
+from tests.workflow.test_pushes import http_at, push
+
+ROWS = 1600
+
+
+def test_a_node_that_keeps_a_backup_is_drained_and_another_keeps_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS)
+        before = await register_of(cluster, operator)
+        end, _ = await drain(cluster, before.backup)
+        assert (end.has_left, end.stays) == (True, ())
+        await left(cluster, before.backup)
+        await cluster.sleep(40.0)
+        after = await register_of(cluster, operator)
+        assert (after.host, after.epoch) == (before.host, before.epoch)
+        assert after.backup not in ("", before.backup, before.host)
+        cluster.crash(cluster.at(after.host))
+        await cluster.sleep(25.0)
+        assert (await owner_of(cluster, "a", operator))[0] == after.backup
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcdef", test)
+
+
+def test_an_operator_without_new_rows_replaces_a_backup_that_is_gone(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", http_at("b"))
+        await submitted(cluster, "a", tmp_path / "out.csv", sql=FILTER, strategy="producer", durability="replicated")
+        await push(cluster, "b")
+        await cluster.sleep(10.0)
+        (operator,) = operators(cluster)
+        before = await register_of(cluster, operator)
+        assert before.backup != ""
+        at = "a" if before.backup != "a" else "b"
+        cluster.crash(cluster.at(before.backup))
+        await cluster.sleep(60.0)
+        after = await register_of(cluster, operator, at)
+        assert after.backup not in ("", before.backup, after.host)
+
+    in_cluster(tmp_path, "abcdef", test)
