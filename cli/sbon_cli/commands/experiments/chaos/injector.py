@@ -24,7 +24,7 @@ from sbon_cli.commands.experiments.chaos.timeline import Timeline
 from sbon_cli.commands.experiments.chaos.users import User
 from sbon_cli.commands.experiments.migration.kills import kill
 from sbon_node.experiments.bench.path.costs import kind_of
-from sbon_node.experiments.chaos.faults import BETWEEN_TWO, LOSES_DISK, Action, Fault
+from sbon_node.experiments.chaos.faults import BETWEEN_TWO, LOSES_DISK, Action, Fault, Stage
 
 AT_A_TIME = 2
 """Faults that may last at the same time."""
@@ -42,7 +42,7 @@ VICTIMS: dict[Action, str] = {"kill": "daemon", "kill-engine": "host", "kill-jvm
 class Injector:
     """Strikes with one fault after another, each in a thread of its own, and repairs each."""
 
-    def __init__(self, cluster: LocalCluster, network: Network, timeline: Timeline, gate: Gate) -> None:
+    def __init__(self, cluster: LocalCluster, stage: Stage, network: Network, timeline: Timeline, gate: Gate) -> None:
         self._cluster, self._network, self._timeline, self._gate = cluster, network, timeline, gate
         self._names = [node.name for node in cluster.nodes]
         self._busy: set[str] = set()
@@ -50,7 +50,7 @@ class Injector:
         self._disk_lost_s = 0.0
         self._wants_quiet: Fault | None = None
         self.asking = Asking(cluster, self._names, lambda: frozenset(self._busy))
-        self._user = User(cluster, self.asking)
+        self._user = User(cluster, stage.pinned, self.asking)
         self.struck: Counter[str] = Counter()
         self.given_up: list[str] = []
         """Drains and restarts that have not come to their end."""

@@ -47,7 +47,7 @@ def run(
     with LocalCluster(area.names, area, folder=folder / "cluster", overrides=SETTINGS) as cluster:
         timeline = Timeline(show)
         gate = Gate()
-        injector = Injector(cluster, Network(cluster, area), timeline, gate)
+        injector = Injector(cluster, stage, Network(cluster, area), timeline, gate)
         growing: list[Growing] = [
             *(Tailed(cluster, consumer, kind, durability, folder / f"tail-{kind}", timeline) for kind, durability in GROWING),
             Posted(cluster, sources[SITES[0]], consumer, timeline),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from sbon import SbonError
 from sbon.local.cluster import LocalCluster
@@ -21,15 +22,15 @@ IN_USE = "node-in-use"
 class User:
     """Requests of a user; each raises :class:`SbonError`."""
 
-    def __init__(self, cluster: LocalCluster, asking: Asking) -> None:
-        self._cluster, self._asking = cluster, asking
+    def __init__(self, cluster: LocalCluster, pinned: Collection[str], asking: Asking) -> None:
+        self._cluster, self._pinned, self._asking = cluster, pinned, asking
 
     def choose_move(self, target: str, lot: float) -> tuple[str, str, str]:
-        """Return query, operator and host of one that can move to ``target``; those of local queries stay where they are."""
+        """Return query, operator and host of one that can move to ``target``; local ones only to nodes that keep their disk."""
         found = [
             (info.id, one.id, one.node)
             for info in self._asking.live()
-            if info.durability == REPLICATED
+            if info.durability == REPLICATED or target in self._pinned
             for one in info.operators
             if one.state == RUNNING and one.move is None and not one.ended and one.node != target
         ]
