@@ -310,8 +310,8 @@ class Node:
         self.bus.publish("membership", partial(MemberChanged, member=name, change=change, state=state))
 
     def _operator_state(self, operator: str, state: OperatorState, reason: str) -> None:
-        self._operators.engine_state(operator, state, reason)
-        self._moves.arrivals.engine_state(operator, state, reason)
+        for listener in (self._operators, self._moves.arrivals, self._backups.followers):
+            listener.engine_state(operator, state, reason)
 
     # -- NodeInterface ------------------------------------------------------------------------------------------------
 

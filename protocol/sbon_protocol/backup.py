@@ -33,7 +33,8 @@ class StoreBackup(Call, frozen=True):
 
     With ``more``, other frames follow, and nothing counts yet. The last call lists the ``files`` of the checkpoint, with the
     ``contents`` of new ones; if the caller has ``offered`` a copy under that attempt, the others are fetched from it.
-    The batch is stored once the reply is there. A node that has been asked in a later epoch refuses with ``fenced``.
+    The batch began ``before`` these frames of its inputs; empty for unknown. It is stored once the reply is there. A node that
+    has been asked in a later epoch refuses with ``fenced``.
     """
 
     operator: Line
@@ -48,6 +49,18 @@ class StoreBackup(Call, frozen=True):
     offered: Line = ""
     more: bool = False
     measures: Any = None
+    before: Annotated[tuple[Count, ...], Meta(max_length=4096)] = ()
+
+
+class BackupStored(Message, frozen=True):
+    """The batch is stored. Of a hot operator, tell whether a follower ``follows`` there, and why not.
+
+    While one starts, it ``needs`` the input after this batch: the caller keeps that at its hosts.
+    """
+
+    needs: bool = False
+    follows: bool = False
+    reason: Line = ""
 
 
 class DropBackup(Call, frozen=True):

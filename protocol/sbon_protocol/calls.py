@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_protocol.backup import BackupOpened, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
 from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
 from sbon_protocol.measuring import (
     KeepMeasurements,
@@ -350,7 +350,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "activate-operator": (ActivateOperator, None),
     "abandon-operator": (AbandonOperator, None),
     "open-backup": (OpenBackup, BackupOpened),
-    "store-backup": (StoreBackup, None),
+    "store-backup": (StoreBackup, BackupStored),
     "drop-backup": (DropBackup, None),
     "open-source-backup": (OpenSourceBackup, SourceBackupOpened),
     "store-source": (StoreSource, None),

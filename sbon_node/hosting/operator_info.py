@@ -7,7 +7,7 @@ import msgspec
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.model.durability import REPLICATED, BackupInfo
+from sbon_node.model.durability import LOCAL, BackupInfo
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
 from sbon_node.model.states.backup_states import MISSING
@@ -36,7 +36,7 @@ def operator_info(
         reason=reason,
         epoch=hosted.spec.epoch,
         durability=hosted.spec.durability,
-        backup=ports.backups.info(operator) or (BackupInfo(state=MISSING) if hosted.spec.durability == REPLICATED else None),
+        backup=ports.backups.info(operator) or (BackupInfo(state=MISSING) if hosted.spec.durability != LOCAL else None),
         stats=engine.stats(operator) if port is None else _since_it_began(engine.stats(operator), port),
         spilled=port.spilled if port is not None else SpillCount(),
         watermark_ms=watermark_ms,

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.model.columns import Schema
-from sbon_node.model.durability import LOCAL, Durability
+from sbon_node.model.durability import LOCAL, SourceDurability
 from sbon_node.model.frames import MAX_ROW_BYTES
 
 MAX_SOURCES_OF_A_STREAM = 256
@@ -57,7 +57,7 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the node sampled rate or row size at the source's beginning, because it was not declared."""
     unpaced: bool = False
     """Whether the sample is of many finite rows without a pace: its readers take them as fast as they can."""
-    durability: Durability = LOCAL
+    durability: SourceDurability = LOCAL
     """``replicated``: its rows are at a backup before they are confirmed; that goes on with it if ``node`` is lost."""
     epoch: Annotated[int, Meta(ge=1, le=MAX_EPOCH)] = 1
     """The epoch in which the backup of a replicated source became its ``node``."""

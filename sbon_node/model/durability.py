@@ -10,15 +10,19 @@ from msgspec import Meta
 from sbon_node.model.bounded import MAX_REASON, Counted
 from sbon_node.model.states.backup_states import BackupState
 
-Durability = Literal["local", "replicated"]
+Durability = Literal["local", "replicated", "hot"]
 """Where an operator's state and output are kept: at its host alone, or also at a backup node.
 
 A local operator survives the death of its processes, and waits for its host while this is away. A replicated operator also
-survives the loss of its host.
+survives the loss of its host. A hot one is replicated, and runs at its backup, too, so that rows come again sooner.
 """
+
+SourceDurability = Literal["local", "replicated"]
+"""Where the rows of a source are kept."""
 
 LOCAL: Final = "local"
 REPLICATED: Final = "replicated"
+HOT: Final = "hot"
 
 Part = Literal["operator", "source", "sink", "record"]
 OPERATOR: Final = "operator"
@@ -41,6 +45,12 @@ class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
     age_s: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
     """Why it is not current."""
+    follows: bool | None = None
+    """Whether a follower runs there, which goes on at once if the host is lost; None for an operator that is not hot."""
+    follows_not: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+    """Why none follows."""
+    recovered: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+    """How this host took the operator over as its backup, if it has done so since it started."""
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ lost its place is given up. Ids and attempts have neither mark.
 
 from __future__ import annotations
 
+BACKUP = "backup"
+"""The attempt of a hot operator's follower at its backup."""
 _POSITION = "#"
 _ATTEMPT = "~"
 

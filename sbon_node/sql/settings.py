@@ -98,7 +98,7 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Durability,
         Meta(
             description="durability of queries that this node accepts and that name none: local keeps an operator's state at "
-            "its host, replicated at a backup node, too; a query can say (--durability)",
+            "its host, replicated at a backup node, too, hot lets the backup run it, too; a query can say (--durability)",
         ),
     ] = "local"
     decompose_below: Annotated[

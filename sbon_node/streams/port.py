@@ -251,10 +251,10 @@ class NodePort:
 
     # -- moving to another host ---------------------------------------------------------------------------------------
 
-    def pin(self, pinned: bool) -> None:
+    def pin(self, pinned: bool, why: str = "move") -> None:
         """Keep the inputs after the newest visible batch at their hosts, until a follower has subscribed."""
         for link in self.links:
-            link.pin(pinned)
+            link.pin(pinned, why)
 
     def limit(self, frames: tuple[int, ...] | None, *, rests: bool = True) -> None:
         """Offer no frames beyond these of each input; None lifts the limit.

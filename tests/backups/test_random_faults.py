@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sbon_node.model.durability import HOT, REPLICATED, Durability
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Action, AtTime, Fault
 from tests.backups.test_recovery import CHECKS, ROWS, replicated
@@ -44,9 +45,11 @@ def drawn(rng: random.Random) -> list[Fault]:
     return faults
 
 
-async def end_amid_faults(cluster: SimulatedCluster, path: Path, sql: str, seed: int) -> tuple[str, str]:
+async def end_amid_faults(
+    cluster: SimulatedCluster, path: Path, sql: str, seed: int, durability: Durability = REPLICATED
+) -> tuple[str, str]:
     """Return the state and the reason with which the query ends."""
-    await replicated(cluster, path, sql)
+    await replicated(cluster, path, sql, durability=durability)
     cluster.fault_injector.arm(drawn(random.Random(f"faults/{seed}")))
     await cluster.sleep(3 * APART_S)
     while cluster.fault_injector.broken:
@@ -60,11 +63,17 @@ THOROUGH = pytest.mark.thorough("seeds of lost disks under replicated operators"
 
 
 @pytest.mark.parametrize(
-    "sql, seed", [pytest.param(sql, seed, marks=THOROUGH if seed else ()) for seed in range(10) for sql in (FILTER, WINDOWS)]
+    "durability, sql, seed",
+    [
+        pytest.param(durability, sql, seed, marks=THOROUGH if seed else ())
+        for durability in (REPLICATED, HOT)
+        for seed in range(10)
+        for sql in (FILTER, WINDOWS)
+    ],
 )
-def test_rows_come_out_once_whatever_disk_is_lost(tmp_path: Path, sql: str, seed: int) -> None:
+def test_rows_come_out_once_whatever_disk_is_lost(tmp_path: Path, durability: Durability, sql: str, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        assert await end_amid_faults(cluster, tmp_path / "out.csv", sql, seed) == ("finished", "")
+        assert await end_amid_faults(cluster, tmp_path / "out.csv", sql, seed, durability) == ("finished", "")
         CHECKS[sql](tmp_path / "out.csv", ROWS)
 
     in_cluster(tmp_path, "ab" + HOSTS, test, seed=seed)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sbon_node.model.durability import REPLICATED, Durability
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states.backup_states import BEHIND, CURRENT
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -16,10 +17,12 @@ ROWS = 1600
 CHECKS = {FILTER: check_filtered, WINDOWS: check_windows}
 
 
-async def replicated(cluster: SimulatedCluster, path: Path, sql: str, host: str = "c") -> str:
+async def replicated(
+    cluster: SimulatedCluster, path: Path, sql: str, host: str = "c", durability: Durability = REPLICATED
+) -> str:
     """Start a query whose last operator runs at ``host``, away from source and sink; return the operator."""
     await declare(cluster, "a", source_at("b", rows=ROWS, rate=20.0))
-    await submitted(cluster, "a", path, sql=sql, strategy="producer", durability="replicated")
+    await submitted(cluster, "a", path, sql=sql, strategy="producer", durability=durability)
     while not (await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.2)
     operator = operators(cluster)[-1]

@@ -54,14 +54,18 @@ def test_backups_are_shown_with_state_place_and_age(capsys: pytest.CaptureFixtur
         BackupInfo(state="behind", node="c", batch=7, age_s=150.0, reason="no answer from c"),
         BackupInfo(state="missing", reason="no other node has room"),
         BackupInfo(state="copying", node="d", age_s=7200.0),
+        BackupInfo(state="current", node="c", batch=3, age_s=1.0, follows=True, recovered="by its follower"),
+        BackupInfo(state="current", node="c", batch=4, age_s=1.0, follows=False, follows_not="no room"),
     )
-    table = out[out.index("durability") :].splitlines()[1:6]
+    table = out[out.index("durability") :].splitlines()[1:8]
     assert [" ".join(line.split()) for line in table] == [
         "o0 local - - - -",
         "o1 replicated 1 current at c 41 2.3 s",
         "o2 replicated 2 behind at c: no answer from c 7 2 min",
         "o3 replicated 3 missing: no other node has room - -",
         "o4 replicated 4 copying at d - 2.0 h",
+        "o5 replicated 5 current at c, followed; taken over by its follower 3 1.0 s",
+        "o6 replicated 6 current at c, not followed: no room 4 1.0 s",
     ]
 
 

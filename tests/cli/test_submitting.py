@@ -43,7 +43,13 @@ def test_results_may_go_to_a_file_at_the_consumer(api: str, node: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given, sent", [((), None), (("--durability", "local"), "local"), (("--durability", "replicated"), "replicated")]
+    "given, sent",
+    [
+        ((), None),
+        (("--durability", "local"), "local"),
+        (("--durability", "replicated"), "replicated"),
+        (("--durability", "hot"), "hot"),
+    ],
 )
 def test_the_durability_reaches_the_node(api: str, node: Any, given: tuple[str, ...], sent: str | None) -> None:
     assert run(api, "submit", "--no-follow", *given, "select 1").exit_code == 0
@@ -52,7 +58,7 @@ def test_the_durability_reaches_the_node(api: str, node: Any, given: tuple[str, 
 
 
 def test_a_durability_that_does_not_exist_is_refused_before_a_request(api: str, node: Any) -> None:
-    result = run(api, "submit", "--durability", "hot", "select 1")
+    result = run(api, "submit", "--durability", "warm", "select 1")
     assert result.exit_code == 2
-    assert "'hot' is not one of 'local', 'replicated'" in " ".join(result.stderr.split())
+    assert "'warm' is not one of 'local', 'replicated', 'hot'" in " ".join(result.stderr.split())
     assert node.submitted == []

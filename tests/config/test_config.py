@@ -253,7 +253,7 @@ def test_each_adaptation_may_be_the_default(adapt: str) -> None:
     assert load(flags={**flag("node.name", "n"), **flag("adaptation.default", adapt)}).config.adaptation.default == adapt
 
 
-@pytest.mark.parametrize("durability", ["local", "replicated"])
+@pytest.mark.parametrize("durability", ["local", "replicated", "hot"])
 def test_each_durability_may_be_the_default(durability: str) -> None:
     loaded = load(flags={**flag("node.name", "n"), **flag("query.durability", durability)})
     assert loaded.config.query.durability == durability
@@ -261,9 +261,9 @@ def test_each_durability_may_be_the_default(durability: str) -> None:
 
 def test_an_unknown_durability_is_refused() -> None:
     with pytest.raises(SbonError) as refusal:
-        load(flags={**flag("node.name", "n"), **flag("query.durability", "hot")})
+        load(flags={**flag("node.name", "n"), **flag("query.durability", "warm")})
     assert refusal.value.code == "bad-config"
-    assert "query.durability must be one of local, replicated, not 'hot'" in refusal.value.message
+    assert "query.durability must be one of hot, local, replicated, not 'warm'" in refusal.value.message
 
 
 @pytest.mark.parametrize("adapt, refused", [("local", True), ("full", True), ("ants", False), ("off", False)])

@@ -6,13 +6,20 @@ import msgspec
 
 
 class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The backup of a replicated operator: its ``state``, and the newest batch that ``node`` has, since ``age_s``."""
+    """The backup of a replicated operator: its ``state``, and the newest batch that ``node`` has, since ``age_s``.
+
+    ``follows`` says whether a follower of a hot operator runs there (None for others), ``follows_not`` why none does, and
+    ``recovered`` how the operator's host took it over as its backup, if it has.
+    """
 
     state: str
     node: str = ""
     batch: int | None = None
     age_s: float | None = None
     reason: str = ""
+    follows: bool | None = None
+    follows_not: str = ""
+    recovered: str = ""
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):

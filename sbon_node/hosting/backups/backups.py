@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.backups.owner import BackupOwners, BackupParts, OperatorBackup
 from sbon_node.hosting.backups.rehearsal import Rehearsals
@@ -12,8 +15,10 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.migration.listing import CopyLimits
-from sbon_node.model.durability import REPLICATED, BackupInfo
+from sbon_node.model.bounded import MAX_REASON
+from sbon_node.model.durability import HOT, LOCAL, BackupInfo
 from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.subscribers import BACKUP
 from sbon_node.registers.states import Acceptor
 from sbon_node.streams.port_output import Backup
 from sbon_node.tasks import Tasks
@@ -45,13 +50,20 @@ class NodeBackups:
             operators.ports.present,
             operators.fence,
             self._tasks,
+            self._pin,
         )
+        self._ports = operators.ports
         limits = CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes)
-        rehearsals = Rehearsals(engine, context.clock, checkpoint_of(context, ""), settings.rehearse_s)
+        self._rehearsals = Rehearsals(engine, context.clock, checkpoint_of(context, ""), settings.rehearse_s)
+        self._engine, self.followers = engine, BackupFollowers(context, operators, engine, moves.starter, settings)
         self.keeper = BackupKeeper(
-            context, operators, moves.receiver, owners, settings, moves.host_check, rehearsals.rehearse, limits
+            context, operators, moves.receiver, owners, settings, moves.host_check, self._warm, limits, self.followers
         )
         operators.ports.backups = self
+
+    async def _warm(self, spec: OperatorSpec) -> None:
+        """Prepare the engine for an operator; a follower of a hot one does the rest."""
+        await (self._engine.start() if spec.durability == HOT else self._rehearsals.rehearse(spec))
 
     def start(self) -> None:
         self.keeper.start()
@@ -71,10 +83,15 @@ class NodeBackups:
         await self.keeper.close()
         await self._tasks.close()
 
+    def _pin(self, operator: str, pinned: bool) -> None:
+        port = self._ports.open.get(operator)
+        if port is not None:
+            port.pin(pinned, BACKUP)
+
     # -- of this node's operators -------------------------------------------------------------------------------------
 
     def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...]) -> Backup | None:
-        if spec.durability != REPLICATED:
+        if spec.durability == LOCAL:
             return None
         backup = self._known[spec.id] = OperatorBackup(spec, acceptors, self._parts)
         return backup
@@ -86,7 +103,11 @@ class NodeBackups:
 
     def info(self, operator: str) -> BackupInfo | None:
         backup = self._known.get(operator)
-        return None if backup is None else backup.info()
+        return (
+            None
+            if backup is None
+            else msgspec.structs.replace(backup.info(), recovered=self.keeper.recovered.get(operator, "")[:MAX_REASON])
+        )
 
     async def close(self, operator: str) -> None:
         await self._tasks.stop(f"prepare {operator}")
@@ -101,3 +122,4 @@ class NodeBackups:
 
     def forget(self, operator: str) -> None:
         self._known.pop(operator, None)
+        self.keeper.recovered.pop(operator, None)

@@ -12,6 +12,7 @@ import structlog
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, files_of
 from sbon_node.hosting.backups.owner import BackupOwners
 from sbon_node.hosting.backups.settings import BackupSettings
@@ -27,6 +28,7 @@ from sbon_node.migration.listing import CopyLimits, check_list
 from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.model.catalogue import is_source
+from sbon_node.model.durability import HOT
 from sbon_node.model.frames import Frame
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
@@ -37,7 +39,7 @@ from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_protocol.backup import BackupOpened, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 
@@ -57,10 +59,13 @@ class BackupKeeper:
         host_check: HostCheck,
         warm: Callable[[OperatorSpec], Awaitable[None]],
         limits: CopyLimits,
+        followers: BackupFollowers,
     ) -> None:
         self._context, self._operators, self._receiver, self._owners = context, operators, receiver, owners
         self._settings, self._host_check, self._warm, self._limits = settings, host_check, warm, limits
-        self._tasks = Tasks()
+        self._tasks, self._followers = Tasks(), followers
+        self.recovered: dict[str, str] = {}
+        """How operators that go on here were taken over, by operator."""
         now_s = self._started_s = context.clock.now()
         self._known = {one: Kept(stored, now_s) for one, stored in context.store.all("backup", StoredBackup).items()}
         operators.backed = self._known
@@ -84,6 +89,7 @@ class BackupKeeper:
 
     async def close(self) -> None:
         await self._tasks.close()
+        await self._followers.close()
 
     def components(self) -> Iterator[HostedComponent]:
         for operator, kept in sorted(self._known.items()):
@@ -187,7 +193,7 @@ class BackupKeeper:
             raise SbonError("fenced", f"{kept.stored.host} hosts it", where=operator)
         return kept
 
-    async def _store(self, call: StoreBackup, caller: Caller) -> None:
+    async def _store(self, call: StoreBackup, caller: Caller) -> BackupStored:
         kept = self._named(call.operator, caller)
         stream: StreamState = decode_record(call.stream, StreamState)
         check_stream(kept.spec, stream, max_subscribers=self._context.stream_settings.max_subscribers)
@@ -196,13 +202,14 @@ class BackupKeeper:
             kept.heard_s = self._context.clock.now()
             self._keep_frames(kept, call, stream, caller)
             if call.more:
-                return
+                return BackupStored()
             batch = await self._complete(kept, call, stream)
             self._check_open(kept, call.epoch)  # It may have been sealed while files came.
             self._put(kept, msgspec.structs.replace(kept.stored, newest=batch))
             kept.heard_s = self._context.clock.now()
             keep = frozenset(file.digest for file in batch.files)
             await self._context.executor(partial(ReceivedFiles(files_of(self._context, call.operator)).keep_only, keep))
+            return self._followers.stored(kept, call.before)
 
     def _keep_frames(self, kept: Kept, call: StoreBackup, stream: StreamState, caller: Caller) -> None:
         newest = kept.stored.newest
@@ -216,7 +223,7 @@ class BackupKeeper:
     async def _complete(self, kept: Kept, call: StoreBackup, stream: StreamState) -> StoredBatch:
         """Store the files of the batch, and return what stands for it."""
         cut: Cut = decode_record(call.cut, Cut)
-        check_cut(kept.spec, cut)
+        check_cut(kept.spec, cut, [call.before] if call.before else [])
         files: tuple[CopiedFile, ...] = tuple(decode_record(file, CopiedFile) for file in call.files)
         check_list(files, self._limits)
         if stream.tail.last != call.after + len(call.frames):
@@ -267,6 +274,7 @@ class BackupKeeper:
                 self._tasks.start(f"recover {operator}", self._recover(kept))
         else:
             kept.lost_since_s = None
+            self._followers.run(kept)
             if now_s - kept.heard_s > self._settings.check_s:
                 kept.heard_s = now_s
                 self._tasks.start(f"check {operator}", self._check(kept))
@@ -330,23 +338,42 @@ class BackupKeeper:
 
     async def _go_on(self, kept: Kept, epoch: int) -> None:
         """Host the operator from the newest stored batch on; repeated after a failure or a restart."""
-        context, operator, newest = self._context, kept.spec.id, kept.stored.newest
+        context, operator = self._context, kept.spec.id
+        kept.goes_on = True
         if operator not in context.outbox.streams():
-            checkpoint = checkpoint_of(context, operator)
-            await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
-            if newest is not None:
-                received = ReceivedFiles(files_of(context, operator))
-                await context.executor(partial(received.assemble, newest.files, checkpoint))
-                context.outbox.backups.release(operator, newest.stream)
-                tail = newest.stream.tail
-                context.outbox.handover.adopt(operator, newest.stream, batch=newest.batch, offsets=tail.offsets, epoch=epoch)
-                self._operators.ports.measures.take(operator, newest.measures)
+            why_not = await self._followers.go_on(kept, epoch) if kept.spec.durability == HOT else ""
+            if kept.spec.durability != HOT or why_not:
+                await self._begin_again(kept, epoch)
+            self._note(operator, why_not, is_hot=kept.spec.durability == HOT)
+            if kept.stored.newest is not None:
+                self._operators.ports.measures.take(operator, kept.stored.newest.measures)
+        runs = await self._followers.stop(operator)
         for stream, lineage in kept.stored.lineages.items():
             if lineage:
                 self._operators.ports.lineages.learner(operator, stream)(lineage)
         hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(kept.spec, epoch=epoch))
-        await self._operators.adopt(hosted, runs=False)
+        await self._operators.adopt(hosted, runs=runs)
+        self._followers.forget(operator)
         await self._delete(kept)
+
+    async def _begin_again(self, kept: Kept, epoch: int) -> None:
+        """Adopt the stream and the checkpoint of the newest stored batch."""
+        context, operator, newest = self._context, kept.spec.id, kept.stored.newest
+        checkpoint = checkpoint_of(context, operator)
+        await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
+        if newest is not None:
+            received = ReceivedFiles(files_of(context, operator))
+            await context.executor(partial(received.assemble, newest.files, checkpoint))
+            context.outbox.backups.release(operator, newest.stream)
+            offsets = newest.stream.tail.offsets
+            context.outbox.handover.adopt(operator, newest.stream, batch=newest.batch, offsets=offsets, epoch=epoch)
+
+    def _note(self, operator: str, why_not: str, *, is_hot: bool) -> None:
+        """Keep for users how the operator was taken over."""
+        if why_not:
+            log.warning("follower-not-live", operator=operator, reason=why_not)
+        because = f": {why_not}" if why_not else ""
+        self.recovered[operator] = "by its follower" if is_hot and not why_not else f"from its stored checkpoint{because}"
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -354,6 +381,8 @@ class BackupKeeper:
         """Delete a backup, and release what it holds."""
         async with kept.lock:
             if self._known.get(kept.spec.id) is kept:
+                kept.is_ending = True
+                await self._followers.remove(kept)
                 self._operators.dismiss(kept.stored.hosted)
                 await self._delete(kept)
 

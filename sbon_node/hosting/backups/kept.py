@@ -52,7 +52,8 @@ class Kept:
         self.stored, self.heard_s = stored, now_s
         self.lock = asyncio.Lock()
         self.lost_since_s: float | None = None
-        self.is_ending = False
+        self.is_ending = self.goes_on = False
+        """Whether it is deleted; whether the operator belongs to this node, and is to go on here."""
 
     @property
     def spec(self) -> OperatorSpec:

@@ -21,7 +21,7 @@ from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.migration.sender import CopySender
 from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.durability import BackupInfo
+from sbon_node.model.durability import HOT, BackupInfo
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
@@ -29,7 +29,7 @@ from sbon_node.net.peers import Expected
 from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
-from sbon_protocol.backup import BackupOpened, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
 
 log = structlog.get_logger()
 
@@ -52,7 +52,9 @@ class BackupOwners(Protocol):
 
 
 class BackupParts(NamedTuple):
-    """Parts for each backup of this node's operators. ``fence`` is called for an operator that may belong to another node."""
+    """Parts for each backup of this node's operators. ``fence`` is called for an operator that may belong to another node, and
+    ``pin`` to keep the input after its newest visible batch at its hosts, or to let it go.
+    """
 
     context: Context
     engine: MovingEngine
@@ -63,6 +65,7 @@ class BackupParts(NamedTuple):
     present: Callable[[OperatorSpec], OperatorSpec]
     fence: Callable[[str], None]
     tasks: Tasks
+    pin: Callable[[str, bool], None]
 
 
 class OperatorBackup:
@@ -88,6 +91,8 @@ class OperatorBackup:
         """The last backup that was given up; the register may name it still."""
         self._refused_until_s: dict[str, float] = {}
         self._reason = ""
+        self._follower = BackupStored()
+        """What the backup has said of a hot operator's follower."""
 
     # -- what its operator asks ---------------------------------------------------------------------------------------
 
@@ -165,6 +170,7 @@ class OperatorBackup:
         self._given_up, self._backup = self._backup, None
         self._is_open, self._is_named, self._away_since_s = False, False, None
         self._known, self._last, self._stored, self._had = frozenset(), 0, -1, None
+        self._hear(BackupStored())
 
     # -- finding one --------------------------------------------------------------------------------------------------
 
@@ -275,18 +281,27 @@ class OperatorBackup:
         attempt = "" if inline else f"backup {operator} {batch}"
         if attempt:
             self._parts.sender.offer(attempt, operator, self._backup, self._copy.folder, new)
-        call = partial(StoreBackup, operator, context.outbox.epoch(operator), batch, manifest.cut)
+        before = await context.executor(partial(self._copy.before, batch))
+        call = partial(StoreBackup, operator, context.outbox.epoch(operator), batch, manifest.cut, before=before)
+        stored = BackupStored()
         try:
             for piece in pieces(context.outbox, operator, batch, self._last):
                 rest = {"more": True} if piece.more else {"files": manifest.files, "contents": contents, "offered": attempt}
                 sent = call(stream=piece.state, after=piece.after, frames=tuple(piece.frames), **rest)
                 extra_s = self._parts.settings.store_timeout_s if attempt and not piece.more else 0.0
-                await context.call(node, sent, timeout_s=context.settings.call_timeout_s + extra_s)
+                stored = await context.ask(node, sent, BackupStored, timeout_s=context.settings.call_timeout_s + extra_s)
                 last = piece.state.tail.last
         finally:
             if attempt:
                 self._parts.sender.withdraw(attempt)
         self._known, self._last = frozenset(file.digest for file in manifest.files), last
+        self._hear(stored)
+
+    def _hear(self, stored: BackupStored) -> None:
+        """Keep the input that the backup's follower needs, which begins after what is visible now."""
+        if self._spec.durability == HOT:
+            self._follower = stored
+            self._parts.pin(self._spec.id, stored.needs)
 
     async def _name(self) -> None:
         """Name the backup in the register: it has stored all that was shown."""
@@ -310,6 +325,8 @@ class OperatorBackup:
             batch=self._stored if self._stored >= 0 else self._had,
             age_s=age_s,
             reason=self._reason[:MAX_REASON],
+            follows=self._follower.follows if self._spec.durability == HOT else None,
+            follows_not=self._follower.reason,
         )
 
     async def close(self) -> None:

@@ -74,6 +74,26 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "take-over is faster; 0 starts the engine only; seconds",
         ),
     ] = 60.0
+    level_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            description="time in which the follower of a hot operator that goes on here may finish the stored batches; after "
+            "that the operator is started from its stored checkpoint; seconds",
+        ),
+    ] = 5.0
+    follow_retry_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="seconds before a follower that has failed is started again; doubles, jittered, up to the maximum",
+        ),
+    ] = 2.0
+    follow_retry_max_s: Annotated[
+        float, Meta(gt=0, le=86_400, description="longest pause in seconds between two starts of a follower")
+    ] = 60.0
     store_timeout_s: Annotated[
         float,
         Meta(gt=0, le=86_400, description="longest time in which a backup stores a batch whose files it fetches; seconds"),

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile, Manifest
 from sbon_node.errors import SbonError
@@ -46,6 +47,13 @@ class CheckpointCopy:
         known, self._manifest = self._manifest, None
         self._manifest = await self._engine.copy_checkpoint(self._operator, batch, self.folder, known)
         return self._manifest
+
+    def before(self, batch: int) -> tuple[int, ...]:
+        """Return the last frame of each input before a copied batch; nothing before the first one. Blocks."""
+        try:
+            return tuple(offset.frame for offset in BatchLog(self.folder).read_offsets(batch - 1)) if batch > 0 else ()
+        except (OSError, ValueError):
+            return ()
 
     async def clear(self) -> None:
         self._manifest = None

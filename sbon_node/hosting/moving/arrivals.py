@@ -16,7 +16,6 @@ import structlog
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.components import HostedComponent, acceptors_of
@@ -31,7 +30,6 @@ from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
-from sbon_node.migration.receiver import CopyReceiver
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
@@ -70,16 +68,15 @@ class Arrivals:
         context: Context,
         operators: OperatorHost,
         engine: MovingEngine,
-        receiver: CopyReceiver,
+        starter: FollowerStarter,
         registers: Registers,
         records: RecordAcceptors,
-        settings: EngineSettings,
         migration: MigrationSettings,
         host_check: HostCheck,
     ) -> None:
         self._context, self._operators, self._engine = context, operators, engine
         self._registers, self._records = registers, records
-        self._starter = FollowerStarter(context, operators.ports, engine, receiver, settings, migration)
+        self._starter = starter
         self._silence_s = migration.silence_s
         self._host_check = host_check
         self._tasks = Tasks()

@@ -8,7 +8,7 @@ from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.records import MoveLease, OperatorRegister
-from sbon_node.model.subscribers import attempt_of, component_of
+from sbon_node.model.subscribers import BACKUP, attempt_of, component_of
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
 from sbon_protocol.messages import Hello
@@ -38,9 +38,13 @@ class HostCheck:
             raise self._refused(f"its register has no move {attempt} to {me.node}", spec.id, caller)
 
     async def may_follow(self, follower: str, hello: Hello) -> None:
-        """Raise ``not-owner`` unless the operator of this subscriber moves to the node in the subscriber's attempt."""
+        """Raise ``not-owner`` unless the subscriber's operator moves to the node in that attempt, or has its backup there."""
         operator, attempt = component_of(follower), attempt_of(follower)
         register = await self._read(operator.rpartition(".")[0], operator, hello)
+        if attempt == BACKUP:
+            if (register.backup, register.backup_instance) != (hello.node, hello.instance):
+                raise self._refused(f"its register does not name {hello.node} as the backup", operator, hello)
+            return
         if register.move != MoveLease(attempt=attempt, target=hello.node, instance=hello.instance):
             raise self._refused(f"its register has no move {attempt} to {hello.node}", operator, hello)
 

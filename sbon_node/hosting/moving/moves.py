@@ -11,6 +11,7 @@ from sbon_node.hosting.moving.arrivals import Arrivals
 from sbon_node.hosting.moving.departure import Owners
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.moving.host_check import HostCheck, Registers
+from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.migration.listing import CopyLimits
@@ -50,9 +51,8 @@ class Moves:
         self._copies = context.data_dir / "copies"
         self.departures = Departures(context, operators, engine, sender, owners, engine_settings, settings)
         self.host_check = HostCheck(context, owners, settings)
-        self.arrivals = Arrivals(
-            context, operators, engine, receiver, owners, records, engine_settings, settings, self.host_check
-        )
+        starter = self.starter = FollowerStarter(context, operators.ports, engine, receiver, engine_settings, settings)
+        self.arrivals = Arrivals(context, operators, engine, starter, owners, records, settings, self.host_check)
 
     def start(self) -> None:
         """Go on with moves of an earlier run, as far as they may be committed; its copies are of no use any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from sbon_node.engine.alignment import Cut
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.arrival import Arrival
 from sbon_node.hosting.moving.ends import Target
 from sbon_node.hosting.ports import OperatorPorts
@@ -49,7 +51,7 @@ class FollowerStarter:
     async def start(self, arrival: Arrival, base: Copied) -> None:
         """Fetch the checkpoint, and start the follower from it."""
         context, spec, stored = self._context, arrival.spec, arrival.stored
-        ports, membership = self._ports, context.membership
+        membership = context.membership
         checkpoint, copied = checkpoint_of(context, spec.id), copy_to(context, spec.id)
         source = CopySource(
             spec.id, stored.attempt, partial(membership.address_of, stored.origin), partial(membership.expected, stored.origin)
@@ -62,22 +64,27 @@ class FollowerStarter:
         await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
         try:
             files = await self._receiver.receive(source, copied / "received", copied / "checkpoint", report)
-            for stream, lineage in base.lineages.items():
-                if lineage:
-                    ports.lineages.learner(spec.id, stream)(lineage)
-            port = await ports.connect(spec, stored.hosted.acceptors, following=Following(stored.attempt, base.tail))
-            target = arrival.target = Target(
-                spec,
-                engine=self._engine,
-                port=port,
-                outbox=context.outbox,
-                checkpoint=checkpoint,
-                clock=context.clock,
-                executor=context.executor,
-                settings=self._settings,
-                migration=self._migration,
-            )
+            following = Following(stored.attempt, base.tail)
+            target = arrival.target = await self.connect(stored.hosted, base.lineages, following)
             await target.follow(copied / "checkpoint", Manifest(batch=base.batch, cut=base.cut, files=files))
             arrival.follows = True
         finally:
             await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
+
+    async def connect(self, hosted: HostedOperator, lineages: Mapping[str, int], following: Following) -> Target:
+        """Return the target of a follower whose inputs have these ``lineages``, with its port open."""
+        context, spec, ports = self._context, hosted.spec, self._ports
+        for stream, lineage in lineages.items():
+            if lineage:
+                ports.lineages.learner(spec.id, stream)(lineage)
+        return Target(
+            spec,
+            engine=self._engine,
+            port=await ports.connect(spec, hosted.acceptors, following=following),
+            outbox=context.outbox,
+            checkpoint=checkpoint_of(context, spec.id),
+            clock=context.clock,
+            executor=context.executor,
+            settings=self._settings,
+            migration=self._migration,
+        )

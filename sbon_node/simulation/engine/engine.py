@@ -151,6 +151,8 @@ class SimulatedEngine:
     async def start(self) -> None:
         if self.engine_process is None:
             self.engine_process = self._new_engine_process()
+        while any(one.alive and one is not self.engine_process.process for one in self.locks.engine_processes):
+            await self._clock().sleep(0.05)  # As Spark's, it waits for the lock on the checkpoints.
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         _check_on_error(spec.on_error)

@@ -120,6 +120,7 @@ class Link:
         self.failure: SbonError | None = None
         """The reason for which it has ended for good."""
         self._acknowledged, self._first = start_after, int(whole)
+        self._pins: dict[str, None] = {}
         self._pinned: int | None = None
         self._successor: tuple[str, int] | None = None
         """The name and epoch under which the link goes on."""
@@ -174,9 +175,10 @@ class Link:
             self._returned += freed
             self._due.notify()
 
-    def pin(self, pinned: bool) -> None:
-        """Keep the host from deleting frames after those acknowledged so far, as long as ``pinned``."""
-        self._pinned = self._acknowledged if pinned else None
+    def pin(self, pinned: bool, why: str) -> None:
+        """Keep the host from deleting frames after those acknowledged so far, as long as it is ``pinned`` for any reason."""
+        self._pins = {one: None for one in (*self._pins, *((why,) if pinned else ())) if pinned or one != why}
+        self._pinned = (self._acknowledged if self._pinned is None else self._pinned) if self._pins else None
         self._due.notify()
 
     def continue_as(self, subscriber: str, reader_epoch: int) -> None:

@@ -61,6 +61,8 @@ class BackupStreams:
         """
         kept = self._kept.get(stream)
         if kept is None:
+            if self._handover.has_come(stream, state):
+                return
             kept = self._begin(stream, state)
         if kept.lineage != state.lineage or kept.visible.last < state.tail.last:
             message = f"frames up to {kept.visible.last} of {state.tail.last} are kept"

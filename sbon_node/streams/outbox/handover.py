@@ -96,6 +96,12 @@ class Handover:
             with self._store.transaction() as connection:
                 statements.become_source(connection, arriving)
 
+    def has_come(self, stream: str, state: StreamState) -> bool:
+        """Return whether all that :meth:`adopt` needs of a stream in this state is here."""
+        came = self._arriving.get(stream)
+        needed = (state.lineage, state.tail.last, state.tail.upto)
+        return came is not None and (came.lineage, came.visible.last, came.visible.upto) == needed
+
     def discard(self, stream: str) -> None:
         """Delete what has come of a stream; ignore an unknown one."""
         arriving = self._arriving.pop(stream, None)

@@ -64,7 +64,10 @@ def show_source_backups(sources: Iterable[SourceInfo]) -> None:
 
 def _backup(backup: BackupInfo) -> str:
     at = f" at {backup.node}" if backup.node else ""
-    return f"{backup.state}{at}{': ' if backup.reason else ''}{backup.reason}"
+    because, why_not = (f": {reason}" if reason else "" for reason in (backup.reason, backup.follows_not))
+    followed = "" if backup.follows is None else ", followed" if backup.follows else f", not followed{why_not}"
+    recovered = f"; taken over {backup.recovered}" if backup.recovered else ""
+    return f"{backup.state}{at}{because}{followed}{recovered}"
 
 
 def _age(seconds: float | None) -> str:

@@ -46,7 +46,7 @@ durability_option = click.option(
     "--durability",
     type=click.Choice(get_args(Durability)),
     metavar="WHERE",
-    help="Copies of operators' state: local (none), replicated.",
+    help="Copies of operators' state: local (none), replicated, hot (run twice).",
 )
 restart_option = click.option(
     "--allow-restart-from-sources",

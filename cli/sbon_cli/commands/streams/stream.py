@@ -21,7 +21,7 @@ from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
 from sbon_node.model import catalogue
-from sbon_node.model.durability import LOCAL, Durability
+from sbon_node.model.durability import LOCAL, SourceDurability
 from sbon_node.model.schema import parse_schema
 from sbon_node.validation_messages import in_plain_words
 
@@ -91,7 +91,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
 )
 @click.option(
     "--durability",
-    type=click.Choice(get_args(Durability)),
+    type=click.Choice(get_args(SourceDurability)),
     default=LOCAL,
     show_default=True,
     help="replicated: another node stores each row before it is confirmed, and goes on with the source if its node is lost.",

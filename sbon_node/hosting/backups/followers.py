@@ -1,0 +1,224 @@
+"""Followers of hot operators at their backup: each runs what its host has stored here, and goes on in its place at once.
+
+A follower starts from the stored checkpoint, reads the same input under a name of its own, and discards its output. It runs
+nothing that is not stored here: its host stores a batch before anybody sees it, with the frames where it began and ended, and the
+follower reads up to there and then waits, without an empty batch of its own. The last batch is the host's own one, so that both
+have emitted the same rows in all, and the follower may go on with frames of its own after the last stored one.
+
+Stored frames and files are those of any replicated operator. So a follower that has failed, or is not level in time, costs time
+alone: the operator is started from its stored checkpoint then.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+
+import structlog
+
+from sbon_node.backoff import Backoff
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.engine.manifest import Manifest
+from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.kept import Kept, files_of
+from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.moving.ends import Frozen, Target
+from sbon_node.hosting.moving.pursuit import Batch, Position
+from sbon_node.hosting.moving.starter import FollowerStarter
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
+from sbon_node.migration.received_files import ReceivedFiles
+from sbon_node.model.durability import HOT
+from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
+from sbon_node.model.subscribers import BACKUP
+from sbon_node.streams.links.channel import race
+from sbon_node.streams.port_input import Following
+from sbon_node.tasks import Tasks, check_cancelled
+from sbon_node.workflow.context import Context
+from sbon_protocol.backup import BackupStored
+
+log = structlog.get_logger()
+
+
+class Follower:
+    """A follower of this node; it has a ``target`` while it runs."""
+
+    def __init__(self) -> None:
+        self.target: Target | None = None
+        self.position: Position | None = None
+        """The newest stored batch, and where it began."""
+        self.needs_input = self.is_live = False
+        """Whether the frames after the stored batch must stay at their hosts; whether it has become the operator itself."""
+        self.failure: SbonError | None = None
+        self.reason = ""
+        """The last failure, until it follows again."""
+
+
+class BackupFollowers:
+    """The followers of this node, by operator."""
+
+    def __init__(
+        self,
+        context: Context,
+        operators: OperatorHost,
+        engine: MovingEngine,
+        starter: FollowerStarter,
+        settings: BackupSettings,
+    ) -> None:
+        self._context, self._operators, self._engine, self._starter = context, operators, engine, starter
+        self._settings = settings
+        self._known: dict[str, Follower] = {}
+        self._tasks = Tasks()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
+        """Note that a follower has failed."""
+        follower = self._known.get(operator)
+        if follower is not None and state in SET_ASIDE:
+            follower.failure = SbonError("engine-failed", reason, where=operator)
+
+    def run(self, kept: Kept) -> None:
+        """Let a hot operator be followed from its first stored batch on, until it goes on here."""
+        operator = kept.spec.id
+        if kept.spec.durability == HOT and kept.stored.newest is not None and not (kept.goes_on or kept.is_ending):
+            follower = self._known.setdefault(operator, Follower())
+            self._tasks.start(_task(operator), self._follow(kept, follower))
+
+    def stored(self, kept: Kept, before: Batch) -> BackupStored:
+        """Let the follower run the newest stored batch, too, which began after these frames; return the reply to the host."""
+        self.run(kept)
+        follower, newest = self._known.get(kept.spec.id), kept.stored.newest
+        if follower is None or newest is None:
+            return BackupStored()
+        known, follower.position = follower.position, Position(newest.cut, (), before)
+        if known is not None and any(now < was for now, was in zip(newest.cut.frames, known.cut.frames, strict=True)):
+            reason = "its host has run a stored batch again, over less input"
+            follower.failure = SbonError("not-aligned", reason, where=kept.spec.id)
+        elif follower.target is not None:
+            follower.target.repeat(follower.position)
+        follows = follower.target is not None and follower.failure is None
+        return BackupStored(needs=follower.needs_input, follows=follows, reason=follower.reason[:500])
+
+    async def go_on(self, kept: Kept, epoch: int) -> str:
+        """Let the follower be the operator, which belongs to this node in this epoch; return why it is not, or nothing.
+
+        Nothing of it is left if it is not.
+        """
+        operator, newest, started_s = kept.spec.id, kept.stored.newest, self._context.clock.now()
+        follower = self._known.get(operator)
+        target = None if follower is None else follower.target
+        await self._tasks.stop(_task(operator))
+        reason = "it has not stored a batch" if newest is None else "no follower ran"
+        if follower is not None and target is not None and newest is not None and follower.failure is None:
+            try:
+                frozen = Frozen(newest.cut, newest.stream)
+                async with self._context.clock.timeout(self._settings.level_s):
+                    await race(target.settle(frozen), self._failed(operator, follower))
+                checkpoint = BatchLog(checkpoint_of(self._context, operator), fsync=self._context.stream_settings.fsync)
+                await self._context.executor(checkpoint.sync)
+                self._context.outbox.backups.release(operator, newest.stream)
+                await target.go_live(frozen, newest.stream, epoch)
+                follower.is_live = True
+                log.info("follower-live", operator=operator, epoch=epoch, seconds=round(self._context.clock.now() - started_s, 3))
+                return ""
+            except TimeoutError:
+                reason = f"the follower was not level within {self._settings.level_s:g} s"
+            except SbonError as error:
+                check_cancelled()
+                reason = f"the follower failed: {error}"
+        elif follower is not None and (follower.reason or follower.failure):
+            reason = f"no follower ran: {follower.reason or follower.failure}"
+        await self.remove(kept)
+        await self._engine.start()  # After that no engine process of an earlier run writes to the checkpoint.
+        return reason
+
+    async def stop(self, operator: str) -> bool:
+        """Stop the follower, unless it is the operator by now; return whether it is."""
+        follower = self._known.get(operator)
+        if follower is not None and follower.is_live:
+            return True
+        await self._tasks.stop(_task(operator))
+        if self._known.pop(operator, None) is not None:
+            await self._stop(operator)
+        return False
+
+    async def remove(self, kept: Kept) -> None:
+        """Stop the follower, and delete what it has here."""
+        context, operator = self._context, kept.spec.id
+        if kept.spec.durability != HOT or await self.stop(operator):
+            return
+        self._operators.ports.forget(operator)
+        for folder in (checkpoint_of(context, operator), spill_of(context, operator), copy_to(context, operator)):
+            await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))
+
+    def forget(self, operator: str) -> None:
+        """Forget a follower that is the operator by now."""
+        self._known.pop(operator, None)
+
+    # -- following ----------------------------------------------------------------------------------------------------
+
+    async def _follow(self, kept: Kept, follower: Follower) -> None:
+        """Start the follower, and start it again after each failure, for ever."""
+        settings, clock, operator = self._settings, self._context.clock, kept.spec.id
+        backoff = Backoff(settings.follow_retry_s, settings.follow_retry_max_s, self._context.rng)
+        while True:
+            follower.failure = None
+            try:
+                await self._start(kept, follower)
+                follower.reason, started_s = "", clock.now()
+                log.info("backup-follows", operator=operator, host=kept.stored.host)
+                await self._failed(operator, follower)
+            except SbonError as error:
+                check_cancelled()
+                log.warning("follower-failed", operator=operator, code=error.code, reason=str(error))
+                follower.reason = str(error)
+                if follower.target is not None and clock.now() - started_s > settings.follow_retry_max_s:
+                    backoff.reset()
+            finally:
+                follower.target, follower.needs_input = None, False
+            await self._stop(operator)
+            await clock.sleep(backoff.next_s())
+
+    async def _start(self, kept: Kept, follower: Follower) -> None:
+        """Start the operator from the newest stored batch; return once it reads its inputs."""
+        context, operator = self._context, kept.spec.id
+        await self._engine.start()  # After that no engine process of an earlier run writes to the checkpoint.
+        copied, checkpoint = copy_to(context, operator), checkpoint_of(context, operator)
+        await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
+        try:
+            async with kept.lock:
+                newest = kept.stored.newest
+                assert newest is not None
+                follower.needs_input, follower.position = True, Position(newest.cut)
+                received = ReceivedFiles(files_of(context, operator))
+                await context.executor(partial(received.assemble, newest.files, copied / "checkpoint"))
+            following = Following(BACKUP, newest.stream.tail)
+            target = await self._starter.connect(kept.stored.hosted, kept.stored.lineages, following)
+            target.repeat(Position(newest.cut))
+            manifest = Manifest(batch=newest.batch, cut=newest.cut, files=newest.files)
+            await race(target.follow(copied / "checkpoint", manifest), self._failed(operator, follower))
+        finally:
+            await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
+        target.repeat(follower.position)
+        follower.target, follower.needs_input = target, False
+
+    async def _failed(self, operator: str, follower: Follower) -> None:
+        """Wait until the follower has failed, and raise why."""
+        while (failure := follower.failure or self._link_failure(operator)) is None:
+            await self._context.clock.sleep(self._context.settings.retry_s)
+        raise failure
+
+    def _link_failure(self, operator: str) -> SbonError | None:
+        port = self._operators.ports.open.get(operator)
+        return next((link.failure for link in port.links if link.failure is not None), None) if port is not None else None
+
+    async def _stop(self, operator: str) -> None:
+        await self._engine.destroy(operator)
+        await self._operators.ports.disconnect(operator, unsubscribe=True)
+
+
+def _task(operator: str) -> str:
+    return f"follow {operator}"

@@ -1,0 +1,47 @@
+"""A hot operator runs at its backup, too, and goes on there at once when its host is lost; every row comes out once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_node.model.durability import HOT, BackupInfo
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.backups.test_recovery import CHECKS, ROWS, register_of, replicated
+from tests.workflow.clusters import in_cluster, owner_of, state_of
+from tests.workflow.test_moved_operators import FILTER, WINDOWS, finished
+
+
+def backup_of(cluster: SimulatedCluster, operator: str, host: str) -> BackupInfo:
+    info = cluster.at(host).daemon._operators.ports.backups.info(operator)
+    assert info is not None
+    return info
+
+
+async def followed(cluster: SimulatedCluster, path: Path, sql: str) -> str:
+    """Start a hot query; return its last operator once a follower runs at the backup."""
+    operator = await replicated(cluster, path, sql, durability=HOT)
+    while True:
+        register = await register_of(cluster, operator)
+        if backup_of(cluster, operator, register.host).follows:
+            return operator
+        await cluster.sleep(0.5)
+
+
+@pytest.mark.parametrize("sql", [FILTER, WINDOWS])
+def test_the_follower_goes_on(tmp_path: Path, sql: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await followed(cluster, tmp_path / "out.csv", sql)
+        register = await register_of(cluster, operator)
+        await cluster.sleep(5.0)
+        cluster.crash(cluster.at(register.host))
+        rows = (await state_of(cluster, "a")).rows
+        await cluster.sleep(20.0)
+        assert (await owner_of(cluster, "a", operator))[0] == register.backup
+        assert backup_of(cluster, operator, register.backup).recovered == "by its follower"
+        assert (await state_of(cluster, "a")).rows > rows
+        await finished(cluster)
+        CHECKS[sql](tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcde", test)
