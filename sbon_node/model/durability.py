@@ -24,6 +24,9 @@ LOCAL: Final = "local"
 REPLICATED: Final = "replicated"
 HOT: Final = "hot"
 
+BY_FOLLOWER: Final = "by its follower"
+"""How a hot operator is taken over, in :attr:`BackupInfo.recovered`; otherwise from its stored checkpoint."""
+
 Part = Literal["operator", "source", "sink", "record"]
 OPERATOR: Final = "operator"
 SOURCE: Final = "source"

@@ -8,6 +8,7 @@ import pytest
 
 from sbon_cli.commands.experiments.migration import losses
 from sbon_node.experiments.bench.migration.kinds import KINDS
+from sbon_node.model.durability import HOT
 
 pytestmark = pytest.mark.live
 thorough = pytest.mark.thorough("hosts of live nodes that are lost with their disks")
@@ -19,3 +20,12 @@ def test_no_row_is_lost_or_repeated_with_a_host(tmp_path: Path, kind: str) -> No
     (row,) = losses.run(tmp_path, (kind,), 1 if kind == QUICK_KIND else 3, lambda _: None)
     assert row["rows"] > 0
     assert (row["wrong"], row["repeated_frames"]) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else thorough) for kind in KINDS])
+def test_a_follower_goes_on_without_a_lost_or_repeated_row(tmp_path: Path, kind: str) -> None:
+    count = 1 if kind == QUICK_KIND else 3
+    (row,) = losses.run(tmp_path, (kind,), count, lambda _: None, HOT)
+    assert row["rows"] > 0
+    assert (row["wrong"], row["repeated_frames"]) == (0, 0)
+    assert row["by_follower"] == count

@@ -28,7 +28,7 @@ from sbon_node.migration.listing import CopyLimits, check_list
 from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.model.catalogue import is_source
-from sbon_node.model.durability import HOT
+from sbon_node.model.durability import BY_FOLLOWER, HOT
 from sbon_node.model.frames import Frame
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
@@ -373,7 +373,7 @@ class BackupKeeper:
         if why_not:
             log.warning("follower-not-live", operator=operator, reason=why_not)
         because = f": {why_not}" if why_not else ""
-        self.recovered[operator] = "by its follower" if is_hot and not why_not else f"from its stored checkpoint{because}"
+        self.recovered[operator] = BY_FOLLOWER if is_hot and not why_not else f"from its stored checkpoint{because}"
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

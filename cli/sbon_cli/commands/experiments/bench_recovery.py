@@ -13,17 +13,21 @@ import click
 from sbon_cli.commands.experiments.bench_migration import KINDS
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+from sbon_node.model.durability import HOT, REPLICATED, Durability
 
 
 @click.command("recovery")
 @names_option("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; all by default.")
 @click.option("--losses", type=click.IntRange(1, 1000), default=5, show_default=True, help="Hosts lost by each query.")
+@click.option(
+    "--durability", type=click.Choice((REPLICATED, HOT)), default=REPLICATED, show_default=True, help="That of the queries."
+)
 @json_option
 @reports_errors
-def recovery(kinds: tuple[str, ...], losses: int, json_: bool) -> None:
+def recovery(kinds: tuple[str, ...], losses: int, durability: Durability, json_: bool) -> None:
     """Hosts that are lost with their disks: the time until rows come again, of which detection is a part.
 
-    Queries over growing files run on a local cluster of four nodes with --durability replicated. All processes of the host of
+    Queries over growing files run on a local cluster of four nodes with this durability. All processes of the host of
     each query's last operator are killed, and its data directory is deleted, again and again. All rows are compared with
     DuckDB's. Ends with code 1 if any is wrong.
 
@@ -31,7 +35,7 @@ def recovery(kinds: tuple[str, ...], losses: int, json_: bool) -> None:
     """
     with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-recovery-") as folder:
         module: Any = importlib.import_module("sbon_cli.commands.experiments.migration.losses")
-        rows = module.run(Path(folder), kinds or KINDS, losses, status.update)
+        rows = module.run(Path(folder), kinds or KINDS, losses, status.update, durability)
     if json_:
         print_json({"name": "recovery", "rows": rows})
     else:

@@ -17,6 +17,7 @@ from sbon_cli.commands.experiments.migration.measuring import SOURCE
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
+from sbon_node.model.durability import BY_FOLLOWER, REPLICATED, Durability
 from sbon_node.model.states.backup_states import CAN_TAKE_OVER
 from sbon_node.model.states.operator_states import RUNNING
 
@@ -32,27 +33,32 @@ class Loss(NamedTuple):
     row_s: float
 
 
-def run(folder: Path, kinds: tuple[str, ...], losses: int, notify: Callable[[str], None]) -> list[dict[str, Any]]:
+def run(
+    folder: Path, kinds: tuple[str, ...], losses: int, notify: Callable[[str], None], durability: Durability = REPLICATED
+) -> list[dict[str, Any]]:
     """Return a row for each kind: ``losses`` of the host of its last operator, with its disk, and the wrong rows."""
     rows = []
     with LocalCluster((SOURCE, *HOSTS), folder=folder / "cluster", overrides=SHORT_LIVED) as cluster:
         for kind in kinds:
-            rows.append(_row(cluster, kind, folder / kind, losses, notify))
+            rows.append(_row(cluster, kind, folder / kind, losses, notify, durability))
     return rows
 
 
-def _row(cluster: LocalCluster, kind: str, folder: Path, losses: int, notify: Callable[[str], None]) -> dict[str, Any]:
+def _row(
+    cluster: LocalCluster, kind: str, folder: Path, losses: int, notify: Callable[[str], None], durability: Durability
+) -> dict[str, Any]:
     name = f"losses-{kind}"
-    with MovingQuery(cluster, SOURCE, name, KINDS[kind], Feed(), folder, strategy="consumer", durability="replicated") as query:
+    with MovingQuery(cluster, SOURCE, name, KINDS[kind], Feed(), folder, strategy="consumer", durability=durability) as query:
         notify(f"{kind}: the first rows")
         query.more(3)
-        operator, suffered = query.operators()[-1], list[Loss]()
+        operator, suffered, followed = query.operators()[-1], list[Loss](), 0
         for number in range(losses):
             notify(f"{kind}: loss {number + 1} of {losses}")
             host = _away_from_source(query, operator)
             query.until(lambda: _is_covered(query, operator))
             query.more(3)
             suffered.append(lose(cluster, query, host))
+            followed += _has_followed(query, operator)
             cluster[host].start()
             cluster[host].wait_ready()
             cluster.wait_converged()
@@ -62,7 +68,9 @@ def _row(cluster: LocalCluster, kind: str, folder: Path, losses: int, notify: Ca
         beyond_s = [one.row_s - one.detected_s for one in suffered]
         return {
             "kind": kind,
+            "durability": durability,
             "losses": losses,
+            "by_follower": followed,
             "detected_p50_s": round(statistics.median(one.detected_s for one in suffered), 2),
             "beyond_p50_s": round(statistics.median(beyond_s), 2),
             "beyond_max_s": round(max(beyond_s), 2),
@@ -100,6 +108,12 @@ def lose(cluster: LocalCluster, query: MovingQuery, host: str) -> Loss:
     return Loss(detected_s - killed_s, query.arrivals[count].at_s - killed_s)
 
 
+def _has_followed(query: MovingQuery, operator: str) -> bool:
+    """Return whether the operator's host has taken it over as a follower."""
+    info = next((one for one in query.info().operators if one.id == operator), None)
+    return info is not None and info.backup is not None and info.backup.recovered == BY_FOLLOWER
+
+
 def _is_covered(query: MovingQuery, operator: str) -> bool:
     try:
         info = next(one for one in query.info().operators if one.id == operator)
@@ -109,5 +123,6 @@ def _is_covered(query: MovingQuery, operator: str) -> bool:
 
 
 def is_covered(info: OperatorInfo) -> bool:
-    """Return whether the operator runs, and its backup could go on with it."""
-    return info.state == RUNNING and info.backup is not None and info.backup.state in CAN_TAKE_OVER
+    """Return whether the operator runs, and its backup could go on with it, a hot one's by a follower."""
+    backup = info.backup
+    return info.state == RUNNING and backup is not None and backup.state in CAN_TAKE_OVER and backup.follows is not False
