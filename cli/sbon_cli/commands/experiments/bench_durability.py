@@ -14,7 +14,7 @@ from sbon_cli.commands.experiments.bench_migration import KINDS
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 
-DURABILITIES = ("local", "replicated")
+DURABILITIES = ("local", "replicated", "hot")
 
 
 @click.command("durability")
