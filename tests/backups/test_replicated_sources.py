@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon_node.connectors.sources.push import Post, Pushed
@@ -17,6 +18,7 @@ from sbon_node.model.records import SourceRegister
 from sbon_node.model.states import backup_states
 from sbon_node.model.streams import SourceInfo
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
+from sbon_protocol.source_backup import OpenSourceBackup, StoreSource, YieldSource
 from tests.workflow.clusters import NUMBERS, ask, in_cluster, state_of, submitted
 from tests.workflow.test_moved_operators import delivered
 
@@ -25,6 +27,8 @@ POSTS = 60
 ROWS = 3
 """Rows of a post."""
 SOURCE = "source/numbers@1/posted"
+PATIENCE_S = 120.0
+"""Virtual seconds in which a source goes on at its backup, and rows come."""
 
 
 def posted_at(node: str, **options: Any) -> SourceDeclaration:
@@ -70,7 +74,9 @@ async def _body(first: int) -> AsyncIterator[bytes]:
 
 async def push(cluster: SimulatedCluster, number: int) -> Pushed:
     """Post some rows to the node that the catalogue of ``a`` names, again and again until it answers, as ``sbon stream push``."""
+    deadline = cluster.clock.now() + PATIENCE_S
     while True:
+        assert cluster.clock.now() < deadline, f"post {number} is not answered"
         node = cluster.at("a").daemon._catalogue.node_of(SOURCE)
         if not cluster.at(node).ready:
             await cluster.clock.sleep(0.5)
@@ -100,8 +106,10 @@ def check_each_once(path: Path, rows: int) -> None:
 
 
 async def until_rows(cluster: SimulatedCluster, rows: int) -> None:
+    deadline = cluster.clock.now() + PATIENCE_S
     while (info := await state_of(cluster, "a")).rows != rows:
         assert info.state == "running", info.reason
+        assert cluster.clock.now() < deadline, f"{info.rows} of {rows} rows came: {info.reason}"
         await cluster.clock.sleep(1.0)
 
 
@@ -263,6 +271,35 @@ def test_a_detached_source_leaves_nothing(tmp_path: Path) -> None:
             await cluster.sleep(10.0)
 
     in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_backup_serves_only_the_host_of_its_source(tmp_path: Path) -> None:
+    """Another member asks in the host's place: nothing is opened, stored or given up for it."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declared(cluster, posted_at("b"))
+        backup = (await backed_up(cluster)).backup
+        assert backup is not None
+        await push(cluster, 0)
+        kept = cluster.at(backup.node).daemon._source_backups.keeper._known[SOURCE].stored
+        stranger = next(name for name in "acde" if name != backup.node)
+        context = cluster.at(stranger).daemon.context
+        lineage = cluster.at("b").daemon.outbox.lineage(SOURCE)
+        state = msgspec.to_builtins(kept.stream)
+        for call, code in (
+            (OpenSourceBackup(SOURCE, 1, lineage), "not-owner"),
+            (OpenSourceBackup(SOURCE, 2, lineage), "not-owner"),
+            (OpenSourceBackup("source/numbers@1/none", 1, lineage), "unknown-source"),
+            (StoreSource(SOURCE, 1, state, 0, b""), "fenced"),
+            (YieldSource(SOURCE, 1), "fenced"),
+        ):
+            with pytest.raises(SbonError) as caught:
+                await cluster.answer(stranger, context.call(backup.node, call))
+            assert caught.value.code == code, call
+        assert cluster.at(backup.node).daemon._source_backups.keeper._known[SOURCE].stored == kept
+        assert (await register_of(cluster)).host == "b"
+
+    in_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.parametrize("connector", ["file", "tail", "hostmetrics"])

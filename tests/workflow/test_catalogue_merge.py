@@ -20,6 +20,7 @@ sources = st.builds(
     connector=st.just("generator"),
     rows_s=st.sampled_from([1.0, 2.0]),
     turn=st.sampled_from([1, 2, 3]),
+    epoch=st.sampled_from([1, 2, 3]),
 )
 entries = st.builds(
     CatalogEntry,
@@ -70,3 +71,11 @@ def test_a_detached_source_stays_detached_until_attached_again(a: CatalogEntry, 
             gone = max(a.detached.get(name, 0), b.detached.get(name, 0))
             turns = [source.turn for source in (*a.sources, *b.sources) if source.name == name and source.turn > gone]
             assert [source.turn for source in both.sources if source.name == name] == ([max(turns)] if turns else [])
+
+
+@given(entries, entries)
+def test_a_source_is_where_its_latest_epoch_says(a: CatalogEntry, b: CatalogEntry) -> None:
+    both = merge(a, b)
+    for source in both.sources:
+        same = [s for entry in (a, b) if entry.version == both.version for s in entry.sources if s.id == source.id]
+        assert source.epoch == max(s.epoch for s in same)
