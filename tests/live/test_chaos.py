@@ -1,0 +1,22 @@
+"""Two minutes of faults of all kinds under queries on six real nodes; the seed is the commit's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_cli.commands.experiments.bench_chaos import BAD
+from sbon_cli.commands.experiments.chaos import run
+from tests.commits import number_of_commit
+
+pytestmark = [pytest.mark.live, pytest.mark.thorough("two minutes of faults under queries of live nodes")]
+SECONDS = 120.0
+
+
+def test_no_row_is_wrong_lost_or_doubled_and_no_query_stuck(tmp_path: Path) -> None:
+    """On a failure the timeline is printed; ``sbon bench chaos --minutes 2 --seed SEED`` repeats it."""
+    result = run.run(tmp_path, SECONDS, number_of_commit() or 0, print)
+    (row,) = result["rows"]
+    assert {name: row[name] for name in BAD} == dict.fromkeys(BAD, 0), result["queries"]
+    assert row["finished"] > 0
