@@ -10,6 +10,7 @@ from sbon_node.model.durability import REPLICATED, Durability
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states.backup_states import BEHIND, CURRENT
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.faults.plan import AtTime, Fault
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
 
@@ -110,6 +111,25 @@ def test_a_host_that_was_cut_off_finds_its_successor(tmp_path: Path) -> None:
         assert [name for name, node in cluster.nodes.items() if operator in node.daemon._operators.hosted()] == [register.backup]
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.parametrize("sql", [FILTER, WINDOWS])
+def test_readers_leave_a_paused_host_for_its_successor(tmp_path: Path, sql: str) -> None:
+    """Connections to a paused process stay open, and nothing comes of them."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", sql)
+        register = await register_of(cluster, operator)
+        cluster.fault_injector.arm([Fault(AtTime(0.0), "pause", register.host, down_s=45.0)])
+        await cluster.sleep(30.0)
+        assert (await owner_of(cluster, "a", operator))[0] == register.backup
+        before = (await state_of(cluster, "a")).rows
+        await cluster.sleep(8.0)
+        assert (await state_of(cluster, "a")).rows > before
+        await finished(cluster)
+        CHECKS[sql](tmp_path / "out.csv", ROWS)
 
     in_cluster(tmp_path, "abcde", test)
 

@@ -99,13 +99,10 @@ class Link:
         news: Signal | None = None,
         spill: Spill | None = None,
     ) -> None:
-        self.stream = stream
-        self.subscriber = subscriber
-        self.epoch = epoch
+        self.stream, self.subscriber, self.epoch = stream, subscriber, epoch
         self.inbox = Inbox(stream, capacity_bytes=settings.inbox_credit_bytes, released=start_after, news=news, spill=spill)
         self.state: LinkState = "connecting"
-        self.reason = ""
-        self.rejected = 0
+        self.reason, self.rejected = "", 0
         self._locate, self._peers, self._clock, self._settings, self._rng, self._failpoint = (
             locate,
             peers,
@@ -265,15 +262,20 @@ class Link:
                 channel = self._channel = await self._peers.open_stream(address, self._expect())
                 await self._subscribe(channel)
             self.state, self.reason = "connected", ""
-            await race(self._receive(channel), self._report(channel))
+            await race(self._receive(channel), self._report(channel), self._watch())
         finally:
             self._channel = None
             if channel is not None:
                 channel.close()
 
+    async def _watch(self) -> None:
+        """Raise once membership misses the host: while that is paused, its connections stay open."""
+        while True:
+            await self._clock.sleep(self._settings.reconnect_max_s)
+            self._locate()
+
     async def _subscribe(self, channel: FrameChannel) -> None:
-        first = self.inbox.received + 1 if self.inbox.received else self._first
-        self._returned = 0
+        first, self._returned = self.inbox.received + 1 if self.inbox.received else self._first, 0
         await channel.send(
             Subscribe(
                 stream=self.stream,
