@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from sbon_node.api.routes.metrics import MAX_SOURCES, METRICS, Scrape, page, samples
 from sbon_node.api.server.request_counts import Answered
+from sbon_node.model.durability import BY_FOLLOWER
 from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.operations.readiness import Readiness
 from tests.api.scripted_operations import ALONE, figures, source_report
@@ -76,3 +78,17 @@ def test_however_many_sources_there_are_labels_stay_few_and_no_row_is_forgotten(
     assert len(rows) == MAX_SOURCES + 1
     assert rows["other", "other"] == sum(range(MAX_SOURCES, MAX_SOURCES + 50))
     assert sum(rows.values()) == sum(range(MAX_SOURCES + 50))
+
+
+def test_recovered_operators_are_counted_by_what_has_gone_on() -> None:
+    ((query, operator), *_) = figures().operators
+    assert operator.backup is not None
+    backups = [
+        msgspec.structs.replace(operator.backup, recovered=how)
+        for how in ("", BY_FOLLOWER, "from its stored checkpoint: the follower failed")
+    ]
+    several = [(query, msgspec.structs.replace(operator, backup=backup)) for backup in backups]
+    found = [
+        sample[1:] for sample in samples(scrape(figures()._replace(operators=several))) if sample[0] == "sbon_recovered_operators"
+    ]
+    assert found == [(("follower",), 1), (("checkpoint",), 1)]

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from sbon_node.api.server.request_counts import Answered
 from sbon_node.connectors.sources.runner import SourceCounts
+from sbon_node.model.durability import BY_FOLLOWER
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.streams import SourceInfo
@@ -97,6 +98,9 @@ METRICS: Mapping[str, Labelled] = {
     "sbon_backups": Labelled(
         "gauge", ("state",), "replicated operators of this node by the state of their backup: missing, copying, current, behind"
     ),
+    "sbon_recovered_operators": Labelled(
+        "gauge", ("by",), "operators that this node took over as their backup since it started: by follower, or by checkpoint"
+    ),
     "sbon_operator_rows_in_total": Labelled("counter", ("query", "operator"), "rows an operator has read"),
     "sbon_operator_rows_out_total": Labelled("counter", ("query", "operator"), "rows it has written"),
     "sbon_operator_bytes_in_total": Labelled("counter", ("query", "operator"), "bytes of payload it has read"),
@@ -171,6 +175,10 @@ def samples(scrape: Scrape) -> Iterator[Sample]:
     yield "sbon_dead_letter_bytes", (), snapshot.disk.dead_letter_bytes
     yield from _by("sbon_operators", _counted(operator.state for _, operator in snapshot.operators))
     yield from _by("sbon_backups", _counted(one.backup.state for _, one in snapshot.operators if one.backup is not None))
+    recovered = [one.backup.recovered for _, one in snapshot.operators if one.backup is not None and one.backup.recovered]
+    by_follower = sum(how == BY_FOLLOWER for how in recovered)
+    yield "sbon_recovered_operators", ("follower",), by_follower
+    yield "sbon_recovered_operators", ("checkpoint",), len(recovered) - by_follower
     for query, operator in snapshot.operators:
         yield from _operator(query, operator)
     yield "sbon_sinks", (), snapshot.sinks

@@ -45,6 +45,8 @@ from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
 
+HOT_LOOKS = 10  # A backup of hot operators looks so many times as often.
+
 
 class BackupKeeper:
     """The backups of this node, by operator. ``warm`` prepares the engine for an operator, which then goes on sooner."""
@@ -265,7 +267,8 @@ class BackupKeeper:
         while True:
             for operator, kept in list(self._known.items()):
                 self._look(operator, kept, clock.now())
-            await clock.sleep(settings.watch_s * self._context.rng.uniform(0.5, 1.0))
+            looks = HOT_LOOKS if any(kept.spec.durability == HOT for kept in self._known.values()) else 1
+            await clock.sleep(settings.watch_s / looks * self._context.rng.uniform(0.5, 1.0))
 
     def _look(self, operator: str, kept: Kept, now_s: float) -> None:
         if self._is_lost(kept):

@@ -41,7 +41,12 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ] = 0.0
     watch_s: Annotated[
-        float, Meta(gt=0, le=3600, description="seconds between two looks of a backup at the hosts of its operators")
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="seconds between two looks of a backup at the hosts of its operators; a tenth of that if one is hot",
+        ),
     ] = 1.0
     check_s: Annotated[
         float,
