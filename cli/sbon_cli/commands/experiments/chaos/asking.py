@@ -32,6 +32,13 @@ class Asking:
         names = sorted(self._names, key=lambda name: name in busy)
         return [self._cluster[name].client for name in names if self._cluster[name].running]
 
+    def client(self) -> Client:
+        """Return the client of the node that is most likely to answer; raise ``node-unreachable`` while all are down."""
+        clients = self.clients()
+        if not clients:
+            raise SbonError("node-unreachable", "no node runs")
+        return clients[0]
+
     def ask(self, question: Callable[[Client], R]) -> R:
         """Return the first answer. Raise the last node's error, also ``node-unreachable`` if no node runs."""
         failure = SbonError("node-unreachable", "no node runs")

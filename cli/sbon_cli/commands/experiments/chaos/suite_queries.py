@@ -135,14 +135,14 @@ class SuiteQueries:
                     return self._accepted(submission), path
             except SbonError:
                 with suppress(SbonError):
-                    self._asking.clients()[0].stop_query(submission.name)
+                    self._asking.client().stop_query(submission.name)
                 if time.monotonic() > deadline_s:
                     raise
             attempt += 1
             time.sleep(AGAIN_S)
 
     def _accepted(self, submission: Submission) -> QueryInfo:
-        client = self._asking.clients()[0]
+        client = self._asking.client()
         for event in client.submit(submission):
             if isinstance(event, Accepted):
                 return event.query
@@ -162,8 +162,8 @@ class SuiteQueries:
         for own in streams.values():
             with suppress(SbonError):
                 for site in self._sites.sources:
-                    self._asking.clients()[0].detach_source(own, site)
-                self._asking.clients()[0].drop_stream(own)
+                    self._asking.client().detach_source(own, site)
+                self._asking.client().drop_stream(own)
 
 
 def _state_of(info: QueryInfo) -> str:

@@ -39,7 +39,7 @@ class User:
         return sorted(found)[int(lot * len(found))]
 
     def move(self, query: str, operator: str, target: str) -> None:
-        for event in self._asking.clients()[0].move_operator(query, operator, target):
+        for event in self._asking.client().move_operator(query, operator, target):
             if isinstance(event, Moved):
                 return
         raise SbonError("node-unreachable", f"the node ended the connection before {operator} had moved")
