@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.model.durability import HOT, BackupInfo
+from sbon_node.model.states.operator_states import FAILED
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import CHECKS, ROWS, register_of, replicated
 from tests.workflow.clusters import in_cluster, owner_of, state_of
@@ -27,6 +28,23 @@ async def followed(cluster: SimulatedCluster, path: Path, sql: str) -> str:
         if backup_of(cluster, operator, register.host).follows:
             return operator
         await cluster.sleep(0.5)
+
+
+def test_without_its_follower_it_is_started_from_the_stored_checkpoint(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await followed(cluster, tmp_path / "out.csv", WINDOWS)
+        register = await register_of(cluster, operator)
+        cluster.crash(cluster.at(register.host))
+        for _ in range(40):
+            cluster.at(register.backup).daemon._backups.followers.engine_state(operator, FAILED, "it fails")
+            await cluster.sleep(0.5)
+        assert (await owner_of(cluster, "a", operator))[0] == register.backup
+        recovered = backup_of(cluster, operator, register.backup).recovered
+        assert recovered == f"from its stored checkpoint: no follower ran: {operator}: it fails"
+        await finished(cluster)
+        CHECKS[WINDOWS](tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.parametrize("sql", [FILTER, WINDOWS])
