@@ -110,7 +110,8 @@ class LocalOptimizer:
             if made.verdict == STAYS and made.code in ALONE:
                 made, members, proposal = await self._together(hosted, made)
         except SbonError as error:
-            made, members = self._deciding.made(hosted, STAYS, Why(error.code, str(error))), ()
+            reason = "; ".join((error.message, *error.details))[:MAX_REASON]
+            made, members = self._deciding.made(hosted, STAYS, Why(error.code, reason)), ()
         except Exception as error:
             made, members = self._deciding.made(hosted, STAYS, Why("internal", f"{type(error).__name__}: {error}")), ()
             if self._context.counters.may_log(FAILED):

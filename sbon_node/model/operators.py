@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from sbon_node.errors import SbonError
 from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, PastMove
-from sbon_node.model.bounded import Counted, PerSecond
+from sbon_node.model.bounded import MAX_REASON, Counted, PerSecond
 from sbon_node.model.columns import Schema
 from sbon_node.model.durability import LOCAL, Durability
 
@@ -143,6 +143,11 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
     max_delay_ms: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     min_throughput_bytes_s: Annotated[float, Meta(gt=0, le=1e15)] | None = None
     past_moves: Annotated[tuple[PastMove, ...], Meta(max_length=MAX_PAST_MOVES)] = ()
+
+    def moved_from(self, node: str, at_ms: int, reason: str) -> OperatorSpec:
+        """Return the specification for the next host, with this move among the newest ones."""
+        past = (*self.past_moves, PastMove(node=node, at_ms=at_ms, reason=reason[:MAX_REASON]))
+        return msgspec.structs.replace(self, past_moves=past[-MAX_PAST_MOVES:])
 
     def views(self) -> list[list[tuple[int, InputSpec]]]:
         """Return the inputs of ``in0``, ``in1`` and so on with their positions; raise :class:`SbonError` ``bad-inputs``."""

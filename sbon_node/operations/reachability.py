@@ -71,9 +71,10 @@ class Reach:
             answer = await context.ask(node, ReachBack(), ReachedBack, timeout_s=context.settings.call_timeout_s + 2 * PING_S)
         except SbonError as error:
             return Reached(node, ping_ms, None, f"{error.code}: {error.message}", 0.0, math.inf)
-        within_ms = ping_ms if ping_ms is not None else float(context.clock.wall_ms() - before_ms)
-        offset_ms = answer.wall_ms - before_ms - within_ms / 2
-        return Reached(node, ping_ms, answer, "", offset_ms, within_ms / 2 + 1)
+        if (known := context.membership.clocks.offset(node)) is not None:
+            return Reached(node, ping_ms, answer, "", known.ahead_ms, known.error_ms + 1)
+        within_ms = float(context.clock.wall_ms() - before_ms)  # Both nodes may be busy: the answer says nothing more.
+        return Reached(node, ping_ms, answer, "", answer.wall_ms - before_ms - within_ms / 2, within_ms / 2 + 1)
 
     async def _ping(self, node: str) -> float | None:
         """Return the least of several round trips; None if no ping came back."""

@@ -24,6 +24,9 @@ from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents, Instanti
 
 log = structlog.get_logger()
 
+NOT_STARTED = frozenset({"peer-unreachable", "engine-failed"})
+"""Errors of a host that say nothing of the operator or the node."""
+
 
 async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]:
     """Ask every chosen host to reserve capacity; return the refusals by operator. If any host refuses, no capacity stays
@@ -98,8 +101,14 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
     if record.restarted_from:
         whole = (msgspec.structs.replace(one, whole=is_source(one.stream)) for one in spec.inputs)
         spec = msgspec.structs.replace(spec, inputs=tuple(whole))
-    call = InstantiateOperator(spec=spec, acceptors=acceptors)
-    await context.call(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
+    host, call = record.hosts[operator.id], InstantiateOperator(spec=spec, acceptors=acceptors)
+    try:
+        await context.call(host, call, timeout_s=context.settings.start_timeout_s)
+    except SbonError as error:
+        if error.code not in NOT_STARTED:
+            raise
+        hint = "its engine may be starting still: try again, or see its log and control.start_timeout_s"
+        raise SbonError(error.code, f"{operator.id} did not start: {error.message}", where=host, hint=hint) from error
 
 
 class Destroyed(NamedTuple):

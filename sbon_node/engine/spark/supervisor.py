@@ -170,17 +170,20 @@ class Supervisor:
         try:
             self._control = await self._launch()
         except (SbonError, EngineLostError) as error:
-            self.status = f"failed: {error}"
-            await self._kill()
+            await self._not_started(error)
             raise
         except OSError as error:
-            self.status = f"failed: {error}"
-            await self._kill()
+            await self._not_started(error)
             raise SbonError(
                 "engine-failed", f"the engine process cannot be started: {error}", where=str(self._data_dir)
             ) from error
         self.status = "running"
         return self._control
+
+    async def _not_started(self, error: Exception) -> None:
+        self.status = f"failed: {error}"
+        log.warning("engine-not-started", reason=str(error))
+        await self._kill()
 
     async def _launch(self) -> Control:
         """Return the engine process's control connection, once it is ready for commands."""
@@ -209,7 +212,7 @@ class Supervisor:
                 control = await listener.control
                 ready = await receive(control[0], answer_decoder(Ready))
         except TimeoutError as error:
-            raise SbonError("engine-failed", f"not ready {self._patience.exhausted()}") from error
+            raise SbonError("engine-failed", f"the engine was not ready {self._patience.exhausted()}") from error
         if ready is None:
             raise EngineLostError(f"the engine process ended while it started, see {self._log}")
         if isinstance(ready, Refused):

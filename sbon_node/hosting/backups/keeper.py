@@ -354,7 +354,8 @@ class BackupKeeper:
         for stream, lineage in kept.stored.lineages.items():
             if lineage:
                 self._operators.ports.lineages.learner(operator, stream)(lineage)
-        hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(kept.spec, epoch=epoch))
+        spec = kept.spec.moved_from(kept.stored.host, context.clock.wall_ms(), "its host was lost")
+        hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
         await self._operators.adopt(hosted, runs=runs)
         self._followers.forget(operator)
         await self._delete(kept)

@@ -10,8 +10,6 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.model.adaptation import MAX_PAST_MOVES, PastMove
-from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.moves import MoveProgress
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import MoveInfo
@@ -63,8 +61,7 @@ class Departure:
 
     def moved(self, spec: OperatorSpec, origin: str, now_ms: int) -> OperatorSpec:
         """Return the specification for the target, with this move."""
-        past = (*spec.past_moves, PastMove(node=origin, at_ms=now_ms, reason=self.why[:MAX_REASON]))
-        return msgspec.structs.replace(spec, past_moves=past[-MAX_PAST_MOVES:])
+        return spec.moved_from(origin, now_ms, self.why)
 
     def info(self) -> MoveInfo:
         """Return the move as users see it."""

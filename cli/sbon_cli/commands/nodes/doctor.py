@@ -36,7 +36,7 @@ LOST_REMEDY = (
     "lost components do not come back: stop the query (sbon query stop {}), attach its lost sources again, and submit it again"
 )
 DURABILITY_REMEDY = (
-    "submit with --durability replicated, so that operators survive; sources and sinks stay at their nodes: mirror those disks; "
+    "submit with --durability replicated, and attach live sources with it; files stay at their nodes: mirror those disks; "
     "see: sbon query show QUERY"
 )
 

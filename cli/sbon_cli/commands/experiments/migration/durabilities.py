@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import WideArea
 from sbon.model import Column, QueryInfo, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
-from sbon.states import LIVE
+from sbon.states import FINISHED, LIVE
 from sbon_cli.commands.experiments.migration.losses import is_covered
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench import footprint
@@ -186,7 +186,7 @@ def _throughput(cluster: LocalCluster, plan: Plan, kind: str, durability: str, f
     while (info := client.query(folder.name)).state in LIVE:
         time.sleep(POLL_S)
     measured.rows_s.append(plan.rows / (time.monotonic() - begun_s))
-    if info.state != "finished":
+    if info.state != FINISHED:
         raise AssertionError(f"{folder.name} {info.state}: {info.reason}")
     measured.wrong += sum(Answers(KINDS[kind], paths).wrong(pq.read_table(rows)))
 
