@@ -55,6 +55,19 @@ def test_a_stream_goes_on_with_the_frames_of_its_newest_stored_batch(outbox: Out
     assert (outbox.latest(OP), outbox.epoch(OP), outbox.lineage(OP)) == (5, 2, 7)
 
 
+def test_a_release_whose_adoption_fails_is_repeated(outbox: Outbox) -> None:
+    outbox.backups.keep(OP, state(2), frames(1, 2), 0)
+    outbox.backups.release(OP, state(2))
+    assert [number for number, _ in adopted(outbox, state(2))] == [1, 2]
+
+
+def test_a_stream_without_a_batch_goes_on_under_its_lineage(outbox: Outbox) -> None:
+    nothing = StreamState(lineage=7, tail=Tail(), trimmed=0, trimmed_upto=0, subscriptions=())
+    outbox.backups.keep(OP, state(2), frames(1, 2), 0)
+    assert adopted(outbox, nothing) == []
+    assert (outbox.latest(OP), outbox.lineage(OP), outbox.visible_batch(OP)) == (0, 7, -1)
+
+
 def test_frames_of_a_batch_that_was_run_again_are_replaced(outbox: Outbox) -> None:
     outbox.backups.keep(OP, state(2), frames(1, 2), 0)
     outbox.backups.keep(OP, state(4), frames(3, 4, b"old"), 2)

@@ -1,4 +1,4 @@
-"""All that a node needs for backups, wired together: those of its own operators at other nodes, and those that it keeps."""
+"""A node's part in backups: those of its own operators at other nodes, and those that it keeps, wired together."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class NodeBackups:
             settings,
             lambda spec: {one.stream: operators.ports.lineages.of(spec.id, one.stream) for one in spec.inputs},
             operators.ports.present,
+            operators.ports.measures.sums,
             operators.fence,
             self._tasks,
             self._pin,

@@ -1,4 +1,4 @@
-"""The backups that this node keeps for the hosts of operators, and what becomes of them when a host is lost."""
+"""Backups that this node keeps for the hosts of operators, and the recovery of operators whose host is lost."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.states import operator_states
 from sbon_node.net.peers import Caller
 from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.streams.outbox.ledger import NO_BATCH
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
@@ -131,20 +132,21 @@ class BackupKeeper:
         spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
         hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
         await self._host_check.hosts_in(spec, caller)
+        asked = StoredBackup(
+            hosted=hosted,
+            host=caller.node,
+            instance=caller.instance,
+            lineages=call.lineages,
+            lineage=call.stream_lineage,
+            sealed=spec.epoch,
+        )
         kept = self._known.get(spec.id)
         if kept is None:
-            kept = await self._begin(hosted, call, caller)
+            kept = await self._begin(asked, caller)
         async with kept.lock:
             self._check_open(kept, spec.epoch)
             stored = kept.stored
-            opened = StoredBackup(
-                hosted=hosted,
-                host=caller.node,
-                instance=caller.instance,
-                lineages=call.lineages,
-                sealed=max(stored.sealed, spec.epoch),
-                newest=stored.newest,
-            )
+            opened = msgspec.structs.replace(asked, sealed=max(stored.sealed, spec.epoch), newest=stored.newest)
             if opened != stored:
                 self._put(kept, opened)
             kept.heard_s, kept.lost_since_s = self._context.clock.now(), None
@@ -154,19 +156,16 @@ class BackupKeeper:
             return BackupOpened(last=0)
         return BackupOpened(batch=newest.batch, last=min(last, newest.stream.tail.last))
 
-    async def _begin(self, hosted: HostedOperator, call: OpenBackup, caller: Caller) -> Kept:
-        spec = hosted.spec
+    async def _begin(self, stored: StoredBackup, caller: Caller) -> Kept:
+        spec = stored.hosted.spec
         if self._operators.get(spec.id) is not None or spec.id in self._operators.arriving:
             raise SbonError("operator-exists", f"{spec.id} is at {self._context.name} itself", where=spec.id)
         if len(self._known) >= self._settings.most:
             hint = "raise backups.most"
             raise SbonError("too-many-backups", f"{len(self._known)} backups are kept", where=self._context.name, hint=hint)
-        stored = StoredBackup(
-            hosted=hosted, host=caller.node, instance=caller.instance, lineages=call.lineages, sealed=spec.epoch
-        )
         kept = self._known[spec.id] = Kept(stored, self._context.clock.now())
         try:
-            await self._operators.admit(hosted, caller, "backup", stored)
+            await self._operators.admit(stored.hosted, caller, "backup", stored)
         except BaseException:
             if self._known.get(spec.id) is kept:
                 del self._known[spec.id]
@@ -206,7 +205,6 @@ class BackupKeeper:
             if call.more:
                 return BackupStored()
             batch = await self._complete(kept, call, stream)
-            self._check_open(kept, call.epoch)  # It may have been sealed while files came.
             self._put(kept, msgspec.structs.replace(kept.stored, newest=batch))
             kept.heard_s = self._context.clock.now()
             keep = frozenset(file.digest for file in batch.files)
@@ -223,7 +221,7 @@ class BackupKeeper:
         self._context.outbox.backups.keep(call.operator, stream, dated, call.after)
 
     async def _complete(self, kept: Kept, call: StoreBackup, stream: StreamState) -> StoredBatch:
-        """Store the files of the batch, and return what stands for it."""
+        """Store the files of the batch, and return its record."""
         cut: Cut = decode_record(call.cut, Cut)
         check_cut(kept.spec, cut, [call.before] if call.before else [])
         files: tuple[CopiedFile, ...] = tuple(decode_record(file, CopiedFile) for file in call.files)
@@ -332,6 +330,8 @@ class BackupKeeper:
             me = context.membership.expected(context.name)
             if (register.host, register.instance) == me:
                 epoch = register.epoch
+            elif not self._is_lost(kept):
+                return
             else:
                 # First nobody else can show anything any more, then this node is the host.
                 self._put(kept, msgspec.structs.replace(kept.stored, sealed=register.epoch + 1))
@@ -355,22 +355,23 @@ class BackupKeeper:
             if lineage:
                 self._operators.ports.lineages.learner(operator, stream)(lineage)
         spec = kept.spec.moved_from(kept.stored.host, context.clock.wall_ms(), "its host was lost")
-        hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
-        await self._operators.adopt(hosted, runs=runs)
+        if self._operators.get(operator) is None:  # Otherwise the backup could not be deleted before.
+            hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
+            await self._operators.adopt(hosted, runs=runs)
         self._followers.forget(operator)
         await self._delete(kept)
 
     async def _begin_again(self, kept: Kept, epoch: int) -> None:
         """Adopt the stream and the checkpoint of the newest stored batch."""
-        context, operator, newest = self._context, kept.spec.id, kept.stored.newest
+        context, operator, newest, stream = self._context, kept.spec.id, kept.stored.newest, kept.stored.stream
         checkpoint = checkpoint_of(context, operator)
         await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))
         if newest is not None:
             received = ReceivedFiles(files_of(context, operator))
             await context.executor(partial(received.assemble, newest.files, checkpoint))
-            context.outbox.backups.release(operator, newest.stream)
-            offsets = newest.stream.tail.offsets
-            context.outbox.handover.adopt(operator, newest.stream, batch=newest.batch, offsets=offsets, epoch=epoch)
+        batch = NO_BATCH if newest is None else newest.batch
+        context.outbox.backups.release(operator, stream)
+        context.outbox.handover.adopt(operator, stream, batch=batch, offsets=stream.tail.offsets, epoch=epoch)
 
     def _note(self, operator: str, why_not: str, *, is_hot: bool) -> None:
         """Keep for users how the operator was taken over."""
@@ -391,8 +392,9 @@ class BackupKeeper:
                 await self._delete(kept)
 
     async def _delete(self, kept: Kept) -> None:
-        kept.is_ending, operator = True, kept.spec.id
+        operator = kept.spec.id
         self._context.store.delete("backup", operator)
+        kept.is_ending = True
         self._known.pop(operator, None)
         self._context.outbox.backups.discard(operator)
         await self._context.executor(partial(shutil.rmtree, files_of(self._context, operator), ignore_errors=True))

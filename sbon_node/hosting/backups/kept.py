@@ -14,6 +14,7 @@ from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.net.peers import Expected
 from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.workflow.context import Context
 
 
@@ -30,15 +31,22 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
 class StoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     """The backup of an operator that ``host`` runs, and its newest batch, None before the first.
 
-    Requests in an epoch below ``sealed`` are refused: whoever makes them is not the host any more.
+    ``lineages`` are those of the streams that it reads, ``lineage`` that of its own. Requests in an epoch below ``sealed`` are
+    refused: their caller is not the host any more.
     """
 
     hosted: HostedOperator
     host: str
     instance: str
     lineages: dict[str, int]
+    lineage: int
     sealed: int
     newest: StoredBatch | None = None
+
+    @property
+    def stream(self) -> StreamState:
+        """The stream as the operator goes on with it; readers may know its lineage before the first batch."""
+        return self.newest.stream if self.newest is not None else StreamState(self.lineage, Tail(), 0, 0, ())
 
     @property
     def expected(self) -> Expected:

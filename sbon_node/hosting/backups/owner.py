@@ -8,7 +8,7 @@ register names has everything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pie
 from sbon_node.migration.sender import CopySender
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.durability import HOT, BackupInfo
+from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
@@ -52,8 +53,10 @@ class BackupOwners(Protocol):
 
 
 class BackupParts(NamedTuple):
-    """Parts for each backup of this node's operators. ``fence`` is called for an operator that may belong to another node, and
-    ``pin`` to keep the input after its newest visible batch at its hosts, or to let it go.
+    """Parts for each backup of this node's operators.
+
+    ``sums`` returns an operator's measures. ``fence`` is called for an operator that may belong to another node, and ``pin`` to
+    keep the input after its newest visible batch at its hosts, or to let it go.
     """
 
     context: Context
@@ -61,8 +64,9 @@ class BackupParts(NamedTuple):
     sender: CopySender
     owners: BackupOwners
     settings: BackupSettings
-    lineages: Callable[[OperatorSpec], Mapping[str, int]]
+    lineages: Callable[[OperatorSpec], dict[str, int]]
     present: Callable[[OperatorSpec], OperatorSpec]
+    sums: Callable[[str], MeasureSums | None]
     fence: Callable[[str], None]
     tasks: Tasks
     pin: Callable[[str, bool], None]
@@ -81,6 +85,8 @@ class OperatorBackup:
         """Whether the backup has answered in this epoch, and whether the register names it."""
         self._known: frozenset[str] = frozenset()
         """Digests of the files that it has."""
+        self._lineages: dict[str, int] = {}
+        """Lineages of the inputs that it has; the operator learns them after its first start."""
         self._last = 0
         self._newest = self._stored = -1
         self._stored_s: float | None = None
@@ -126,7 +132,7 @@ class OperatorBackup:
         """Store the newest batch; return False after a passing failure, which is kept for users."""
         batch = self._newest
         try:
-            if not self._is_open:
+            if not self._is_open or self._lineages != self._parts.lineages(self._spec):
                 await self._open()
             if batch > self._stored:
                 await self._send(batch)
@@ -262,12 +268,13 @@ class OperatorBackup:
     async def _ask(self, backup: Expected) -> None:
         operator, outbox = self._spec.id, self._context.outbox
         spec = msgspec.structs.replace(self._parts.present(self._spec), epoch=outbox.epoch(operator))
-        lineages = dict(self._parts.lineages(spec))
+        lineages = self._parts.lineages(spec)
         call = OpenBackup(spec, self._acceptors, lineages, outbox.lineage(operator))
         opened = await self._context.ask(backup.node, call, BackupOpened)
         if (backup.node, backup.instance) != self._backup:
             self._backup, self._is_named = backup, False
-        self._is_open, self._known, self._last, self._had = True, frozenset(), opened.last, opened.batch
+        self._is_open, self._lineages = True, lineages
+        self._known, self._last, self._had = frozenset(), opened.last, opened.batch
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
@@ -283,10 +290,11 @@ class OperatorBackup:
             self._parts.sender.offer(attempt, operator, self._backup, self._copy.folder, new)
         before = await context.executor(partial(self._copy.before, batch))
         call = partial(StoreBackup, operator, context.outbox.epoch(operator), batch, manifest.cut, before=before)
+        complete = {"files": manifest.files, "contents": contents, "offered": attempt, "measures": self._parts.sums(operator)}
         stored = BackupStored()
         try:
             for piece in pieces(context.outbox, operator, batch, self._last):
-                rest = {"more": True} if piece.more else {"files": manifest.files, "contents": contents, "offered": attempt}
+                rest = {"more": True} if piece.more else complete
                 sent = call(stream=piece.state, after=piece.after, frames=tuple(piece.frames), **rest)
                 extra_s = self._parts.settings.store_timeout_s if attempt and not piece.more else 0.0
                 stored = await context.ask(node, sent, BackupStored, timeout_s=context.settings.call_timeout_s + extra_s)
@@ -333,7 +341,7 @@ class OperatorBackup:
         await self._copy.clear()
 
     def drop(self) -> None:
-        """Tell the backup that the operator is over, or goes on elsewhere with its own."""
+        """Tell the backup that the operator is over."""
         if self._backup is not None and not self._context.away(self._backup.node):
             self._parts.tasks.start(f"drop {self._spec.id}", self._drop(self._backup.node))
 

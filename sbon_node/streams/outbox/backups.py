@@ -1,7 +1,7 @@
 """Streams of operators at other nodes, kept here as their hosts have them: nobody reads them before they go on here.
 
-A stored batch counts once its host has the reply, and what the reply stands for is kept beside the frames: so the frames of a
-batch may come before it, and are cut off again if it never does.
+A stored batch counts once its record is written, beside the frames. So the frames of a batch may come before its record, and are
+cut off again if that never comes.
 """
 
 from __future__ import annotations
@@ -57,9 +57,11 @@ class BackupStreams:
     def release(self, stream: str, state: StreamState) -> None:
         """Hand the stream over to :meth:`Handover.adopt` as of ``state``; frames after its last one never counted.
 
-        Raises ``frames-missing`` if not all of its frames are kept.
+        It may be repeated until the stream is adopted. Raises ``frames-missing`` if not all of its frames are kept.
         """
         kept = self._kept.get(stream)
+        if kept is None and self._handover.has_come(stream, state):
+            return
         if kept is None:
             if self._handover.has_come(stream, state):
                 return
