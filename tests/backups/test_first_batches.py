@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.model.catalogue import SourceDeclaration
@@ -67,3 +68,38 @@ def test_an_operator_that_has_shown_nothing_goes_on_at_its_backup(tmp_path: Path
         assert (info.state, info.rows) == ("running", 10), info.reason
 
     in_unhurried_cluster(tmp_path, "abcdef", test)
+
+
+def test_a_backup_that_has_forgotten_an_operator_before_it_is_named_gets_all_of_it_again(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        keepers = [keeper_at(cluster, node) for node in "abd"]
+        registers = cluster.at("c").daemon._operator_registers
+        set_backup, forgotten = registers.set_backup, list[str]()
+
+        async def forget_first(query: str, operator: str, *at: Any) -> None:
+            if not forgotten:
+                forgotten.append(operator)
+                for keeper in keepers:
+                    if operator in keeper._known:
+                        await keeper._forget(keeper._known[operator])
+            await set_backup(query, operator, *at)
+
+        registers.set_backup = forget_first
+        operator, host, backup = await running(cluster, tmp_path)
+        assert (forgotten, host) == ([operator], "c")
+        assert keeper_at(cluster, backup)._known[operator].stored.newest is not None
+
+    in_unhurried_cluster(tmp_path, "abcd", test)
+
+
+def test_a_backup_is_not_forgotten_after_its_host_has_asked_again(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator, _, backup = await running(cluster, tmp_path)
+        keeper = keeper_at(cluster, backup)
+        kept = keeper._known[operator]
+        await keeper._forget(kept, kept.heard_s - 1.0)
+        assert keeper._known[operator] is kept
+        await keeper._forget(kept, kept.heard_s)
+        assert operator not in keeper._known
+
+    in_unhurried_cluster(tmp_path, "abcd", test)

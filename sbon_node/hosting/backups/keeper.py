@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -291,6 +292,7 @@ class BackupKeeper:
 
     async def _check(self, kept: Kept) -> None:
         """Forget a backup that its operator's register does not name; look after the host that this names."""
+        heard_s = kept.heard_s
         operator, query, me = kept.spec.id, kept.spec.query, self._context.membership.expected(self._context.name)
         try:
             register = await self._owners.read(query, operator)
@@ -302,7 +304,7 @@ class BackupKeeper:
         if (register.host, register.instance) == me:
             await self._recover(kept)
         elif (register.backup, register.backup_instance) != me:
-            await self._forget(kept)
+            await self._forget(kept, heard_s)
         elif (register.host, register.instance) != kept.stored.expected:
             async with kept.lock:
                 self._put(kept, msgspec.structs.replace(kept.stored, host=register.host, instance=register.instance))
@@ -382,10 +384,10 @@ class BackupKeeper:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    async def _forget(self, kept: Kept) -> None:
-        """Delete a backup, and release what it holds."""
+    async def _forget(self, kept: Kept, heard_s: float = math.inf) -> None:
+        """Delete a backup, and release what it holds, unless its host has asked for it after ``heard_s``."""
         async with kept.lock:
-            if self._known.get(kept.spec.id) is kept:
+            if self._known.get(kept.spec.id) is kept and kept.heard_s <= heard_s:
                 kept.is_ending = True
                 await self._followers.remove(kept)
                 self._operators.dismiss(kept.stored.hosted)

@@ -137,7 +137,7 @@ class OperatorBackup:
             if batch > self._stored:
                 await self._send(batch)
             if not self._is_named:
-                await self._name()
+                await self._name(batch)
         except SbonError as error:
             check_cancelled()
             if error.code in FENCED:
@@ -311,12 +311,19 @@ class OperatorBackup:
             self._follower = stored
             self._parts.pin(self._spec.id, stored.needs)
 
-    async def _name(self) -> None:
-        """Name the backup in the register: it has stored all that was shown."""
+    async def _name(self, batch: int) -> None:
+        """Name the backup in the register: it has stored all that was shown.
+
+        A backup that the register does not name may forget the operator, so it is asked once more.
+        """
         assert self._backup is not None
-        epoch, spec = self._context.outbox.epoch(self._spec.id), self._spec
+        epoch, spec, known, shown = self._context.outbox.epoch(self._spec.id), self._spec, self._known, max(batch, self._stored)
         await self._parts.owners.set_backup(spec.query, spec.id, epoch, self._backup.node, self._backup.instance)
-        self._is_named = True
+        await self._ask(self._backup)
+        if shown >= 0 and (self._had is None or self._had < shown):
+            self._stored = -1
+            raise SbonError("backup-unknown", f"{self._backup.node} has forgotten batch {shown}", where=spec.id)
+        self._known, self._is_named = known, True
         log.info("backup-named", operator=spec.id, backup=self._backup.node, epoch=epoch)
 
     # -- for users, and the end ---------------------------------------------------------------------------------------
