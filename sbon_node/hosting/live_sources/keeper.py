@@ -1,8 +1,9 @@
-"""The backups that this node keeps for the hosts of sources, and what becomes of them when a host is lost."""
+"""Backups that this node keeps for the hosts of sources, and the recovery of sources whose host is lost."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -31,7 +32,7 @@ log = structlog.get_logger()
 class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
     """The backup of a source that ``host`` runs in ``epoch``, and its stream and position; None before the first transaction.
 
-    Requests in an epoch below ``sealed`` are refused: whoever makes them is not the host any more. The frames are in the outbox.
+    Requests in an epoch below ``sealed`` are refused: their caller is not the host any more. The frames are in the outbox.
     """
 
     source: SourceDeclaration
@@ -238,6 +239,7 @@ class SourceBackupKeeper:
 
     async def _check(self, kept: KeptSource) -> None:
         """Forget a backup that the source's register does not name; go on with a source of which this node is the host."""
+        heard_s = kept.heard_s
         try:
             register = await self._registers.read(kept.id)
         except SbonError as error:
@@ -247,7 +249,7 @@ class SourceBackupKeeper:
         if (register.host, register.instance) == self._registers.me:
             await self._recover(kept)
         elif (register.backup, register.backup_instance) != self._registers.me:
-            await self._forget(kept)
+            await self._forget(kept, heard_s)
 
     async def _recover(self, kept: KeptSource) -> None:
         """Go on with the source here, if the register lets this node."""
@@ -294,9 +296,10 @@ class SourceBackupKeeper:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    async def _forget(self, kept: KeptSource) -> None:
+    async def _forget(self, kept: KeptSource, heard_s: float = math.inf) -> None:
+        """Delete a backup, unless its host has asked for it after ``heard_s``."""
         async with kept.lock:
-            if self._known.get(kept.id) is kept:
+            if self._known.get(kept.id) is kept and kept.heard_s <= heard_s:
                 self._delete(kept)
 
     def _delete(self, kept: KeptSource) -> None:

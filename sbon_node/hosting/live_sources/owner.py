@@ -278,9 +278,16 @@ class SourceBackup:
             after += len(frames)
 
     async def _name(self) -> None:
-        """Name the backup in the register: it has stored all that was shown."""
+        """Name the backup in the register: it has stored all that was shown.
+
+        A backup that the register does not name may forget the source, so it is asked once more.
+        """
         assert self._backup is not None
+        last = self._last
         await self._parts.registers.set_backup(self._source.id, self._epoch, self._backup)
+        await self._ask(self._backup)
+        if self._last < last:
+            raise SbonError("backup-unknown", f"{self._backup.node} has forgotten frame {last}", where=self._source.id)
         self._is_named = True
         log.info("source-backup-named", source=self._source.id, backup=self._backup.node, epoch=self._epoch)
 
