@@ -9,7 +9,7 @@ from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import register_of
-from tests.workflow.clusters import declare, in_unhurried_cluster, owner_of, source_at, state_of, submitted
+from tests.workflow.clusters import ask, declare, in_unhurried_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, operators
 
 ROWS = 200
@@ -97,9 +97,9 @@ def test_a_backup_is_not_forgotten_after_its_host_has_asked_again(tmp_path: Path
         operator, _, backup = await running(cluster, tmp_path)
         keeper = keeper_at(cluster, backup)
         kept = keeper._known[operator]
-        await keeper._forget(kept, kept.heard_s - 1.0)
+        await ask(cluster, backup, keeper._forget(kept, kept.heard_s - 1.0))
         assert keeper._known[operator] is kept
-        await keeper._forget(kept, kept.heard_s)
+        await ask(cluster, backup, keeper._forget(kept, kept.heard_s))
         assert operator not in keeper._known
 
     in_unhurried_cluster(tmp_path, "abcd", test)

@@ -379,10 +379,8 @@ class BackupKeeper:
         """Keep for users how the operator was taken over."""
         if why_not:
             log.warning("follower-not-live", operator=operator, reason=why_not)
-        because = f": {why_not}" if why_not else ""
-        self.recovered[operator] = BY_FOLLOWER if is_hot and not why_not else f"from its stored checkpoint{because}"
-
-    # -- the end ------------------------------------------------------------------------------------------------------
+        from_checkpoint = "from its stored checkpoint" + (f": {why_not}" if why_not else "")
+        self.recovered[operator] = BY_FOLLOWER if is_hot and not why_not else from_checkpoint
 
     async def _forget(self, kept: Kept, heard_s: float = math.inf) -> None:
         """Delete a backup, and release what it holds, unless its host has asked for it after ``heard_s``."""
