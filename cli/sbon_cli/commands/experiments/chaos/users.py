@@ -35,7 +35,7 @@ class User:
             if one.state == RUNNING and one.move is None and not one.ended and one.node != target
         ]
         if not found:
-            raise SbonError("unknown-operator", f"no running operator could move to {target}")
+            raise SbonError("operator-unknown", f"no running operator could move to {target}")
         return sorted(found)[int(lot * len(found))]
 
     def move(self, query: str, operator: str, target: str) -> None:
