@@ -95,7 +95,7 @@ STATUSES = [
     ("POST", "/v1/streams", b"[" * 4000, 400, "bad-request"),
     ("POST", "/v1/streams", b" " * 5000, 413, "too-large"),
     ("POST", "/v1/queries", b'{"sql": ""}', 400, "bad-request"),
-    ("POST", "/v1/queries", b'{"sql": "SELECT 1", "durability": "hot"}', 400, "bad-request"),
+    ("POST", "/v1/queries", b'{"sql": "SELECT 1", "durability": "twice"}', 400, "bad-request"),
     ("GET", "/v1/members?within_ms=near", None, 400, "bad-request"),
     ("GET", "/v1/members?within_ms=-1", None, 400, "bad-request"),
     ("GET", "/v1/members?within_ms=nan", None, 400, "bad-request"),

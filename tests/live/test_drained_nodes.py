@@ -28,9 +28,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield started
 
 
-def query_at(cluster: LocalCluster, kind: str, folder: Path) -> MovingQuery:
+def query_at(cluster: LocalCluster, kind: str, folder: Path, name: str = "at") -> MovingQuery:
     """Return a query with source and consumer at mia, whose operators nobody moves unasked."""
-    return MovingQuery(cluster, "mia", f"at-{kind}", KINDS[kind], Feed(), folder / kind, strategy="consumer", adapt="off")
+    return MovingQuery(cluster, "mia", f"{name}-{kind}", KINDS[kind], Feed(), folder / kind, strategy="consumer", adapt="off")
 
 
 def providers(cluster: LocalCluster, query: MovingQuery) -> set[str]:
@@ -69,7 +69,7 @@ def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_
 
 
 def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(cluster: LocalCluster, tmp_path: Path) -> None:
-    with query_at(cluster, "filter", tmp_path) as rows:
+    with query_at(cluster, "filter", tmp_path, "later") as rows:
         rows.more(3)
         operator = rows.operators()[-1]
         rows.beyond(rows.move(operator, "oda"))

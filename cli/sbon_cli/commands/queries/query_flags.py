@@ -33,7 +33,7 @@ on_error_option = click.option(
     type=click.Choice(get_args(OnError)),
     default="fail",
     metavar="WHAT",
-    help="On an error in a row: fail (default), skip, null.",
+    help="On an error in a row: fail, skip, null.",
 )
 
 adapt_option = click.option(
@@ -46,19 +46,19 @@ durability_option = click.option(
     "--durability",
     type=click.Choice(get_args(Durability)),
     metavar="WHERE",
-    help="Copies of operators' state: local (none), replicated, hot (run twice).",
+    help="Copies of state: local, replicated, hot.",
 )
 restart_option = click.option(
     "--allow-restart-from-sources",
     "restarts",
     is_flag=True,
-    help="If a part is lost with its nodes, begin anew: rows come again.",
+    help="Begin anew if a part is lost: rows come again.",
 )
 state_provider_option = click.option(
     "--state-provider",
     type=click.Choice(get_args(StateChoice)),
     metavar="WHERE",
-    help="State of operators: auto (by size), hdfs, rocksdb.",
+    help="State: auto (by size), hdfs, rocksdb.",
 )
 
 
@@ -71,5 +71,5 @@ join_window_option = click.option(
     "join_window_ms",
     callback=_join_window,
     metavar="DURATION",
-    help="Time bound for joins that have none: 500ms, 10s, 1h.",
+    help="Time bound for joins without one: 500ms, 10s.",
 )
