@@ -17,7 +17,7 @@ from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import WideArea
 from sbon.model import Column, QueryInfo, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
 from sbon.states import FINISHED, LIVE
-from sbon_cli.commands.experiments.migration.losses import is_covered
+from sbon_cli.commands.experiments.migration.losses import away_from_source, is_covered
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench import footprint
 from sbon_node.experiments.bench.migration.feed import SCHEMA, Feed
@@ -27,7 +27,7 @@ from sbon_node.model.states.operator_states import RUNNING
 
 SOURCE, HOST = "near", "left"
 NODES = (SOURCE, HOST, "right", "far")
-"""The node with the sources and the consumer, that of the operator, and those that may keep its backup."""
+"""The node with the sources, that of the consumer of a file, and others that may host the operator or keep its backup."""
 WARM_S = 10.0
 """Time that a query has run before its rows count."""
 FRAME_ROWS = 1000
@@ -105,7 +105,7 @@ def _delays(cluster: LocalCluster, plan: Plan, kind: str, durability: str, folde
     with MovingQuery(cluster, SOURCE, name, KINDS[kind], Feed(), folder, **fields) as query:
         query.more(3)
         last = query.operators()[-1]
-        query.move(last, HOST)
+        away_from_source(query, last)
         query.until(lambda: _is_durable(query.info(), durability))
         _rest(query, WARM_S)
         before, since_s = _Spent.now(cluster), time.monotonic()

@@ -54,7 +54,7 @@ def _row(
         operator, suffered, followed = query.operators()[-1], list[Loss](), 0
         for number in range(losses):
             notify(f"{kind}: loss {number + 1} of {losses}")
-            host = _away_from_source(query, operator)
+            host = away_from_source(query, operator)
             query.until(lambda: _is_covered(query, operator))
             query.more(3)
             suffered.append(lose(cluster, query, host))
@@ -82,7 +82,7 @@ def _row(
         }
 
 
-def _away_from_source(query: MovingQuery, operator: str) -> str:
+def away_from_source(query: MovingQuery, operator: str) -> str:
     """Let the operator run at a node without source or sink, and return that."""
     tries = [host for host in HOSTS if host != query.host_of(operator)]
     while (host := query.host_of(operator)) not in HOSTS:
