@@ -13,6 +13,7 @@ import structlog
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, files_of
 from sbon_node.hosting.backups.owner import BackupOwners
@@ -183,17 +184,10 @@ class BackupKeeper:
     def _check_open(self, kept: Kept, epoch: int) -> None:
         if kept.is_ending or self._known.get(kept.spec.id) is not kept:
             raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=kept.spec.id)
-        if epoch < kept.stored.sealed:
-            message = f"epoch {epoch} is over: {self._context.name} has heard of epoch {kept.stored.sealed}"
-            raise SbonError("fenced", message, where=kept.spec.id)
+        check_epoch(kept.stored, epoch, kept.spec.id, self._context.name)
 
     def _named(self, operator: str, caller: Caller) -> Kept:
-        kept = self._known.get(operator)
-        if kept is None:
-            raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=operator)
-        if (caller.node, caller.instance) != kept.stored.expected:
-            raise SbonError("fenced", f"{kept.stored.host} hosts it", where=operator)
-        return kept
+        return kept_for(self._known, operator, caller, self._context.name)
 
     async def _store(self, call: StoreBackup, caller: Caller) -> BackupStored:
         kept = self._named(call.operator, caller)

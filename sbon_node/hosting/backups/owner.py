@@ -98,7 +98,7 @@ class OperatorBackup:
         self._refused_until_s: dict[str, float] = {}
         self._reason = ""
         self._follower = BackupStored()
-        """What the backup has said of a hot operator's follower."""
+        """The newest reply of the backup: how a hot operator's follower is."""
 
     # -- what its operator asks ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import structlog
 
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.live_sources.registers import SourceRegisters, is_gone
 from sbon_node.membership.table import GONE
@@ -162,17 +163,10 @@ class SourceBackupKeeper:
     def _check_open(self, kept: KeptSource, epoch: int) -> None:
         if self._known.get(kept.id) is not kept:
             raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=kept.id)
-        if epoch < kept.stored.sealed:
-            message = f"epoch {epoch} is over: {self._context.name} has heard of epoch {kept.stored.sealed}"
-            raise SbonError("fenced", message, where=kept.id)
+        check_epoch(kept.stored, epoch, kept.id, self._context.name)
 
     def _named(self, source: str, caller: Caller) -> KeptSource:
-        kept = self._known.get(source)
-        if kept is None:
-            raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=source)
-        if (caller.node, caller.instance) != kept.stored.expected:
-            raise SbonError("fenced", f"{kept.stored.host} hosts it", where=source)
-        return kept
+        return kept_for(self._known, source, caller, self._context.name)
 
     async def _store(self, call: StoreSource, caller: Caller) -> None:
         kept = self._named(call.source, caller)
