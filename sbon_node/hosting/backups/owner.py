@@ -17,6 +17,7 @@ import structlog
 
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.migration.sender import CopySender
@@ -92,7 +93,7 @@ class OperatorBackup:
         self._stored_s: float | None = None
         self._had: int | None = None
         """The newest batch that the backup has from before this session."""
-        self._away_since_s: float | None = None
+        self._absence = BackupAbsence(parts.context, parts.settings.replace_after_s)
         self._given_up: Expected | None = None
         """The last backup that was given up; the register may name it still."""
         self._refused_until_s: dict[str, float] = {}
@@ -149,7 +150,8 @@ class OperatorBackup:
             else:
                 self._fails(error)
             return False
-        self._stored, self._stored_s, self._reason, self._away_since_s = batch, self._context.clock.now(), "", None
+        self._stored, self._stored_s, self._reason = batch, self._context.clock.now(), ""
+        self._absence.ends()
         return True
 
     def _fails(self, error: SbonError) -> None:
@@ -158,23 +160,15 @@ class OperatorBackup:
         if reason != self._reason:
             log.warning("backup-waits", operator=self._spec.id, code=error.code, reason=reason)
         self._reason, self._is_open, self._known = reason, False, frozenset()
-        backup, now_s = self._backup, self._context.clock.now()
-        if backup is None:
-            return
-        if not self._context.away(backup.node):
-            self._away_since_s = None
-        elif self._away_since_s is None:
-            self._away_since_s = now_s
-        away_s = 0.0 if self._away_since_s is None else now_s - self._away_since_s
-        is_over = self._has_lost_disk(backup) or self._has_left(backup)
-        if is_over or (self._away_since_s is not None and away_s >= self._parts.settings.replace_after_s):
+        if self._backup is not None and self._absence.is_final(self._backup):
             self._give_up()
 
     def _give_up(self) -> None:
         """Look for another backup, which needs all of the state."""
         log.warning("backup-given-up", operator=self._spec.id, backup=self._backup, reason=self._reason)
         self._given_up, self._backup = self._backup, None
-        self._is_open, self._is_named, self._away_since_s = False, False, None
+        self._is_open = self._is_named = False
+        self._absence.ends()
         self._known, self._last, self._stored, self._had = frozenset(), 0, -1, None
         self._hear(BackupStored())
 
@@ -186,7 +180,7 @@ class OperatorBackup:
         named = Expected(register.backup, register.backup_instance)
         if self._backup is None and register.backup and named != self._given_up:
             self._backup = named
-        if self._backup is not None and self._has_lost_disk(self._backup):
+        if self._backup is not None and has_lost_disk(self._context, self._backup):
             self._give_up()
         if self._backup is not None:
             self._is_named = (register.backup, register.backup_instance) == self._backup
@@ -199,15 +193,6 @@ class OperatorBackup:
                 raise
             return
         await self._choose()
-
-    def _has_lost_disk(self, backup: Expected) -> bool:
-        """Return whether the node is there with another data directory, which has nothing of what it had stored."""
-        instance = self._context.membership.expected(backup.node).instance
-        return not self._context.away(backup.node) and instance not in ("", backup.instance)
-
-    def _has_left(self, backup: Expected) -> bool:
-        member = self._context.membership.get(backup.node)
-        return member is not None and member.state == "left"
 
     async def check(self) -> bool:
         """Stop the operator if another node hosts it by now: its backup may have taken over while this node was cut off.

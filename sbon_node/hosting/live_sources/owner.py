@@ -14,6 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
 from sbon_node.hosting.backups.owner import FENCED, REFUSED_S, UNREACHABLE
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import PIECE_BYTES, PIECE_FRAMES
@@ -62,7 +63,7 @@ class SourceBackup:
         self._position: bytes | None = None
         self._stored_s: float | None = None
         self._is_behind = False
-        self._away_since_s: float | None = None
+        self._absence = BackupAbsence(parts.context, parts.settings.replace_after_s)
         self._given_up: Expected | None = None
         self._refused_until_s: dict[str, float] = {}
         self._reason = ""
@@ -120,7 +121,8 @@ class SourceBackup:
                 raise SbonError("fenced", f"another node goes on with it: {error.message}", where=self._source.id) from error
             self._fails(error)
             return False
-        self._stored_s, self._reason, self._away_since_s = self._context.clock.now(), "", None
+        self._stored_s, self._reason = self._context.clock.now(), ""
+        self._absence.ends()
         return True
 
     async def check(self) -> None:
@@ -137,7 +139,7 @@ class SourceBackup:
                 check_cancelled()
                 log.info("source-not-checked", source=self._source.id, code=error.code, reason=str(error))
                 return
-            if self._backup is None or self._context.away(self._backup.node) or self._has_lost_disk(self._backup):
+            if self._backup is None or self._context.away(self._backup.node) or has_lost_disk(self._context, self._backup):
                 self._is_open = False
                 await self._try((), position)
 
@@ -170,7 +172,7 @@ class SourceBackup:
         named = Expected(register.backup, register.backup_instance)
         if self._backup is None and register.backup and named != self._given_up:
             self._backup = named
-        if self._backup is not None and self._has_lost_disk(self._backup):
+        if self._backup is not None and has_lost_disk(self._context, self._backup):
             self._give_up()
         if self._backup is None:
             await self._choose()
@@ -219,25 +221,13 @@ class SourceBackup:
             self._backup, self._is_named = backup, False
         self._is_open, self._last = True, opened.last
 
-    def _has_lost_disk(self, backup: Expected) -> bool:
-        instance = self._context.membership.expected(backup.node).instance
-        return not self._context.away(backup.node) and instance not in ("", backup.instance)
-
     def _fails(self, error: SbonError) -> None:
         """Keep the reason, and give up a backup that is gone."""
         reason = str(error)
         if reason != self._reason:
             log.warning("source-backup-waits", source=self._source.id, code=error.code, reason=reason)
         self._reason, self._is_open = reason, False
-        backup, now_s = self._backup, self._context.clock.now()
-        if backup is None:
-            return
-        if not self._context.away(backup.node):
-            self._away_since_s = None
-        elif self._away_since_s is None:
-            self._away_since_s = now_s
-        away_s = 0.0 if self._away_since_s is None else now_s - self._away_since_s
-        if self._has_lost_disk(backup) or (self._away_since_s is not None and away_s >= self._parts.settings.replace_after_s):
+        if self._backup is not None and self._absence.is_final(self._backup):
             self._give_up()
 
     def _give_up(self) -> None:
@@ -245,7 +235,7 @@ class SourceBackup:
         log.warning("source-backup-given-up", source=self._source.id, backup=self._backup, reason=self._reason)
         self._given_up, self._backup = self._backup, None
         self._is_open = self._is_named = False
-        self._away_since_s = None
+        self._absence.ends()
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
