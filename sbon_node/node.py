@@ -45,6 +45,7 @@ from sbon_node.hosting.pushes import Pushes
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.relayed_rows import RelayedRows
 from sbon_node.hosting.samples import SampleStore
+from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
@@ -85,6 +86,7 @@ from sbon_node.queries.record_calls import RecordCalls
 from sbon_node.queries.records import Records
 from sbon_node.queries.replacements import Replacements
 from sbon_node.queries.restarts import Restarts
+from sbon_node.queries.sink_failovers import SinkFailovers
 from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
@@ -181,6 +183,7 @@ class Node:
         )
         ended = EndedQueries(config.control.max_forgotten)
         self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
+        self._takeover = SinkTakeover(self.context, self._sinks, acceptors, owners, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
         self._destroyer = ComponentDestroyer(
             self.context, self._operators, self._sinks, acceptors, ended, self._moves, self._backups.keeper
@@ -200,23 +203,15 @@ class Node:
         known = (self.context, self._operator_registers, self._decisions, self._config.membership.tombstone_s)
         hosts = QueryHosts(*known, self._catalogue.node_of)
         self._book = QueryHolder(self.context, self._measurements, records, hosts)
+        self._failovers = SinkFailovers(self.context, records, self._book, self._operator_registers, hosts)
         self._record_calls = RecordCalls(
             self.context, records, self._book, self._operator_registers, hosts, self._destroyer.components, self._sinks.rows
         )
 
     def _operate(self, publisher: Publisher) -> Operations:
         """Create what answers the node's administrator."""
-        components = Components(
-            self.context,
-            self.engine,
-            self._space,
-            self._measurer,
-            publisher,
-            self._sources,
-            self._operators,
-            self._sinks,
-            self._book,
-        )
+        hosts = (self._sources, self._operators, self._sinks, self._book)
+        components = Components(self.context, self.engine, self._space, self._measurer, publisher, *hosts)
         targets = MoveTargets(self.context, self._lookup, self._config.migration.candidates)
         parts = Parts(self._operators, self._sources, self._moves, targets, self._leaving, self.leaving.set)
         self._draining = Draining(self.context, self._config.migration, parts)
@@ -237,7 +232,7 @@ class Node:
         set_here = (config.connectors, leader)
         self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
         restarts = Restarts(self.context, records, self._book, self._lookup, self._submitter)
-        self._unasked = (self._optimizer, self._ants.led, self._replacements.led, restarts)
+        self._unasked = (self._optimizer, self._ants.led, self._replacements.led, restarts, self._failovers)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.failover import FenceReader, ReaderPosition, TakeOverSink
 from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
 from sbon_protocol.measuring import (
     KeepMeasurements,
@@ -355,6 +356,8 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "open-source-backup": (OpenSourceBackup, SourceBackupOpened),
     "store-source": (StoreSource, None),
     "yield-source": (YieldSource, None),
+    "take-over-sink": (TakeOverSink, None),
+    "fence-reader": (FenceReader, ReaderPosition),
     "weigh-joint-move": (WeighJointMove, JointSide),
     "move-jointly": (MoveJointly, OperatorMove),
     "add-subtree": (AddSubtree, None),

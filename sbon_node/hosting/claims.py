@@ -23,7 +23,8 @@ QUERY_OVER = "query-over"
 REFUSED = "query-refused"
 """The query's submission was refused: its host keeps nothing, not even results."""
 
-OVER = frozenset({QUERY_OVER, REFUSED, "not-owner"})
+NOT_OWNER = "not-owner"
+OVER = frozenset({QUERY_OVER, REFUSED, NOT_OWNER})
 """Final refusals: the host forgets the part."""
 
 
@@ -64,14 +65,18 @@ async def claim(context: Context, records: Acceptors, acceptors: Iterable[Accept
 
 async def report(
     context: Context, records: Acceptors, acceptors: Iterable[Acceptor], ended: ReportState, matters: Callable[[], bool]
-) -> None:
-    """Report the part's end; retry while too few acceptors answer and ``matters()`` is true."""
+) -> str:
+    """Report the part's end; retry while too few acceptors answer and ``matters()`` is true.
+
+    Returns the code in :data:`OVER` of a final refusal; empty without one.
+    """
     while matters():
         try:
             await records.call(ended.query, acceptors, ended)
-            return
+            return ""
         except SbonError as error:
             if error.code in OVER:
-                return
+                return error.code
             log.info("report-waits", component=ended.component, reason=str(error))
         await context.clock.sleep(context.settings.retry_s)
+    return ""

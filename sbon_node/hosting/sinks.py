@@ -12,26 +12,26 @@ import structlog
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.follow import FollowSink
-from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, open_sink, withdraw_sink
+from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, open_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import REFUSED, check_epoch, claim, report
+from sbon_node.hosting.claims import NOT_OWNER, REFUSED, check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
+from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_of
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_delays import SinkDelays
+from sbon_node.hosting.sink_positions import fenced
 from sbon_node.hosting.stream_hosts import StreamHost
-from sbon_node.model.columns import Schema
 from sbon_node.model.delivery import Finished, Rows, Sample, SinkDelay, SinkReport
-from sbon_node.model.queries import SinkSpec
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.schema import to_arrow
 from sbon_node.model.states import sink_states
 from sbon_node.net.peers import Caller
-from sbon_node.registers.states import Acceptor
 from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -40,32 +40,6 @@ from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink, Rep
 from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
-
-
-class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Order to the consumer's node: deliver the streams ``inputs`` (stream, node) as ``spec`` says."""
-
-    query: str
-    component: str
-    inputs: tuple[tuple[str, str], ...]
-    schema: Schema
-    spec: SinkSpec
-    epoch: int = 1
-
-
-class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored state of a sink, from which a restart resumes it.
-
-    ``claim`` marks the sink's files as its own. ``done`` holds the last frame that a follower has taken of each stream, ``rows``
-    the number of rows in them; ``ended`` are the streams whose last frame is among them.
-    """
-
-    order: SinkOrder
-    acceptors: tuple[Acceptor, ...]
-    claim: str
-    done: dict[str, int] = {}
-    ended: tuple[str, ...] = ()
-    rows: int = 0
 
 
 class SinkHost:
@@ -174,11 +148,8 @@ class SinkHost:
         query, spec = hosted.order.query, hosted.order.spec
         if self._is_current(hosted):
             await self._shut(query, unsubscribe=True)
-        await withdraw_sink(spec.kind, spec.options, self._sink_context(hosted, fresh=False), delivered=delivered)
-        if self._is_current(hosted):
-            self._lineages.forget(hosted.order.component)
-            self._context.store.delete("sink", query)
-            del self._hosted[query]
+        await withdraw_sink(spec.kind, spec.options, self.context_of(hosted, fresh=False), delivered=delivered)
+        self._drop(hosted)
 
     def _is_current(self, hosted: HostedSink) -> bool:
         """Return whether the query's sink is still this sink, in whatever epoch."""
@@ -224,13 +195,9 @@ class SinkHost:
         check_epoch(order.epoch, order.component)
         acceptors = acceptors_of(call.acceptors, order.component)
         self._over.check(order.query, acceptors, order.component)
-        self._check(order)
-        check_sink(order.spec.kind, order.spec.options, self._settings)
-        claim = f"{self._context.rng.getrandbits(64):016x}"
-        hosted = HostedSink(order=order, acceptors=acceptors, claim=claim)
-        # Stored before any file is created, so that a restart knows which files to delete.
-        self._context.store.put("sink", order.query, hosted)
-        self._hosted[order.query] = hosted
+        self.check(order)
+        hosted = HostedSink(order=order, acceptors=acceptors, claim=claim_of(order, self._context.rng))
+        self.keep(hosted)  # Before any file is created, so that a restart knows which files to delete.
         try:
             await self._run(hosted, fresh=True)
         except BaseException:
@@ -245,7 +212,8 @@ class SinkHost:
             self._waits(hosted.order.component, error)
             self._tasks.start(f"forget {hosted.order.component} {hosted.claim}", self._forget_at_last(hosted, delivered=True))
 
-    def _check(self, order: SinkOrder) -> None:
+    def check(self, order: SinkOrder) -> None:
+        """Raise unless this node may open the sink."""
         settings, where = self._context.settings, self._context.name
         self._context.drained.check()
         self.check_open()
@@ -257,6 +225,7 @@ class SinkHost:
             raise SbonError(
                 "too-many-inputs", f"{len(order.inputs)} inputs", where=order.component, hint="raise control.max_inputs"
             )
+        check_sink(order.spec.kind, order.spec.options, self._settings, failover=order.spec.failover)
 
     def check_open(self) -> None:
         """Raise ``node-away`` if this node is closing its sinks."""
@@ -269,13 +238,18 @@ class SinkHost:
             epoch = await claim(self._context, self._records, hosted.acceptors, _claim_of(hosted))
         except SbonError as error:
             log.info("sink-given-up", sink=order.component, reason=str(error))
-            await self._forget_at_last(hosted, delivered=error.code == REFUSED)
+            if error.code == NOT_OWNER:
+                await self.release(hosted)
+            else:
+                await self._forget_at_last(hosted, delivered=error.code == REFUSED)
             return
-        hosted = msgspec.structs.replace(hosted, order=msgspec.structs.replace(order, epoch=epoch))
+        await self._go_on(msgspec.structs.replace(hosted, order=msgspec.structs.replace(order, epoch=epoch)))
+
+    async def _go_on(self, hosted: HostedSink) -> None:
+        order = hosted.order
 
         async def attempt() -> None:
-            self._context.store.put("sink", order.query, hosted)
-            self._hosted[order.query] = hosted
+            self.keep(hosted)
             await self._run(hosted, fresh=False)
 
         try:
@@ -283,6 +257,35 @@ class SinkHost:
         except SbonError as error:
             log.warning("sink-not-resumed", sink=order.component, reason=str(error))
             await self._report(hosted, sink_states.FAILED, str(error))
+
+    # -- sinks that move to another node ---------------------------------------------------------------------------------
+
+    def hosted(self, query: str) -> HostedSink | None:
+        """Return the query's sink as it is stored here; None if it is not here."""
+        return self._hosted.get(query)
+
+    def keep(self, hosted: HostedSink) -> None:
+        """Store a sink."""
+        self._context.store.put("sink", hosted.order.query, hosted)
+        self._hosted[hosted.order.query] = hosted
+
+    def begin(self, hosted: HostedSink) -> None:
+        """Begin to deliver, in the background, as another node has done before."""
+        self._tasks.start(f"resume {hosted.order.component}", self._go_on(hosted))
+
+    async def release(self, hosted: HostedSink) -> None:
+        """Forget a sink that another node hosts; the result and the position that this needs stay."""
+        spec = hosted.order.spec
+        if self._is_current(hosted):
+            await self._shut(hosted.order.query)
+        await release_sink(spec.kind, spec.options, self.context_of(hosted, fresh=False))
+        self._drop(hosted)
+
+    def _drop(self, hosted: HostedSink) -> None:
+        if self._is_current(hosted):
+            self._lineages.forget(hosted.order.component)
+            self._context.store.delete("sink", hosted.order.query)
+            del self._hosted[hosted.order.query]
 
     async def _forget_at_last(self, hosted: HostedSink, *, delivered: bool) -> None:
         await until_passed(
@@ -301,7 +304,9 @@ class SinkHost:
             self._followed[order.query] = sink
             work: Callable[[], Awaitable[None]] = sink.run
         else:
-            opened = await open_sink(order.spec.kind, order.spec.options, self._sink_context(hosted, fresh=fresh))
+            acknowledged = await fenced(context, self._records, hosted) if hosted.taken_over else None
+            sink_context = self.context_of(hosted, fresh=fresh, acknowledged=acknowledged)
+            opened = await open_sink(order.spec.kind, order.spec.options, sink_context)
             if not self._is_current(hosted):
                 await opened.close()
                 raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
@@ -312,7 +317,8 @@ class SinkHost:
             work = runner.run
         self._tasks.start(f"sink {order.component}", self._deliver(hosted, work))
 
-    def _sink_context(self, hosted: HostedSink, *, fresh: bool) -> SinkContext:
+    def context_of(self, hosted: HostedSink, *, fresh: bool, acknowledged: DeliveryPosition | None = None) -> SinkContext:
+        """Return the context in which the sink is opened, resumed or withdrawn here."""
         context = self._context
         return SinkContext(
             component=hosted.order.component,
@@ -324,6 +330,8 @@ class SinkHost:
             settings=self._settings,
             clock=context.clock,
             failpoint=context.failpoint,
+            epoch=hosted.order.epoch,
+            acknowledged=acknowledged,
         )
 
     async def _deliver(self, hosted: HostedSink, work: Callable[[], Awaitable[None]]) -> None:
@@ -350,7 +358,10 @@ class SinkHost:
             reason=reason[:500],
             epoch=order.epoch,
         )
-        await report(self._context, self._records, hosted.acceptors, ended, lambda: self._is_current(hosted))
+        refusal = await report(self._context, self._records, hosted.acceptors, ended, lambda: self._is_current(hosted))
+        if refusal == NOT_OWNER:
+            log.info("sink-taken-over", sink=order.component, epoch=order.epoch)
+            await self.release(hosted)
 
     def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
         context, order = self._context, hosted.order

@@ -33,10 +33,14 @@ AHEAD = "ahead of its other inputs"
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Destination of results: ``follow`` (the query's follower), or a sink with its options (docs/connectors.md)."""
+    """Destination of results: ``follow`` (the query's follower), or a sink with its options (docs/connectors.md).
+
+    With ``failover``, another node takes the sink over if its node is lost.
+    """
 
     kind: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}$")] = FOLLOW
     options: dict[str, Any] = {}
+    failover: bool = False
 
     def shown(self) -> SinkSpec:
         """Return the sink without its credentials."""

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.sinks import SinkOrder
+from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.plan import PlannedOperator
 from sbon_node.model.queries import Progress
@@ -60,13 +60,7 @@ async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]
 
 async def start(context: Context, record: QueryRecord, acceptors: tuple[Acceptor, ...]) -> AsyncGenerator[Progress, None]:
     """Open the sink, then start the operators from the consumer's side on; raise the first refusal."""
-    order = SinkOrder(
-        query=record.id,
-        component=record.sink_component,
-        inputs=tuple((stream, record.hosts[stream]) for stream in record.plan.outputs),
-        schema=record.plan.schema,
-        spec=record.sink,
-    )
+    order = sink_order(record, record.hosts)
     yield Progress(step="starting", message=f"opening the sink at {record.consumer}")
     await context.call(record.consumer, OpenSink(sink=order, acceptors=acceptors))
     starts = {
@@ -87,6 +81,18 @@ async def start(context: Context, record: QueryRecord, acceptors: tuple[Acceptor
         for task in starts:
             task.cancel()
         await asyncio.gather(*starts, return_exceptions=True)
+
+
+def sink_order(record: QueryRecord, hosts: Mapping[str, str], epoch: int = 1) -> SinkOrder:
+    """Return the order to open the query's sink, or to take it over; ``hosts`` are those of its operators and sources by id."""
+    return SinkOrder(
+        query=record.id,
+        component=record.sink_component,
+        inputs=tuple((stream, hosts[stream]) for stream in record.plan.outputs),
+        schema=record.plan.schema,
+        spec=record.sink,
+        epoch=epoch,
+    )
 
 
 async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator, acceptors: tuple[Acceptor, ...]) -> None:

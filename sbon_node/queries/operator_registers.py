@@ -202,6 +202,23 @@ class OperatorRegisters:
 
         return (await self._change(query, operator, taken)).epoch
 
+    async def take_over_sink(self, query: str, sink: str, host: str, epoch: int) -> int:
+        """Make this node the host of a sink in the epoch after ``epoch``; return that epoch.
+
+        Repeated after a lost answer, it changes nothing. Raises ``not-owner`` unless ``host`` hosts the sink in ``epoch``.
+        """
+        me = self._store.me
+
+        def taken(register: OperatorRegister) -> OperatorRegister | None:
+            if (register.host, register.instance, register.epoch) == (me.node, me.instance, epoch + 1):
+                return None
+            if (register.host, register.epoch) != (host, epoch):
+                message = f"{sink} belongs to {register.host} in epoch {register.epoch}"
+                raise SbonError("not-owner", message, where=sink)
+            return goes_on_at(register, me.node, me.instance)
+
+        return (await self._change(query, sink, taken)).epoch
+
     async def _change(
         self, query: str, operator: str, step: Callable[[OperatorRegister], OperatorRegister | None]
     ) -> OperatorRegister:

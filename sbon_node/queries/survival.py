@@ -69,6 +69,8 @@ def _sources(info: QueryInfo) -> Iterator[Loss]:
 
 
 def _sink(info: QueryInfo) -> Iterator[Loss]:
+    if info.sink.failover:
+        return
     yield Loss(node=info.consumer, part=SINK, name=info.sink.kind, why="a sink stays at its node", lost=info.sink_lost)
 
 

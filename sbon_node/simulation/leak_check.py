@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.moving.arrival import StoredArrival
 from sbon_node.hosting.moving.departure import StoredDeparture
-from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import Needs
 from sbon_node.model.states.query_states import LIVE

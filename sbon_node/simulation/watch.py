@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.failpoints import Failpoint
-from sbon_node.hosting.sinks import HostedSink
+from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.checks import Checker

@@ -113,6 +113,15 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             description="pause between checks whether a query recorded here needs work, without messages; seconds",
         ),
     ] = 5.0
+    sink_failover_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="seconds for which the node of a sink is lost before another node takes the sink over, where the user "
+            "allows that (--sink-failover)",
+        ),
+    ] = 5.0
     takeover_s: Annotated[
         float,
         Meta(

@@ -9,6 +9,7 @@ from typing import Any
 from sbon_node.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.executors import in_thread
@@ -32,10 +33,13 @@ class Sinking:
         settings: ConnectorSettings = QUICK,
         pause_s: float = 0.0,
         claim: str = "c1a1",
+        epoch: int = 1,
     ) -> None:
         self.folder, self.kind, self.options, self.settings, self.claim = folder, kind, options, settings, claim
         self.sent, self.schema, self.pause_s = SENT if sent is None else sent, schema, pause_s
         self.acknowledged: dict[str, int] = {}
+        self.epoch = epoch
+        self.taken_up: DeliveryPosition | None = None
         self.failpoint: Callable[[str], None] = lambda step: None
         self.fresh = True
 
@@ -50,6 +54,8 @@ class Sinking:
             settings=self.settings,
             clock=Clock(),
             failpoint=lambda step: self.failpoint(step),
+            epoch=self.epoch,
+            acknowledged=self.taken_up,
         )
 
     async def open(self) -> SinkRunner:

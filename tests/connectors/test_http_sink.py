@@ -19,7 +19,7 @@ from aiohttp import web
 from sbon_node import disk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
-from sbon_node.connectors.sinks.registry import check_sink
+from sbon_node.connectors.sinks.registry import check_sink, reach_sink
 from sbon_node.errors import SbonError
 from tests.addresses import own_host
 from tests.connectors.sent_streams import EXPECTED, SENT, stream_of
@@ -314,3 +314,37 @@ async def test_a_disk_that_is_full_when_it_states_and_a_kill_then_lose_nothing(
         runner = await sinking.run()
     assert (runner.state, runner.rows, hook.once) == ("finished", len(EXPECTED), EXPECTED)
     assert sinking.acknowledged == {name: len(frames) for name, frames in SENT.items()}
+
+
+async def test_a_sink_that_was_taken_over_begins_after_the_acknowledged_frames(tmp_path: Path) -> None:
+    hook = Hook()
+    async with hook.served():
+        whole = Sinking(tmp_path / "former", "http", {"url": URL})
+        whole.folder.mkdir()
+        await whole.run()
+        posted, hook.posts = dict(hook.posts), []
+        taken = Sinking(tmp_path / "next", "http", {"url": URL}, epoch=2)
+        taken.folder.mkdir()
+        taken.fresh = False
+        with pytest.raises(SbonError) as unknown:
+            await taken.run()
+        assert unknown.value.code == "sink-lost"
+        taken.taken_up = DeliveryPosition(streams={"a": 5, "b": 6}, ended=("b",))
+        runner = await taken.run()
+    again = dict(hook.posts)
+    assert again
+    assert all(posted[key] == rows for key, rows in again.items())
+    assert {int(key.rpartition("-")[2]) for key in again if "-b-" in key} == set()
+    assert min(int(key.rpartition("-")[2]) for key in again) > 5
+    assert runner.rows == sum(map(len, again.values()))
+
+
+async def test_a_webhook_out_of_reach_is_told_before_a_sink_is_taken_over(tmp_path: Path) -> None:
+    sinking = Sinking(tmp_path, "http", {"url": URL})
+    with pytest.raises(SbonError) as caught:
+        await reach_sink("http", sinking.options, sinking.context(fresh=False))
+    assert (caught.value.code, caught.value.where) == ("endpoint-unreachable", f"{HOST}:{PORT}")
+    hook = Hook()
+    async with hook.served():
+        await reach_sink("http", sinking.options, sinking.context(fresh=False))
+    assert hook.posts == []

@@ -15,7 +15,7 @@ import pytest
 
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.registry import check_sink
+from sbon_node.connectors.sinks.registry import check_sink, reach_sink
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
 from tests.connectors.sent_streams import EXPECTED, Killed
@@ -298,3 +298,46 @@ def test_bad_options_are_refused_at_submission(url: str, table: str, where: str)
     with pytest.raises(SbonError) as caught:
         check_sink("postgres", {"url": url, "table": table}, ConnectorSettings())
     assert (caught.value.code, caught.value.where) == ("bad-option", where)
+
+
+async def test_a_node_that_takes_the_sink_over_fences_the_former_one(
+    database: Postgres, sinking: Sinking, settings: ConnectorSettings, tmp_path: Path
+) -> None:
+    """The former one has copied its rows, and comes to its position after the other: nothing of its transaction stays."""
+    sinking.pause_s = 0.03
+    after: list[Sinking] = []
+
+    def pause(step: str) -> None:
+        if step == "sink-write" and sinking.acknowledged and not after:
+            after.append(Sinking(tmp_path / "other", "postgres", sinking.options, settings=settings, epoch=2))
+
+    sinking.failpoint = pause
+    former = await sinking.open()
+    advance = former._sink._database.advance  # type: ignore[attr-defined]
+
+    async def overtaken(connection: Any, *args: Any) -> bool:
+        if after:
+            after[0].fresh, after[0].acknowledged = False, dict(sinking.acknowledged)
+            await after[0].run()
+        return bool(await advance(connection, *args))
+
+    former._sink._database.advance = overtaken  # type: ignore[attr-defined]
+    with pytest.raises(SbonError) as lost:
+        await former.run()
+    assert lost.value.code == "sink-lost"
+    assert rows(database) == EXPECTED
+    late = Sinking(tmp_path, "postgres", sinking.options, settings=settings, epoch=1)
+    late.fresh = False
+    with pytest.raises(SbonError) as fenced:
+        await late.run()
+    assert (fenced.value.code, rows(database)) == ("fenced", EXPECTED)
+
+
+async def test_a_sink_is_within_reach_only_where_its_position_is(database: Postgres, sinking: Sinking) -> None:
+    kind, options, context = sinking.kind, sinking.options, sinking.context(fresh=False)
+    with pytest.raises(SbonError) as caught:
+        await reach_sink(kind, options, context)
+    assert caught.value.code in ("sink-lost", "endpoint-unreachable")
+    await sinking.run()
+    await reach_sink(kind, options, context)
+    assert database.sql("SELECT count(*) FROM sbon_positions") == [["1"]]

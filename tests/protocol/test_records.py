@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from sbon_node.hosting.sinks import SinkOrder
+from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.adaptation import MoveDecision
 from sbon_node.model.delivery import SinkDelay, SinkReport
 from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures

@@ -17,6 +17,7 @@ from sbon_protocol import (
     calls,
     codec,
     datagram,
+    failover,
     following,
     frames,
     measuring,
@@ -35,7 +36,7 @@ REFUSED = sorted((VECTORS / "refused").glob("*.json"))
 
 MESSAGES: dict[str, type[messages.Message]] = {
     name: member
-    for module in (messages, calls, following, measuring, moving, backup, source_backup, zones, ants)
+    for module in (messages, calls, following, measuring, moving, backup, source_backup, failover, zones, ants)
     for name, member in vars(module).items()
     if inspect.isclass(member) and issubclass(member, messages.Message) and member not in (messages.Message, messages.Call)
 }

@@ -156,3 +156,25 @@ async def test_a_reader_that_lost_its_subscription_finds_its_frames_after_a_rest
     again = host.link("up", start_after=1)
     await again.wait(4)
     assert [frame.number for frame in again.inbox.frames(1, 5)] == [2, 3, 4, 5]
+
+
+async def test_a_reader_that_lost_its_position_asks_for_it_and_ends_the_earlier_one(make_host: Any, until: Any) -> None:
+    host = make_host()
+    for text in "abcd":
+        host.batch("up", text)
+    old = host.link("up", reader_epoch=1)
+    await old.wait(3)
+    old.acknowledge(2)
+    await until(lambda: host.outbox.earliest("up") == 3)
+    assert host.outbox.fence("up", "down", 2) == (2, False)
+    with pytest.raises(SbonError) as caught:
+        await old.wait(9)
+    assert caught.value.code == "reader-fenced"
+    old.acknowledge(4)
+    assert host.outbox.fence("up", "down", 2) == (2, False)
+    assert code_of(lambda: host.outbox.fence("up", "down", 1)) == "reader-fenced"
+    assert host.outbox.fence("up", "unknown", 1) == (0, False)
+    new = host.link("up", reader_epoch=2, start_after=2)
+    await new.wait(3)
+    new.acknowledge(4)
+    await until(lambda: host.outbox.fence("up", "down", 2) == (4, False))

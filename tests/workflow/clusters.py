@@ -114,7 +114,7 @@ async def submit(
 ) -> QueryInfo:
     """The query as accepted; its results go to a file at ``path``, or to who follows it. Runs in the node's process."""
     sink = SinkSpec() if path is None else SinkSpec(kind="file", options={"path": str(path)})
-    async for event in cluster.at(at).daemon.submit(Submission(sql=sql, name=name, sink=sink, **fields)):
+    async for event in cluster.at(at).daemon.submit(Submission(**{"sql": sql, "name": name, "sink": sink, **fields})):
         if isinstance(event, Accepted):
             return event.query
     raise AssertionError("the submission ended without an answer")

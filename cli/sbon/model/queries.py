@@ -16,10 +16,14 @@ FOLLOW = "follow"
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A sink with its options (docs/connectors.md): ``SinkSpec(kind="file", options={"path": "/srv/rows.csv"})``."""
+    """A sink with its options (docs/connectors.md): ``SinkSpec(kind="file", options={"path": "/srv/rows.csv"})``.
+
+    With ``failover``, another node takes the sink over if its node is lost.
+    """
 
     kind: str = FOLLOW
     options: dict[str, Any] = {}
+    failover: bool = False
 
 
 class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):

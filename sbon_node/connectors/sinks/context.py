@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from sbon_node.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.executors import Executor
 from sbon_node.failpoints import Failpoints, unobserved
 
@@ -17,9 +18,10 @@ from sbon_node.failpoints import Failpoints, unobserved
 class SinkContext:
     """Name, schema and files of a sink.
 
-    ``part`` names the sink, ``schema`` describes its rows. ``claim`` is a random word that identifies this opening of the sink;
-    everything made for the sink carries it. ``fresh`` marks the first opening; otherwise the sink resumes an earlier run. The
-    sink may keep files under ``data_dir``.
+    ``component`` names the sink, ``schema`` describes its rows. ``claim`` is a word that identifies the sink; everything made
+    for it carries it. ``fresh`` marks the first opening; otherwise the sink resumes an earlier run. The sink may keep files under
+    ``data_dir``. ``epoch`` grows with each start of the sink and each node that takes it over. ``acknowledged`` is given to a
+    sink that was taken over from another node: how far this node knows it to have delivered at least.
     """
 
     component: str
@@ -31,3 +33,5 @@ class SinkContext:
     settings: ConnectorSettings = field(default_factory=ConnectorSettings)
     clock: Clock = field(default_factory=Clock)
     failpoint: Failpoints = unobserved
+    epoch: int = 1
+    acknowledged: DeliveryPosition | None = None

@@ -129,13 +129,14 @@ class DeliveryPositionFile:
     def __init__(self, data_dir: Path, claim: str) -> None:
         self.path = data_dir / SINKS / f"{claim}.json"
 
-    def make(self) -> DeliveryPosition:
+    def make(self, position: DeliveryPosition | None = None) -> DeliveryPosition:
+        """Store the first position, by default that of a sink which has delivered nothing."""
         with named_errors(self.path):
             self.path.parent.mkdir(exist_ok=True)
             sync_folder(self.path.parent.parent)
-        position = DeliveryPosition()
-        self.store(position)
-        return position
+        first = position or DeliveryPosition()
+        self.store(first)
+        return first
 
     def take_up(self) -> DeliveryPosition:
         """Read the stored position; raise ``sink-lost`` if it is missing.

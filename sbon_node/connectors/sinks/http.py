@@ -40,6 +40,8 @@ REFUSALS = frozenset({400, 413, 415, 422})
 MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 FLUSH_S = 0.05
 MAX_WAIT_S = 300.0
+REACH_S = 5.0
+"""Time for a connection to a webhook that this node may take over; below the wait of the node that asks."""
 
 
 class HttpSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,6 +238,7 @@ class HttpSink(BufferedSink):
 
 
 async def open_http(context: SinkContext, options: HttpSinkOptions) -> HttpSink:
+    """Open the sink; one that was taken over goes on after the frames that its former host had acknowledged."""
     endpoint = check_http(options, context.settings)
     if context.fresh:
         try:
@@ -244,4 +247,24 @@ async def open_http(context: SinkContext, options: HttpSinkOptions) -> HttpSink:
             if error.code != AWAY:
                 raise
     file = DeliveryPositionFile(context.data_dir, context.claim)
-    return HttpSink(context, options, await context.executor(file.make if context.fresh else file.take_up))
+
+    def position() -> DeliveryPosition:
+        if context.fresh or (context.acknowledged is not None and not file.path.exists()):
+            return file.make(context.acknowledged)
+        return file.take_up()
+
+    return HttpSink(context, options, await context.executor(position))
+
+
+async def reach_http(context: SinkContext, options: HttpSinkOptions) -> None:
+    """Raise ``endpoint-unreachable`` unless the webhook's host accepts a connection from here; post nothing."""
+    endpoint = check_http(options, context.settings)
+    try:
+        async with asyncio.timeout(REACH_S):
+            address = (await checked_addresses(endpoint.host, endpoint.port, context.settings))[0]
+            _, writer = await asyncio.open_connection(address, endpoint.port)
+    except (TimeoutError, OSError) as error:
+        raise SbonError(
+            AWAY, str(error) or f"no connection within {REACH_S:g} s", where=f"{endpoint.host}:{endpoint.port}"
+        ) from error
+    writer.close()

@@ -1,7 +1,8 @@
 """Sink ``postgres``: writes each row exactly once, since one transaction stores rows and position.
 
 The position is a row of the table ``sbon_positions`` beside the result, identified by the sink's claim. A transaction changes it
-from the last known position to the next, or does nothing: after a lost reply the position shows whether the commit happened. The
+from the last known position to the next, or does nothing: after a lost reply the position shows whether the commit happened. Its
+epoch is that of the sink: a node that takes the sink over writes its own there, after which the former node changes nothing. The
 sink isolates rows that the table refuses (a value out of range, a constraint) by halving, and writes them to the dead letters.
 """
 
@@ -46,6 +47,7 @@ class PostgresSink(BufferedSink):
             connection = await self._database.connected()
             await self._settle(connection)
             async with connection.transaction():
+                await self._database.bound_pauses(connection)
                 refused = await self._copy(connection)
                 self._context.failpoint("sink-write")
                 await self._write_letters(refused)
@@ -112,7 +114,7 @@ async def open_postgres(context: SinkContext, options: PostgresOptions) -> Postg
             if context.fresh:
                 stored = await database.make(connection, context.claim, context.schema)
             else:
-                taken_up = await database.stored(connection, context.claim)
+                taken_up = await database.take_up(connection, context.claim, context.epoch)
                 if taken_up is None:
                     raise _lost(database, "its position is gone")
                 stored = taken_up
@@ -127,6 +129,17 @@ async def open_postgres(context: SinkContext, options: PostgresOptions) -> Postg
         database.close()
         raise
     return PostgresSink(context, database, stored)
+
+
+async def reach_postgres(context: SinkContext, options: PostgresOptions) -> None:
+    """Raise ``endpoint-unreachable`` unless the database answers here, and ``sink-lost`` unless it has the sink's position."""
+    database = _database(context, options)
+    try:
+        async with database.named_errors():
+            if not await database.has_position(await database.connected(), context.claim):
+                raise _lost(database, "its position is gone")
+    finally:
+        database.close()
 
 
 async def withdraw_postgres(context: SinkContext, options: PostgresOptions, delivered: bool) -> None:

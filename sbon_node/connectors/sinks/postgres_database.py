@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -41,9 +42,10 @@ FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT 
 
 
 class PostgresPosition(DeliveryPosition, frozen=True, kw_only=True):
-    """Delivery position in the database. ``made``: the claim made the table."""
+    """Delivery position in the database. ``made``: the claim made the table. ``epoch``: of the sink that may change it."""
 
     made: bool = False
+    epoch: int = 0
 
 
 class Database:
@@ -114,7 +116,11 @@ class Database:
                 await connection.execute(creation(self._table, schema))
             position = PostgresPosition(made=not columns)
             await connection.execute(
-                f"INSERT INTO {self._positions} VALUES ($1, $2, $3, now())", claim, str(self._table), _text(position)
+                f"INSERT INTO {self._positions} VALUES ($1, $2, $3, now()) "
+                "ON CONFLICT (claim) DO UPDATE SET position = EXCLUDED.position, changed = EXCLUDED.changed",
+                claim,
+                str(self._table),
+                _text(position),
             )
         return position
 
@@ -123,6 +129,32 @@ class Database:
         async with connection.transaction():
             position = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
         return None if position is None else msgspec.json.decode(position, type=PostgresPosition)
+
+    async def bound_pauses(self, connection: Any) -> None:
+        """Let the server end this transaction if its node falls silent: its lock would hold back a node that takes over."""
+        limit_ms = math.ceil(self._timeout_s * 1000)
+        await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {limit_ms}")
+
+    async def has_position(self, connection: Any, claim: str) -> bool:
+        return bool(await connection.fetchval(f"SELECT count(*) FROM {self._positions} WHERE claim = $1", claim))
+
+    async def take_up(self, connection: Any, claim: str, epoch: int) -> PostgresPosition | None:
+        """Return the stored position, which from now on only the sink of ``epoch`` changes; None if there is none.
+
+        Waits for a transaction that is changing it. Raises ``fenced`` if a sink of a later epoch has it.
+        """
+        async with connection.transaction():
+            stored = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
+            if stored is None:
+                return None
+            position = msgspec.json.decode(stored, type=PostgresPosition)
+            if position.epoch > epoch:
+                raise SbonError("fenced", f"epoch {epoch} of the sink is over, epoch {position.epoch} delivers", where=str(self))
+            taken_up = msgspec.structs.replace(position, epoch=epoch)
+            await connection.execute(
+                f"UPDATE {self._positions} SET position = $2, changed = now() WHERE claim = $1", claim, _text(taken_up)
+            )
+        return taken_up
 
     async def advance(self, connection: Any, claim: str, before: DeliveryPosition, after: DeliveryPosition) -> bool:
         """Change the position from ``before`` to ``after``; return whether it was ``before``."""

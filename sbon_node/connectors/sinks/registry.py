@@ -22,10 +22,22 @@ from sbon_node.connectors.sinks.blackhole import BlackholeOptions, open_blackhol
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPositionFile
 from sbon_node.connectors.sinks.file import FileSink, FileSinkOptions
-from sbon_node.connectors.sinks.http import HttpSinkOptions, check_http, open_http
+from sbon_node.connectors.sinks.http import HttpSinkOptions, check_http, open_http, reach_http
 from sbon_node.connectors.sinks.postgres_options import PostgresOptions, check_postgres
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import FOLLOW as FOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailover:
+    """How another node takes a sink over from one that is lost.
+
+    ``reach`` raises unless this node could go on with the sink; it changes nothing. ``release`` removes what a former host has
+    kept of the sink at itself alone, once another node has it.
+    """
+
+    reach: Callable[[SinkContext, Any], Awaitable[None]]
+    release: Callable[[SinkContext, Any], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +46,15 @@ class SinkConnector:
 
     ``check`` raises the errors visible at submission and touches nothing. ``open`` makes the files or tables that the claim of a
     fresh sink needs, or resumes them, and leaves nothing new if it raises. ``withdraw`` removes everything made under the claim:
-    delivered results too, or only a result without deliveries. It may be repeated.
+    delivered results too, or only a result without deliveries. It may be repeated. Without ``failover`` the sink stays at its
+    node.
     """
 
     options: type[msgspec.Struct]
     check: Callable[[Any, ConnectorSettings], object]
     open: Callable[[SinkContext, Any], Awaitable[Sink]]
     withdraw: Callable[[SinkContext, Any, bool], Awaitable[None]]
+    failover: SinkFailover | None = None
 
 
 def _check_file(options: FileSinkOptions, settings: ConnectorSettings) -> None:
@@ -84,20 +98,44 @@ async def _withdraw_postgres(context: SinkContext, options: PostgresOptions, del
     await withdraw_postgres(context, options, delivered)
 
 
+async def _reach_postgres(context: SinkContext, options: PostgresOptions) -> None:
+    from sbon_node.connectors.sinks.postgres import reach_postgres
+
+    await reach_postgres(context, options)
+
+
+async def _release_nothing(context: SinkContext, options: object) -> None:
+    """Release nothing: all of the sink is where its present host needs it."""
+
+
+async def _release_position(context: SinkContext, options: object) -> None:
+    await withdraw_position(context, options, delivered=False)
+
+
 SINKS: dict[str, SinkConnector] = {
     "file": SinkConnector(FileSinkOptions, _check_file, _open_file, _withdraw_file),
-    "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_position),
-    "postgres": SinkConnector(PostgresOptions, check_postgres, _open_postgres, _withdraw_postgres),
+    "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_position, SinkFailover(reach_http, _release_position)),
+    "postgres": SinkConnector(
+        PostgresOptions,
+        check_postgres,
+        _open_postgres,
+        _withdraw_postgres,
+        SinkFailover(_reach_postgres, _release_nothing),
+    ),
     "blackhole": SinkConnector(BlackholeOptions, lambda options, settings: None, open_blackhole, withdraw_position),
 }
 
 
-def check_sink(kind: str, options: Mapping[str, Any], settings: ConnectorSettings) -> None:
-    """Check a sink's options at submission.
+def check_sink(kind: str, options: Mapping[str, Any], settings: ConnectorSettings, *, failover: bool = False) -> None:
+    """Check a sink's options at submission, and whether another node could take it over if it is to have ``failover``.
 
     Raises ``unknown-sink``, ``unknown-option``, ``bad-option``, ``outside-roots``, ``outside-endpoints``, ``sink-exists``,
-    ``literal-secret``.
+    ``literal-secret``, ``no-failover``.
     """
+    if failover and (kind == FOLLOW or _named(kind).failover is None):
+        can = ", ".join(sorted(name for name, one in SINKS.items() if one.failover is not None))
+        message = f"no other node can take over the sink {kind}, whose result or position is at its node"
+        raise SbonError("no-failover", message, where="sink.failover", hint=f"sinks that can be taken over: {can}")
     if kind == FOLLOW:
         if options:
             raise SbonError("unknown-option", "following takes no options", where=f"options.{sorted(options)[0]}")
@@ -125,6 +163,20 @@ async def withdraw_sink(kind: str, options: Mapping[str, Any], context: SinkCont
     if kind != FOLLOW:
         connector = _named(kind)
         await connector.withdraw(context, read_options(connector.options, options, kind), delivered)
+
+
+async def reach_sink(kind: str, options: Mapping[str, Any], context: SinkContext) -> None:
+    """Raise unless this node could go on with the sink of another node; change nothing. The sink's kind has a failover."""
+    connector = _named(kind)
+    if connector.failover is not None:
+        await connector.failover.reach(context, read_options(connector.options, options, kind))
+
+
+async def release_sink(kind: str, options: Mapping[str, Any], context: SinkContext) -> None:
+    """Remove what this node alone has kept of a sink that another node has taken over; it may be repeated."""
+    connector = _named(kind)
+    if connector.failover is not None:
+        await connector.failover.release(context, read_options(connector.options, options, kind))
 
 
 def _named(kind: str) -> SinkConnector:

@@ -295,6 +295,13 @@ class Outbox:
         known = self._named(stream)
         self._retention.check_reader(known, known.subscriptions.get(subscriber), reader)
 
+    def fence(self, stream: str, subscriber: str, reader_epoch: int) -> tuple[int, bool]:
+        """End readers below ``reader_epoch``; return the last acknowledged frame, and whether the stream ends with it.
+
+        Raises ``reader-fenced``.
+        """
+        return self._retention.fence(self._named(stream), subscriber, reader_epoch)
+
     def reader_epoch(self, stream: str, subscriber: str) -> int:
         """Return the greatest epoch in which the subscriber has connected; 0 for an unknown one."""
         known = self._named(stream).subscriptions.get(subscriber)

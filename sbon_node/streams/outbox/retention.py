@@ -109,6 +109,19 @@ class Retention:
             reason = f"epoch {reader.epoch} of the reader is over: it has connected in epoch {known.reader_epoch}"
             raise SbonError("reader-fenced", reason, where=stream.name)
 
+    def fence(self, stream: Stream, subscriber: str, reader_epoch: int) -> tuple[int, bool]:
+        """See :meth:`sbon_node.streams.outbox.outbox.Outbox.fence`."""
+        known = stream.subscriptions.get(subscriber)
+        self.check_reader(stream, known, Reader(epoch=reader_epoch))
+        if known is None:
+            return 0, False
+        if reader_epoch > known.reader_epoch:
+            known.reader_epoch, stream.unsaved = reader_epoch, True
+            self._settle(stream, stream.trimmed)
+            reason = f"epoch {reader_epoch} of this reader has begun"
+            self.on_gone(stream.name, subscriber, SbonError("reader-fenced", reason, where=stream.name))
+        return known.acknowledged, stream.visible.ended and known.acknowledged >= stream.visible.last
+
     def _first(self, stream: Stream, next_number: int) -> int:
         earliest = stream.trimmed + 1
         first = next_number or (earliest if stream.live else 1)

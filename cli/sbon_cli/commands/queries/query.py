@@ -239,7 +239,9 @@ def _show_decisions(info: QueryInfo) -> None:
 
 def _show_delivery(info: QueryInfo) -> None:
     """Print the sink and its progress."""
-    say(f"to {escape(info.sink.kind)} {escape(_target(info))} {escape(str(info.sink.options.get('table', '')))}".rstrip())
+    table = str(info.sink.options.get("table", ""))
+    failover = ", which another node takes over if this one is lost" if info.sink.failover else ""
+    say(escape(f"to {info.sink.kind} {_target(info)} {table}".rstrip() + failover))
     delivery = info.delivery
     if delivery is not None:
         letters = f", kept in {delivery.dead_letters}" if delivery.dead_letters else ""

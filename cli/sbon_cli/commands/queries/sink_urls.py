@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import click
+import msgspec
 
 from sbon.model import SinkSpec
 from sbon_cli.commands.streams.option_values import options_of
@@ -16,12 +17,16 @@ _SCHEME = re.compile(r"^([a-z][a-z0-9_-]{0,62})(\+[a-z]+)?:")
 _DATABASES = ("postgres", "postgresql")
 
 
-def sink_of(to: str, format_: str | None, options: tuple[str, ...]) -> SinkSpec:
+def sink_of(to: str, format_: str | None, options: tuple[str, ...], *, failover: bool = False) -> SinkSpec:
     """Return the sink; a relative path is made absolute from here. Raises a usage error.
 
     ``postgres://HOST/DATABASE/TABLE``, ``http://HOST/PATH``, ``blackhole:``, ``file:PATH``, and ``NAME:...`` for any other sink,
     whose option ``url`` it becomes.
     """
+    return msgspec.structs.replace(_sink_of(to, format_, options), failover=failover)
+
+
+def _sink_of(to: str, format_: str | None, options: tuple[str, ...]) -> SinkSpec:
     chosen = options_of(options)
     if format_ is not None:
         chosen["format"] = format_

@@ -38,7 +38,7 @@ from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
 
 GROUPS = {
-    "Output": ("to", "format_", "options", "consumer"),
+    "Output": ("to", "format_", "options", "sink_failover", "consumer"),
     "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "adapt", "decompose"),
     "Semantics": ("join_window_ms", "on_error", "state_provider", "durability", "restarts"),
     "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
@@ -63,6 +63,7 @@ GROUPS = {
     help="Deliver the rows to a file at the consumer, postgres://USER@HOST/DATABASE/TABLE, http://HOST/PATH or blackhole: "
     "(docs/connectors.md) instead of showing them.",
 )
+@click.option("--sink-failover", is_flag=True, help="Let another node take over a lost --to.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of --to; may be repeated.")
 @click.option(
     "--format",
@@ -96,6 +97,7 @@ def submit(
     restarts: bool,
     consumer: str,
     to: str | None,
+    sink_failover: bool,
     options: tuple[str, ...],
     format_: str | None,
     follow: bool | None,
@@ -109,10 +111,10 @@ def submit(
     SQL is the query, @FILE a file that holds it, - standard input. Ctrl-C detaches; the query keeps running unless --rm was
     given.
     """
-    if (format_ or options) and not to:
-        raise click.UsageError("--format and --option need --to")
+    if (format_ or options or sink_failover) and not to:
+        raise click.UsageError("--format, --option and --sink-failover need --to")
     client = Client(api)
-    sink = sink_of(to, format_, options) if to else SinkSpec()
+    sink = sink_of(to, format_, options, failover=sink_failover) if to else SinkSpec()
     following = follow if follow is not None else sink.kind == FOLLOW
     if rm and not following:
         raise click.UsageError("--rm ends the query with this command, which does not wait for it: add --follow")

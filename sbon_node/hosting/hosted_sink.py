@@ -1,0 +1,47 @@
+"""A sink as its host stores it, and the order that made it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import msgspec
+
+from sbon_node.model.columns import Schema
+from sbon_node.model.queries import SinkSpec
+from sbon_node.registers.states import Acceptor
+
+
+class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Order to the consumer's node: deliver the streams ``inputs`` (stream, node) as ``spec`` says."""
+
+    query: str
+    component: str
+    inputs: tuple[tuple[str, str], ...]
+    schema: Schema
+    spec: SinkSpec
+    epoch: int = 1
+
+
+class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored state of a sink, from which a restart resumes it.
+
+    ``claim`` marks the sink's files as its own. It is ``taken_over`` if another node hosted it before. ``done`` holds the last
+    frame that a follower has taken of each stream, ``rows`` the number of rows in them; ``ended`` are the streams whose last
+    frame is among them.
+    """
+
+    order: SinkOrder
+    acceptors: tuple[Acceptor, ...]
+    claim: str
+    taken_over: bool = False
+    done: dict[str, int] = {}
+    ended: tuple[str, ...] = ()
+    rows: int = 0
+
+
+def claim_of(order: SinkOrder, rng: random.Random) -> str:
+    """Return the word that marks everything made for the sink: random, or known to every node that may take the sink over."""
+    if order.spec.failover:
+        return hashlib.sha256(order.component.encode()).hexdigest()[:16]
+    return f"{rng.getrandbits(64):016x}"
