@@ -6,7 +6,6 @@ or is out of reach; and goes on at the present one with its own position, since 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import structlog
@@ -67,12 +66,11 @@ class StreamHost:
         """
         if is_source(self._stream):
             return self._goes_on_at(self._records.node_of(self._stream) or self.node)
-        now = self._context.clock.now()
-        patience_s = PATIENCE_S if self._context.away(self.node) == "" else self._context.settings.retry_s
-        if code not in _GONE and (self._ask_at_s is None or now < self._ask_at_s):
-            self._ask_at_s = min(now + patience_s, math.inf if self._ask_at_s is None else self._ask_at_s)
+        now, is_gone = self._context.clock.now(), code in _GONE or self._context.away(self.node) != ""
+        if not is_gone and (self._ask_at_s is None or now < self._ask_at_s):
+            self._ask_at_s = now + PATIENCE_S if self._ask_at_s is None else self._ask_at_s
             return False
-        self._ask_at_s = now + patience_s
+        self._ask_at_s = now + PATIENCE_S
         try:
             async with self._context.clock.timeout(self._context.settings.component_timeout_s):
                 call = LocateComponent(query=self._query, component=self._stream)

@@ -26,6 +26,7 @@ from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, StreamOpener, race
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.inbox import Inbox
+from sbon_node.streams.links.pauses import paused
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
@@ -103,14 +104,8 @@ class Link:
         self.inbox = Inbox(stream, capacity_bytes=settings.inbox_credit_bytes, released=start_after, news=news, spill=spill)
         self.state: LinkState = "connecting"
         self.reason, self.rejected = "", 0
-        self._locate, self._peers, self._clock, self._settings, self._rng, self._failpoint = (
-            locate,
-            peers,
-            clock,
-            settings,
-            rng,
-            failpoint,
-        )
+        self._locate, self._peers, self._clock, self._settings = locate, peers, clock, settings
+        self._rng, self._failpoint = rng, failpoint
         self._expect, self._search = expect, search
         self._own_time, self._arrived = own_time, arrived
         self.lineage, self._learn, self._reader_epoch = lineage, learn, reader_epoch
@@ -240,7 +235,8 @@ class Link:
                 code = error.code if isinstance(error, SbonError) else ""
                 if self._search is not None and await self._search(code):
                     continue
-            await self._clock.sleep(backoff.next_s())
+            if await paused(self._clock, self._locate, backoff.next_s()):
+                backoff.reset()  # Its host was lost, and another may have the stream at once; or it is back.
 
     def _fail(self, error: SbonError) -> None:
         self.failure = error
