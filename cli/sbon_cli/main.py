@@ -11,6 +11,7 @@ from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import CompletionItem
 
 from sbon_cli.options.examples import with_examples
+from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal import waiting
 from sbon_cli.terminal.exit_codes import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REFUSED
 from sbon_cli.terminal.standard_streams import abandon_output, is_of_output, open_closed_streams
@@ -69,8 +70,8 @@ SECTIONS: dict[str, dict[str, Verb]] = {
 VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
 
 
-class Verbs(click.Group):
-    """Group that finds verbs in ``VERBS``, lists them without loading them, and suggests a word for a misspelt verb."""
+class Verbs(SuggestingGroup):
+    """Group that finds verbs in ``VERBS``, and lists them without loading them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -91,20 +92,6 @@ class Verbs(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         verbs = [CompletionItem(name, help=verb.help) for name, verb in VERBS.items() if name.startswith(incomplete)]
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            near = _near(args[0], self.list_commands(ctx)) if args else ""
-            raise click.UsageError(f"{error.message}{near}", ctx) from error
-
-
-def _near(word: str, words: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, words, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)

@@ -48,8 +48,8 @@ def view_of(member: Member, coordinate: Coordinate | None, rtt_ms: float | None)
     )
 
 
-def unknown_node(name: str, names: Iterable[str]) -> SbonError:
-    """Return the error for an unknown name, with names that are spelt alike."""
+def unknown_node(name: str, names: Iterable[str], where: str = "node") -> SbonError:
+    """Return the error for an unknown name, with names that are spelt alike; ``where`` says what it was to be the node of."""
     near = get_close_matches(name, names, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "see: sbon members"
-    return SbonError("unknown-node", f"there is no node {name!r}", where="node", hint=hint)
+    return SbonError("unknown-node", f"there is no node {name!r}", where=where, hint=hint)

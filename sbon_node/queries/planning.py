@@ -13,6 +13,7 @@ from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.membership.views import unknown_node
 from sbon_node.model.adaptation import OFF, Adapt, adapted
 from sbon_node.model.columns import Schema
 from sbon_node.model.durability import Durability
@@ -124,6 +125,5 @@ class Planning:
             return
         member = members.get(node)
         if member is None:
-            known = ", ".join(sorted({self._context.name, *members.alive()}))
-            raise SbonError("unknown-node", f"there is no node {node!r}", where=what, hint=f"known: {known}")
+            raise unknown_node(node, (self._context.name, *members.alive()), what)
         raise SbonError("node-away", f"the node {node!r} is {member.state}", where=what, hint="wait for it, or choose another")

@@ -72,7 +72,7 @@ def test_exit_codes_of_the_process(api: str, arguments: list[str], code: int) ->
         assert json.loads(result.stdout.splitlines()[0])["entry"]["declaration"]["name"] == "flights"
     else:
         assert (result.stdout, "Traceback" in result.stderr) == ("", False)
-    assert ("Did you mean 'stream'?" in result.stderr) == (code == 2)
+    assert ("Did you mean 'sbon stream'?" in result.stderr) == (code == 2)
 
 
 @pytest.mark.parametrize("arguments", [[], ["stream"], ["query"], ["cluster"]])

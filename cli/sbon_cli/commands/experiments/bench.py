@@ -19,11 +19,12 @@ from sbon_cli.commands.experiments.bench_query import query
 from sbon_cli.commands.experiments.bench_recovery import recovery
 from sbon_cli.commands.experiments.bench_schedules import schedules
 from sbon_cli.commands.experiments.options import seed_option, suite_queries_option
+from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def bench() -> None:
     """Measures; prints a table, or JSON with units in the column names."""
 

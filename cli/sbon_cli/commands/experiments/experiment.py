@@ -15,12 +15,13 @@ from sbon_cli.commands.experiments.estimates import estimates
 from sbon_cli.commands.experiments.options import out_option, repeated, rtt_files_option, seed_option
 from sbon_cli.commands.experiments.overlay import overlay
 from sbon_cli.commands.experiments.strategies_live import strategies_live
+from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.options.types import KnownName, Number
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_node.logging import output
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def experiment() -> None:
     """Repeats an experiment; prints a table, or JSON with units in the column names."""
 

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +22,13 @@ from sbon.local.processes import end_all
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.cluster_state import STATE, ClusterState, NodeState, required_state, state_in
 from sbon_cli.commands.nodes.settings_flags import flags_of
-from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.options.suggestions import SuggestingGroup
+from sbon_cli.terminal.output import EXIT_REFUSED, counted, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
 
 FOLDER = Path(".sbon-cluster")
+NODES_END_S = 15.0
+"""Longest wait for nodes that are to stop."""
 ENGINES_END_S = 10.0
 """Longest wait for the engines of ended nodes, which end by themselves."""
 
@@ -51,7 +54,7 @@ folder_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def cluster() -> None:
     """Runs a cluster of nodes on this machine, each a process on a loopback address of its own."""
 
@@ -124,10 +127,11 @@ def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
     down = {node.name: node for node in state.nodes if node.process() is None}
     for name in names:
         if name not in down:
-            runs = any(node.name == name for node in state.nodes)
-            known = ", ".join(down) or "none"
-            problem = f"{name!r} runs" if runs else f"no node is called {name!r}"
-            raise SbonError("node-runs" if runs else "unknown-node", problem, where="NODE", hint=f"down: {known}")
+            if any(node.name == name for node in state.nodes):
+                raise SbonError("node-runs", f"{name!r} runs", where="node", hint=f"down: {', '.join(down) or 'none'}")
+            from sbon_node.membership.views import unknown_node
+
+            raise unknown_node(name, (node.name for node in state.nodes))
     _start(state, dict.fromkeys(names) or down, folder)
     _show(required_state(folder), json_)
 
@@ -154,16 +158,25 @@ def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
 def down(purge: bool, folder: Path) -> None:
     """Stops every node and leaves no process behind."""
     state = required_state(folder)
-    going = [process for node in state.nodes if (process := node.process())]
+    going = {process: node.name for node in state.nodes if (process := node.process())}
     for process in going:
         for signum in (signal.SIGCONT, signal.SIGTERM):
             _signal(process, signum)
-    psutil.wait_procs(going, timeout=15.0)
+    _, late = psutil.wait_procs(list(going), timeout=NODES_END_S)
     killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
     if purge:
         _purge(folder, state)
-    forced = f", {killed} processes killed" if killed else ""
-    err().print(f"stopped {len(going)} of {len(state.nodes)} nodes{forced}")
+    err().print(f"stopped {len(going)} of {len(state.nodes)} nodes")
+    names = [name for process, name in going.items() if process in late]
+    if killed:
+        err().print(f"[yellow]{killed_text(killed, names)}[/]")
+
+
+def killed_text(killed: int, late: Sequence[str]) -> str:
+    """Return how many processes were killed and why; ``late`` are the nodes that did not stop in time."""
+    nodes = f"{', '.join(late)} did not stop within {NODES_END_S:g} s" if late else "all nodes had stopped"
+    processes = counted(killed, "process", "processes")
+    return f"killed {processes} that had not ended {ENGINES_END_S:g} s later: {nodes}"
 
 
 def _command_line(command: str, folder: Path, *flags: str) -> str:

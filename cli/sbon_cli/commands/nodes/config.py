@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
+from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import ReadablePath
 from sbon_node.config.config import DEPENDING, keys, load
@@ -29,7 +30,7 @@ flags; `sbon config show --origin` shows which it was, `sbon config check FILE` 
 This page is what `sbon config reference` prints."""
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def config() -> None:
     """Shows and checks a node's configuration."""
 

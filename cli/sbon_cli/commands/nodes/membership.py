@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon import SbonError
-from sbon.model import DrainStep, NodeDrained
+from sbon.model import DrainStep, MemberInfo, NodeDrained
 from sbon_cli.client import Client
 from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import (
@@ -59,10 +59,11 @@ def drain(api: str, name: str | None, dry_run: bool, yes: bool, json_: bool) -> 
     it. Sources and sinks cannot move, nor can operators for which no other node has capacity: then the node stays, drained, with
     a line for each. Remove these, and drain it again.
     """
+    member = _member(api, name)
     if not dry_run and not yes:
         click.confirm("The node takes no part in queries any more, and leaves for good. Continue?", abort=True)
     lines = DrainLines()
-    for event in _events(api, name, dry_run):
+    for event in _events(api, member, dry_run):
         if json_:
             print_json(event)
         elif isinstance(event, DrainStep):
@@ -73,22 +74,31 @@ def drain(api: str, name: str | None, dry_run: bool, yes: bool, json_: bool) -> 
             sys.exit(EXIT_REFUSED)
 
 
-def _events(api: str, name: str | None, dry_run: bool) -> Iterator[DrainStep | NodeDrained]:
-    """Drain a node by name, at its API as the cluster knows it; raise ``unknown-node``, and an error that names a silent node."""
+def _member(api: str, name: str | None) -> MemberInfo | None:
+    """Return the member of that name, None for the node asked; raise ``unknown-node``."""
     if name is None or Client(api).status().name == name:
-        yield from Client(api).drain(dry_run=dry_run)
-        return
+        return None
     members = {member.name: member for member in Client(api).members()}
     if name not in members:
-        raise SbonError("unknown-node", f"there is no node {name!r}", where="node", hint=f"known: {', '.join(sorted(members))}")
+        from sbon_node.membership.views import unknown_node
+
+        raise unknown_node(name, members)
+    return members[name]
+
+
+def _events(api: str, member: MemberInfo | None, dry_run: bool) -> Iterator[DrainStep | NodeDrained]:
+    """Drain the member at its API as the cluster knows it, or the node asked; raise an error that names a silent node."""
+    if member is None:
+        yield from Client(api).drain(dry_run=dry_run)
+        return
     try:
-        yield from Client(f"http://{members[name].api}").drain(dry_run=dry_run)
+        yield from Client(f"http://{member.api}").drain(dry_run=dry_run)
     except SbonError as error:
         if error.code != "node-unreachable":
             raise
-        message = f"{name}, which is {members[name].state}, does not answer: {error.message}"
+        message = f"{member.name}, which is {member.state}, does not answer: {error.message}"
         hint = "start it and drain it again; if it runs, name an address of its API that can be reached from here with --node URL"
-        raise SbonError(error.code, message, where=name, hint=hint) from error
+        raise SbonError(error.code, message, where=member.name, hint=hint) from error
 
 
 class DrainLines:

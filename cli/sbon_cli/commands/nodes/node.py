@@ -13,13 +13,14 @@ import click
 
 from sbon_cli.commands.nodes.membership import drain
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
+from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import reports_errors
 from sbon_node.config.config import load
 from sbon_node.logging import output
 from sbon_node.private_files import keep_private
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="")
+@click.group(cls=SuggestingGroup, invoke_without_command=True, subcommand_metavar="")
 @settings_options
 @click.option(
     "--until-stdin-closes", is_flag=True, hidden=True, help="Stop when standard input ends, together with the parent process."

@@ -18,6 +18,7 @@ from sbon_cli.commands.queries.migrate import migrate, step_text
 from sbon_cli.commands.queries.progress import progress_text
 from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.options.names import LIVE_QUERY, QUERY
+from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import (
     bytes_text,
     counted,
@@ -34,7 +35,7 @@ LONG_BATCH_S = 5.0
 """Age in seconds from which a running batch is shown."""
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def query() -> None:
     """Lists, shows, follows and stops queries, and moves their operators."""
 

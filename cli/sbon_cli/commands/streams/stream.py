@@ -18,6 +18,7 @@ from sbon_cli.commands.streams.push import push
 from sbon_cli.options.checked import checked
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
+from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
 from sbon_node.model import catalogue
@@ -26,7 +27,7 @@ from sbon_node.model.schema import parse_schema
 from sbon_node.validation_messages import in_plain_words
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def stream() -> None:
     """Creates, fills, lists and drops streams."""
 
