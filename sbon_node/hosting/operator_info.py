@@ -9,7 +9,8 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.model.durability import LOCAL, BackupInfo
 from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
+from sbon_node.model.queries import AHEAD, ENGINE_STARTS, HELD_BACK, OperatorInfo
+from sbon_node.model.states import operator_states
 from sbon_node.model.states.backup_states import MISSING
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.stream_counts import SpillCount
@@ -26,7 +27,9 @@ def operator_info(
     operator, outbox = hosted.spec.id, context.outbox
     watermark_ms, ended = _promised(outbox, operator)
     port, letters = ports.open.get(operator), ports.letters.get(operator)
-    if port is not None:
+    if state == operator_states.STARTING:
+        reason = reason or (ENGINE_STARTS if engine.status == "starting" else "")
+    elif port is not None:
         reason = reason or _held_back(outbox, port)
     return OperatorInfo(
         id=operator,

@@ -26,7 +26,8 @@ class AntPort:
     def received(self, ant: Ant, sender: Address) -> None:
         row = self._table.get(ant.sender)
         if row is None or row.member.state not in REACHABLE or not self._table.is_from(ant.sender, Endpoint(*sender)):
-            self._counters.refuse("ant-of-a-stranger", peer=str(sender), name=ant.sender)
+            # As from a node that has joined, or come back, and of which no rumour has arrived here yet.
+            self._counters.note("ant-of-a-stranger", peer=str(sender), name=ant.sender)
         elif self.handler is not None:
             self.handler(ant)
 

@@ -30,6 +30,7 @@ HELD_BACK = "held back: its subscribers have not received what there is"
 
 AHEAD = "ahead of its other inputs"
 """Like ``HELD_BACK``, why an operator takes no batch of its available input; the names of inputs precede it."""
+ENGINE_STARTS = "its node's engine is starting"
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Counters of refused, dropped or broken messages, by kind; and warnings whose rate is limited."""
+"""Counters of refused, dropped or broken messages, by kind; and log lines about them, whose rate is limited."""
 
 from __future__ import annotations
 
@@ -35,8 +35,12 @@ class Counters:
     def refuse(self, kind: str, **facts: Any) -> None:
         """Count, and log a warning within the kind's limit for the period. Facts from a peer are cut short."""
         if self.may_log(kind):
-            short = {name: fact[:_MAX_FACT_CHARACTERS] if isinstance(fact, str) else fact for name, fact in facts.items()}
-            log.warning(kind, total=self._counts[kind], **short)
+            log.warning(kind, total=self._counts[kind], **_cut(facts))
+
+    def note(self, kind: str, **facts: Any) -> None:
+        """Count an ordinary event, and log it at level info within the kind's limit for the period."""
+        if self.may_log(kind):
+            log.info(kind, total=self._counts[kind], **_cut(facts))
 
     def may_log(self, kind: str) -> bool:
         """Count; return whether this kind has lines left in this period."""
@@ -52,3 +56,7 @@ class Counters:
 
     def snapshot(self) -> dict[str, int]:
         return dict(sorted(self._counts.items()))
+
+
+def _cut(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: fact[:_MAX_FACT_CHARACTERS] if isinstance(fact, str) else fact for name, fact in facts.items()}

@@ -35,6 +35,8 @@ from sbon_protocol.errors import ProtocolError
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+CONSUMER = "the consumer, for which the rows wait"
+
 
 class Descriptions:
     """Answers for the parts that this node hosts."""
@@ -168,7 +170,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     )
     sink_lost = record.state == query_states.RUNNING and consumer is not None and consumer.has_sink is False
     waits = [
-        *_waits(described, sources, map(context.no_answer, unanswered)),
+        *_waits(described, sources, (context.no_answer(n, CONSUMER if n == record.consumer else "") for n in unanswered)),
         *([f"sink at {record.consumer}: {unknown_at(record.consumer)}"] if sink_lost else []),
     ]
     info = QueryInfo(
@@ -224,7 +226,7 @@ async def _ask(
         links: list[LinkInfo] = [decode_record(value, LinkInfo) for value in answer.links]
         sources: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
     except SbonError as error:
-        context.counters.refuse("description-missing", node=node, query=record.id, reason=str(error))
+        context.counters.note("description-missing", node=node, query=record.id, reason=str(error))
         return None
     except ProtocolError as error:
         context.counters.refuse("description-refused", node=node, query=record.id, reason=str(error))
@@ -299,4 +301,5 @@ def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], sil
     ]
     calm = (operator_states.RUNNING, UNREACHABLE)
     waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in calm]
-    return [*silences, *unread, *waits]
+    starts = [f"{o.id} at {o.node} is starting" for o in operators if o.state == operator_states.STARTING and not o.reason]
+    return [*silences, *unread, *waits, *starts]

@@ -79,10 +79,10 @@ class Context:
         since = datetime.fromtimestamp(self.clock.wall_ms() / 1000 - (self.clock.now() - row.since), UTC)
         return f"{why} since {since:%Y-%m-%d %H:%M:%S} UTC"
 
-    def no_answer(self, node: str) -> str:
-        """Return for users that a node gives no answer and, of one that membership misses, since when."""
-        why = self.absence(node)
-        return f"no answer from {node}: it {why}" if why else f"no answer from {node}"
+    def no_answer(self, node: str, role: str = "") -> str:
+        """Return for users that a node, with its ``role``, gives no answer and, of one that membership misses, since when."""
+        why, silent = self.absence(node), f"no answer from {node}{role and f', {role}'}"
+        return f"{silent}: it {why}" if why else silent
 
     async def call(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
         """Call a member as :meth:`ask` does, for calls whose reply is empty."""

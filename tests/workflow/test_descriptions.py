@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,7 +48,9 @@ def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str
                 cluster.network.cut(other, node, both=True)
         info = await state_of(cluster, asked)
         assert info.state == "running"
-        assert info.reason.partition("; may be stale")[0] == "; ".join(f"no answer from {node}" for node in silent)
+        roles = {"d": ", the consumer, for which the rows wait"}
+        reasons = [f"no answer from {node}{roles.get(node, '')}" for node in silent]
+        assert info.reason.partition("; may be stale")[0] == "; ".join(reasons)
         states = {operator.node: (operator.state, operator.reason) for operator in info.operators}
         for node in "bc":
             assert states[node] == (("unreachable", f"no answer from {node}") if node in silent else ("running", ""))
@@ -56,6 +59,20 @@ def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str
         assert all(line.latency_ms > 0 for line in query_usage.baseline)
 
     in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_query_says_for_which_consumer_it_waits_and_since_when(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        cluster.crash(cluster.nodes["d"])
+        while cluster.at("a").daemon.membership.is_alive("d"):
+            await cluster.clock.sleep(0.5)
+        info = await state_of(cluster, "a")
+        expected = r"no answer from d, the consumer, for which the rows wait: it is \w+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        assert (info.state, re.match(expected, info.reason) is not None) == ("running", True), info.reason
+        assert cluster.at("a").daemon.context.counters.snapshot()["description-missing"]
+
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_each_node_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, Needs, OperatorSpec
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.engine.engine import SimulatedEngine
+from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.retry import until_passed
@@ -235,5 +237,31 @@ def test_every_reader_that_a_stream_was_made_for_finds_its_first_frame(tmp_path:
 
         assert await ask(cluster, "b", read_in_turn()) == [1, 1, 1]
         await ask(cluster, "a", context.call("b", DestroyComponents(query="p", components=(spec.id,))))
+
+    in_cluster(tmp_path, "ab", test)
+
+
+@pytest.mark.parametrize("engine", ["starting", "running"])
+def test_a_query_says_that_an_operator_is_starting(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine runs, and is slow to start the operator; or it is starting itself."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=1_000_000, rate=3.0))
+        await submitted(cluster, "a", tmp_path / "out.csv", strategy="producer")
+        cluster.crash(cluster.nodes["b"])
+        await cluster.clock.sleep(1)
+        cluster.times = EngineTimes(start=(60.0, 60.0))
+        monkeypatch.setattr(SimulatedEngine, "status", engine)
+        cluster.boot(cluster.nodes["b"])
+        await cluster.together()
+        await cluster.clock.sleep(20.0)
+        info = await state_of(cluster, "a")
+        assert (info.state, info.operators[0].state) == ("running", "starting")
+        assert plain(info.reason) == (
+            "q.b0 at b: its node's engine is starting" if engine == "starting" else "q.b0 at b is starting"
+        )
+        await cluster.clock.sleep(60.0)
+        info = await state_of(cluster, "a")
+        assert (info.reason, info.operators[0].state) == ("", "running")
 
     in_cluster(tmp_path, "ab", test)
