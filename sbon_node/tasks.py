@@ -79,6 +79,13 @@ def check_cancelled() -> None:
         raise asyncio.CancelledError
 
 
+async def ended(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task, if there is one, and wait until it has ended; its outcome is its owner's."""
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+
+
 async def _after(before: Sequence[asyncio.Task[Any]], work: Coroutine[Any, Any, Any]) -> Any:
     await asyncio.wait(before)
     return await work

@@ -77,6 +77,7 @@ class Operator:
             time.sleep(PATIENCE_S)
         if command.spec.fragment == "late":
             time.sleep(LATE_S)
+            (self._checkpoint / "sources").mkdir(parents=True, exist_ok=True)  # as Spark does at the start of a query
         if str(self._run) in command.spec.fragment.split():
             self.tell_end(ActedError(f"run {self._run} ends before its start is answered"))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.clock import Clock
+from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.engine.spark.running import GOOD_BATCHES
@@ -252,6 +254,48 @@ async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_e
         assert "keep late" not in {task.get_name() for task in asyncio.all_tasks()}
         assert it.states.told["late"] == [("starting", ""), ("stopped", "")]
         await it.start("late")
+
+
+async def test_an_operator_given_up_while_it_starts_leaves_no_folder(tmp_path: Path) -> None:
+    """Its destruction is asked for again, since the first request was given up; both wait for the engine."""
+    async with bench(tmp_path) as it:
+        starting = asyncio.create_task(it.instantiate("late", ToyPort(), "late"))
+        await it.states.wait("late", "starting")
+        async with asyncio.timeout(PATIENCE_S):
+            while not it.engine._running["late"].run:  # noqa: ASYNC110 - until the engine process starts it
+                await asyncio.sleep(0.01)
+        first = asyncio.create_task(it.engine.destroy("late"))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        await it.engine.destroy("late")
+        shutil.rmtree(tmp_path / "operators" / "late")
+        with pytest.raises(SbonError) as refusal:
+            await starting
+        assert refusal.value.code == "operator-stopped"
+        await it.engine.footprint()
+        assert not (tmp_path / "operators" / "late").exists()
+        await it.start("late")
+
+
+async def test_an_operator_is_given_up_at_once_while_the_engine_itself_starts(tmp_path: Path) -> None:
+    (tmp_path / "operators").mkdir()
+    async with bench(tmp_path) as it:
+        lock = take_lock(tmp_path / "operators", 1.0)
+        try:
+            starting = asyncio.create_task(it.instantiate("late", ToyPort()))
+            await it.states.wait("late", "starting")
+            await asyncio.sleep(0.05)
+            await it.engine.destroy("late")
+            assert it.engine.status == "starting"
+            shutil.rmtree(tmp_path / "operators" / "late")
+            with pytest.raises(SbonError) as refusal:
+                await starting
+            assert refusal.value.code == "operator-stopped"
+        finally:
+            os.close(lock)
+        await it.engine.footprint()
+        assert not (tmp_path / "operators" / "late").exists()
+        assert it.states.told["late"] == [("starting", ""), ("stopped", "")]
 
 
 async def test_an_operator_whose_start_breaks_an_invariant_leaves_nothing(tmp_path: Path) -> None:

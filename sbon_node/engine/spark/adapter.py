@@ -50,7 +50,7 @@ from sbon_node.model.columns import Schema
 from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import SET_ASIDE
-from sbon_node.tasks import Tasks
+from sbon_node.tasks import Tasks, check_cancelled, ended
 
 log = structlog.get_logger()
 
@@ -81,6 +81,7 @@ class SparkEngine:
         self._supervisor = Supervisor(settings, data_dir, self._serve, self._engine_lost, module)
         self._analyses = Analyses(settings.analyses, self._analyse)
         self._running: dict[str, Running] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks(self._keeper_failed)
         self._isolation = asyncio.Lock()
         self._isolated: Running | None = None
@@ -129,17 +130,20 @@ class SparkEngine:
         running = Running(spec, port, checkpoint, self._clock, self._on_state, backoff=backoff, fsync=self._fsync)
         self._running[spec.id] = running
         running.set_state(operator_states.STARTING)
+        running.starter = asyncio.get_running_loop().create_task(self._start(running), name=f"start {spec.id}")
         try:
-            await self._start(running)
+            await running.starter
+        except asyncio.CancelledError:
+            check_cancelled()
         except EngineLostError as error:
-            if running.stopping:
-                raise _stopped_meanwhile(spec.id) from error
             # The engine process has died meanwhile, perhaps of another operator: this operator restarts with the others.
             running.end(End("engine-failed", str(error)))
         except Exception:
             if self._running.get(spec.id) is running:
                 del self._running[spec.id]
             raise
+        if running.stopping:
+            raise _stopped_meanwhile(spec.id)
         self._tasks.start(_keeper(spec.id), self._keep(running))
         self._tasks.start(_LOOK, self._look())
 
@@ -152,15 +156,29 @@ class SparkEngine:
             raise SbonError("no-capacity", f"{self._settings.max_operators} operators run here already", where=spec.id)
 
     async def destroy(self, operator: str) -> None:
+        """Return once the engine process writes nothing of the operator any more; callers at the same time wait for the same."""
         running = self._running.get(operator)
-        if running is None:
-            return
-        running.stopping = True
-        await self._tasks.stop(_keeper(operator))
-        await running.settle(self._settings.stop_s)
-        self._running.pop(operator, None)
-        await self._stop(operator)
-        self._on_state(operator, operator_states.STOPPED, "")
+        if running is not None and running.ending is None:
+            running.ending = asyncio.get_running_loop().create_task(self._destroy(running), name=f"destroy {operator}")
+            self._ending[operator] = running.ending
+        ending = running.ending if running is not None else self._ending.get(operator)
+        if ending is not None:
+            await asyncio.shield(ending)
+
+    async def _destroy(self, running: Running) -> None:
+        operator = running.spec.id
+        try:
+            running.stopping = True
+            await ended(running.starter)
+            await self._tasks.stop(_keeper(operator))
+            await running.settle(self._settings.stop_s)
+            self._running.pop(operator, None)
+            if running.run:  # Otherwise the engine process, which may be starting itself, does not know the operator.
+                await self._stop(operator)
+            self._on_state(operator, operator_states.STOPPED, "")
+        finally:
+            if self._ending.get(operator) is running.ending:
+                del self._ending[operator]
 
     async def export_state(self, operator: str) -> Path:
         running = self._named(operator)
@@ -207,6 +225,7 @@ class SparkEngine:
         await self._tasks.close()
         await asyncio.gather(*(running.settle(self._settings.stop_s) for running in self._running.values()))
         await self._supervisor.close()
+        await asyncio.gather(*self._ending.values(), return_exceptions=True)
         self._running.clear()
 
     # -- starting, restarting, stopping -------------------------------------------------------------------------------

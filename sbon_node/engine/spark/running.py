@@ -54,7 +54,8 @@ class End(NamedTuple):
 class Running:
     """One operator that should run. A *run* lasts from its start in the engine process until :attr:`ended`.
 
-    ``suspect``: it had a batch under way when the engine died, and has not been :attr:`healthy` since.
+    ``suspect``: it had a batch under way when the engine died, and has not been :attr:`healthy` since. ``starter`` is its first
+    start, ``ending`` its destruction.
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class Running:
         self.deaths = self.kills = self.run = 0
         self.ended: asyncio.Future[End]
         self.healthy: asyncio.Future[None]
+        self.starter: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[None] | None = None
         self._port, self._clock, self._on_state = port, clock, on_state
         self._log = BatchLog(checkpoint, fsync=fsync)
         self._after: list[InputOffset] = []
