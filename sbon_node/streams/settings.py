@@ -194,7 +194,12 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(gt=0, le=1e9, description="seconds back to which a query's delay is computed; lower it to see changes sooner"),
     ] = 300.0
     delay_frames: Annotated[
-        int, Meta(ge=1, le=2**20, description="newest frames at a sink from which a query's delay is computed")
+        int,
+        Meta(
+            ge=1,
+            le=2**20,
+            description="newest frames at a sink from which a query's delay is computed, if streams.delay_window_s has more",
+        ),
     ] = 1024
     reconnect_s: Annotated[
         float,

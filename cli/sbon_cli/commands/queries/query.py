@@ -178,7 +178,8 @@ def _delay_text(delay: SinkDelay, bound_ms: float | None) -> str:
     """Return the delay of its newest rows, with its error and the query's bound."""
     error = "of unknown error" if delay.error_ms is None else f"± {delay.error_ms:.1f} ms"
     bound = "" if bound_ms is None else f"; --max-delay {bound_ms:g} ms bounds the part of the network"
-    return f"delay from source to sink p50 {delay.p50_ms or 0.0:.1f} ms, p95 {delay.p95_ms or 0.0:.1f} ms, {error}{bound}"
+    rows = f"over {counted(delay.frames, 'frame')} (see streams.delay_window_s)"
+    return f"delay from source to sink p50 {delay.p50_ms or 0.0:.1f} ms, p95 {delay.p95_ms or 0.0:.1f} ms, {error}, {rows}{bound}"
 
 
 def _show_measures(info: QueryInfo) -> None:
