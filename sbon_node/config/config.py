@@ -301,6 +301,13 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> Iterator[str]
         origin = origins["streams.batch_span_bytes"]
         origin = origins["streams.inbox_credit_bytes"] if origin == "default" else origin
         yield f"{origin}: streams.batch_span_bytes must be at most half of streams.inbox_credit_bytes"
+    if config.control.start_timeout_s <= config.engine.start_timeout_s:
+        origin = origins["engine.start_timeout_s"]
+        origin = origins["control.start_timeout_s"] if origin == "default" else origin
+        yield (
+            f"{origin}: control.start_timeout_s must be longer than engine.start_timeout_s, {config.engine.start_timeout_s:g}: "
+            "queries would be refused while an engine may still start"
+        )
     if config.adaptation.default in BY_HOSTS and not config.adaptation.most_moves:
         yield (
             f"{origins['adaptation.default']}: adaptation.default {config.adaptation.default} moves nothing while "

@@ -24,8 +24,12 @@ from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents, Instanti
 
 log = structlog.get_logger()
 
-NOT_STARTED = frozenset({"peer-unreachable", "engine-failed"})
-"""Errors of a host that say nothing of the operator or the node."""
+NOT_STARTED = frozenset({"peer-unreachable", "engine-failed", "java-missing"})
+"""Errors of a host that say nothing of the operator."""
+
+
+class NotStartedError(SbonError):
+    """The engine of the node ``where`` does not start, or not in time; another node may start the operator."""
 
 
 async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]:
@@ -108,13 +112,17 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
         whole = (msgspec.structs.replace(one, whole=is_source(one.stream)) for one in spec.inputs)
         spec = msgspec.structs.replace(spec, inputs=tuple(whole))
     host, call = record.hosts[operator.id], InstantiateOperator(spec=spec, acceptors=acceptors)
+    began_s, limit_s = context.clock.now(), context.settings.start_timeout_s
     try:
-        await context.call(host, call, timeout_s=context.settings.start_timeout_s)
+        await context.call(host, call, timeout_s=limit_s)
     except SbonError as error:
         if error.code not in NOT_STARTED:
             raise
+        is_lost = error.code == "peer-unreachable" and context.clock.now() < began_s + limit_s
         hint = "its engine may be starting still: try again, or see its log and control.start_timeout_s"
-        raise SbonError(error.code, f"{operator.id} did not start: {error.message}", where=host, hint=hint) from error
+        hint = error.hint if error.code == "java-missing" else hint
+        kind = SbonError if is_lost else NotStartedError
+        raise kind(error.code, f"{operator.id} did not start: {error.message}", where=host, hint=hint) from error
 
 
 class Destroyed(NamedTuple):

@@ -24,6 +24,7 @@ from sbon_node.model.states import query_states
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries import deploy
 from sbon_node.queries.ant_leader import AntLeader
+from sbon_node.queries.deploy import NotStartedError
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.names import NameRecord, QueryNames
 from sbon_node.queries.operator_registers import OperatorRegisters
@@ -74,11 +75,31 @@ class Submitter:
         if consumer == context.name:
             check_sink(submission.sink.kind, submission.sink.options, self._settings)
         name = submission.name or new_name(context.rng)
+        failures: list[NotStartedError] = []
+        while True:
+            hosts = frozenset(failure.where for failure in failures)
+            try:
+                async with aclosing(self._attempt(submission, name, consumer, lost, hosts)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except SbonError as error:
+                if not isinstance(error, NotStartedError) or len(failures) + 1 >= context.settings.placement_rounds:
+                    if not failures:
+                        raise
+                    raise _not_started(failures, error) from error
+                failures.append(error)
+            yield Progress(step="placing", message=f"{failures[-1].message}; placing the query without {failures[-1].where}")
+
+    async def _attempt(
+        self, submission: Submission, name: str, consumer: str, lost: QueryRecord | None, silent: frozenset[str]
+    ) -> AsyncGenerator[Progress | Accepted, None]:
+        """Submit the query once, with no operator at hosts whose engines did not start before."""
         await self._book.check_name(name)
         # The members are asked for the name while the query is planned.
         found = asyncio.ensure_future(self._names.look_up(name)) if submission.name else None
         try:
-            async with aclosing(self._submit(submission, name, consumer, found, lost)) as events:
+            async with aclosing(self._submit(submission, name, consumer, found, lost, silent)) as events:
                 async for event in events:
                     yield event
         finally:
@@ -93,6 +114,7 @@ class Submitter:
         consumer: str,
         found: asyncio.Future[State | None] | None,
         lost: QueryRecord | None,
+        silent: frozenset[str],
     ) -> AsyncGenerator[Progress | Accepted, None]:
         context, uid = self._context, new_uid(name, self._context.rng)
         start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
@@ -107,7 +129,7 @@ class Submitter:
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
-            record = await self._place(record, times, stored)
+            record = await self._place(record, times, stored, silent)
             if naming.done():
                 await naming
             if record.placement is not None and record.placement.reason:
@@ -188,20 +210,25 @@ class Submitter:
             hosts={p.source.id: p.source.node for p in plan.sources},
         )
 
-    async def _place(self, record: QueryRecord, times: StepTimes, stored: list[asyncio.Task[None]]) -> QueryRecord:
-        """Place and reserve; exclude a host that refuses from the next round. ``stored`` gets the tasks that store the hosts."""
-        refused: dict[str, frozenset[str]] = {}
+    async def _place(
+        self, record: QueryRecord, times: StepTimes, stored: list[asyncio.Task[None]], silent: frozenset[str]
+    ) -> QueryRecord:
+        """Place and reserve; exclude a host that refuses from the next round, and ``silent`` hosts from all.
+
+        ``stored`` gets the tasks that store the hosts.
+        """
+        refused = {one.id: silent for one in record.plan.operators} if silent else {}
         reasons: list[str] = []
-        for _ in range(self._context.settings.placement_rounds):
+        for number in range(self._context.settings.placement_rounds):
             with times.step("place"):
                 placement = await self._planning.place(
                     record.plan, record, record.consumer, refused, adapt=record.adapt, walking=self._walking
                 )
             hosts = {**record.hosts, **placement.hosts()}
-            if refused:
+            if number:
                 await stored[-1]
             placed = msgspec.structs.replace(record, hosts=hosts)
-            stored.append(asyncio.ensure_future(self._operators.place(placed, again=bool(refused))))
+            stored.append(asyncio.ensure_future(self._operators.place(placed, again=number > 0)))
             record = await self._book.place(record.id, placement, hosts)
             with times.step("reserve"):
                 failed = await deploy.reserve(self._context, record)
@@ -216,3 +243,10 @@ class Submitter:
             hint="add nodes, or stop queries",
             details=tuple(reasons),
         )
+
+
+def _not_started(failures: list[NotStartedError], last: SbonError) -> SbonError:
+    """Return the first error of those of engines that did not start, with the others and the ``last`` one as details."""
+    first = failures[0]
+    others = tuple(str(error) for error in (*failures[1:], last))
+    return SbonError(first.code, first.message, where=first.where, hint=first.hint, details=others)

@@ -19,7 +19,12 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     start_timeout_s: Annotated[
         float,
-        Meta(gt=0, le=3600, description="wait for an operator to run, engine start included; seconds; raise it on slow machines"),
+        Meta(
+            gt=0,
+            le=3600,
+            description="wait for an operator to run, engine start included; then the query is placed without that node; "
+            "seconds; longer than engine.start_timeout_s",
+        ),
     ] = 240.0
     reservation_s: Annotated[
         float, Meta(gt=0, le=3600, description="lifetime of a reservation whose operator has not started; seconds")

@@ -275,3 +275,15 @@ def test_hosts_that_may_move_nothing_are_no_default(adapt: str, refused: bool) -
     with pytest.raises(SbonError) as refusal:
         load(flags=flags)
     assert f"--set adaptation.default: adaptation.default {adapt} moves nothing" in refusal.value.message
+
+
+@pytest.mark.parametrize("control_s, engine_s, refused", [("180", "180", True), ("240", "300", True), ("400", "300", False)])
+def test_a_query_waits_longer_for_an_operator_than_an_engine_has_to_start(control_s: str, engine_s: str, refused: bool) -> None:
+    flags = {**flag("control.start_timeout_s", control_s), **flag("engine.start_timeout_s", engine_s)}
+    if not refused:
+        assert load(flags=flags).config.control.start_timeout_s == float(control_s)
+        return
+    with pytest.raises(SbonError) as refusal:
+        load(flags=flags)
+    expected = f"--set engine.start_timeout_s: control.start_timeout_s must be longer than engine.start_timeout_s, {engine_s}: "
+    assert refusal.value.message.startswith(expected)

@@ -133,3 +133,45 @@ def test_a_query_that_ends_before_its_user_learns_that_it_has_begun_is_cleaned_u
         await settled(cluster)
 
     in_cluster(tmp_path, "abcd", test)
+
+
+@pytest.mark.parametrize("engine", ["late", "failed"])
+def test_a_query_is_placed_again_without_a_host_whose_engine_does_not_start(tmp_path: Path, engine: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+        slow = cluster.nodes["b"].engine
+        assert slow is not None
+        if engine == "late":
+            slow.times = msgspec.structs.replace(slow.times, start=(400.0, 400.0))
+        else:
+
+            async def fails(*_: object) -> None:
+                raise SbonError("engine-failed", "the engine was not ready within 180 s")
+
+            slow.instantiate = fails  # type: ignore[method-assign]
+        info = await submitted(cluster, "a", tmp_path / "out.csv", consumer="c", strategy="producer")
+        assert [one.node for one in info.operators] not in ([], ["b"])
+        await cluster.sleep(600.0)
+        info = await state_of(cluster, "a")
+        assert (info.state, info.rows, cluster.nodes["b"].operators()) == ("finished", 100, [])
+        await settled(cluster)
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_an_engine_that_does_not_start_is_the_reason_where_no_other_node_is_left(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+
+        async def fails(*_: object) -> None:
+            raise SbonError("engine-failed", "the engine was not ready within 180 s")
+
+        cluster.nodes["a"].engine.instantiate = fails  # type: ignore[method-assign, union-attr]
+        submitting = cluster.call("a", submit(cluster, "a", tmp_path / "out.csv"))
+        await cluster.until(submitting.done)
+        with pytest.raises(SbonError, match="did not start: the engine was not ready within 180 s") as refused:
+            submitting.result()
+        assert (refused.value.code, refused.value.where, len(refused.value.details)) == ("engine-failed", "a", 1)
+        await settled(cluster)
+
+    in_cluster(tmp_path, "a", test)

@@ -61,6 +61,7 @@ def settings(period_s: float) -> dict[str, Any]:
         "ants.update_s": period_s,
         "ants.rest_s": 2 * period_s,
         "control.cores": 64.0,
+        "control.start_timeout_s": START_S + 120.0,
         "directory.fresh_s": 2 * period_s,
         "engine.max_operators": 30,
         "engine.start_timeout_s": START_S,

@@ -27,6 +27,7 @@ SETTINGS = {
     **SHORT_LIVED,
     "adaptation.default": "off",
     "control.repair_s": 2.0,  # how soon a register has another acceptor in place of a lost one
+    "control.start_timeout_s": 400.0,
     "engine.max_operators": 30,
     "engine.start_timeout_s": 300.0,
     "membership.sync_interval_s": 2.0,  # how soon a healed partition is noticed
