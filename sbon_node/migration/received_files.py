@@ -31,17 +31,22 @@ class ReceivedFiles:
 
         Raises :class:`SbonError` ``disk-full`` where the disk has too little room for them, installed once more.
         """
+        self.keep_begun(files)
         with named_errors(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            names = {name for file in files for name in (file.digest, file.digest + _PART)}.union(self._also)
-            for path in sorted(self._folder.iterdir()):
-                if path.name not in names:
-                    path.unlink()
             contents = {file.digest: file for file in files if not (self._folder / file.digest).exists()}
             lacking = sum(file.bytes for file in contents.values()) + sum(file.bytes for file in files)
             if shutil.disk_usage(self._folder).free < lacking:
                 raise SbonError("disk-full", f"a copy needs {lacking:,} bytes", where=str(self._folder), hint="free space")
         return list(contents.values())
+
+    def keep_begun(self, files: Iterable[CopiedFile]) -> None:
+        """Delete all that belongs to none of the ``files``, complete or not."""
+        names = {name for file in files for name in (file.digest, file.digest + _PART)}.union(self._also)
+        with named_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for path in sorted(self._folder.iterdir()):
+                if path.name not in names:
+                    path.unlink()
 
     def has_begun(self, file: CopiedFile) -> bool:
         """Return whether some bytes of the file are here; a short look at the folder."""
@@ -79,16 +84,18 @@ class ReceivedFiles:
             part.rename(self._folder / file.digest)
             return True
 
-    def store(self, content: bytes, digests: Container[str]) -> None:
-        """Store the content of a whole file, if it is one of the ``digests``."""
-        digest = hashlib.sha256(content).hexdigest()
-        if digest not in digests:
-            return
-        with named_errors(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            part = self._folder / (digest + _PART)
-            part.write_bytes(content)
-            part.rename(self._folder / digest)
+    def store(self, contents: Iterable[bytes], files: Sequence[CopiedFile]) -> None:
+        """Store the contents of whole files that are among ``files``; delete all that belongs to none of these."""
+        self.keep_begun(files)
+        digests = {file.digest for file in files}
+        for content in contents:
+            digest = hashlib.sha256(content).hexdigest()
+            if digest not in digests:
+                continue
+            with named_errors(self._folder):
+                part = self._folder / (digest + _PART)
+                part.write_bytes(content)
+                part.rename(self._folder / digest)
 
     def lacking(self, files: Iterable[CopiedFile]) -> list[CopiedFile]:
         """Return the files that are not here, or have another size."""

@@ -16,6 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, files_of
+from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, keep_frames
 from sbon_node.hosting.backups.owner import BackupOwners
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.claims import OVER
@@ -31,7 +32,6 @@ from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.durability import BY_FOLLOWER, HOT
-from sbon_node.model.frames import Frame
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import OperatorInfo
@@ -196,9 +196,12 @@ class BackupKeeper:
         async with kept.lock:
             self._check_open(kept, call.epoch)
             kept.heard_s = self._context.clock.now()
-            self._keep_frames(kept, call, stream, caller)
+            newest = kept.stored.newest
+            sent = SentFrames(call.operator, stream, None if newest is None else newest.stream, call.after, call.frames)
+            keep_frames(self._context, sent, caller.node, self._settings.stream_bytes)
             if call.more:
                 return BackupStored()
+            check_end(sent)
             batch = await self._complete(kept, call, stream)
             self._put(kept, msgspec.structs.replace(kept.stored, newest=batch))
             kept.heard_s = self._context.clock.now()
@@ -206,29 +209,18 @@ class BackupKeeper:
             await self._context.executor(partial(ReceivedFiles(files_of(self._context, call.operator)).keep_only, keep))
             return self._followers.stored(kept, call.before)
 
-    def _keep_frames(self, kept: Kept, call: StoreBackup, stream: StreamState, caller: Caller) -> None:
-        newest = kept.stored.newest
-        if newest is not None and newest.stream.lineage == stream.lineage and call.after < newest.stream.tail.last:
-            raise SbonError("frames-missing", f"frame {newest.stream.tail.last} is stored for good", where=call.operator)
-        frames: list[Frame] = [decode_record(frame, Frame) for frame in call.frames]
-        own_ms = partial(self._context.membership.clocks.own_ms, name=caller.node)
-        dated = [msgspec.structs.replace(frame, born_ms=own_ms(frame.born_ms)) for frame in frames]
-        self._context.outbox.backups.keep(call.operator, stream, dated, call.after)
-
     async def _complete(self, kept: Kept, call: StoreBackup, stream: StreamState) -> StoredBatch:
         """Store the files of the batch, and return its record."""
         cut: Cut = decode_record(call.cut, Cut)
         check_cut(kept.spec, cut, [call.before] if call.before else [])
         files: tuple[CopiedFile, ...] = tuple(decode_record(file, CopiedFile) for file in call.files)
         check_list(files, self._limits)
-        if stream.tail.last != call.after + len(call.frames):
-            raise SbonError("frames-missing", f"the stream goes on to {stream.tail.last}", where=call.operator)
         before = frozenset(file.digest for file in kept.stored.newest.files) if kept.stored.newest is not None else frozenset()
         digests = frozenset(file.digest for file in files)
         received = ReceivedFiles(files_of(self._context, call.operator), before | digests)
         executor = self._context.executor
-        for content in call.contents:
-            await executor(partial(received.store, content, digests))
+        if call.contents:
+            await executor(partial(received.store, call.contents, files))
         if call.offered:
             membership, host = self._context.membership, kept.stored.host
             source = CopySource(

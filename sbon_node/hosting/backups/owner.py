@@ -39,6 +39,8 @@ FENCED = frozenset({"fenced", "not-owner", "record-unknown", "query-over"})
 """Refusals after which this node may not go on with the operator before it has claimed it anew."""
 UNREACHABLE = frozenset({"peer-unreachable", "node-away", "unknown-node"})
 """Errors of calls after which a backup may return, with all that it has."""
+TOO_LARGE = "backup-too-large"
+"""The refusal of a backup with less room for frames than this node has frames; another may have more."""
 REFUSED_S = 60.0
 """Seconds for which a node that has refused is not asked again."""
 
@@ -160,7 +162,10 @@ class OperatorBackup:
         if reason != self._reason:
             log.warning("backup-waits", operator=self._spec.id, code=error.code, reason=reason)
         self._reason, self._is_open, self._known = reason, False, frozenset()
-        if self._backup is not None and self._absence.is_final(self._backup):
+        if self._backup is not None and error.code == TOO_LARGE:
+            self._refused_until_s[self._backup.node] = self._context.clock.now() + REFUSED_S
+            self._give_up()
+        elif self._backup is not None and self._absence.is_final(self._backup):
             self._give_up()
 
     def _give_up(self) -> None:

@@ -18,6 +18,15 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         int,
         Meta(ge=0, le=4096, description="replicated sources of other nodes of which this node keeps a backup; 0 keeps none"),
     ] = 64
+    stream_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**50,
+            description="bytes of frames that this node keeps in one backup, with those of a batch or transaction that is not "
+            "stored yet; more are refused with backup-too-large; keep it above the retention and quotas of other nodes' streams",
+        ),
+    ] = 2 * 2**30
     candidates: Annotated[
         int,
         Meta(ge=1, le=1024, description="nodes that are asked at a time to keep the backup of an operator, the nearest first"),

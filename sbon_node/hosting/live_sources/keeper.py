@@ -13,11 +13,11 @@ import structlog
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
+from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, keep_frames
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.live_sources.registers import SourceRegisters, is_gone
 from sbon_node.membership.table import GONE
 from sbon_node.model.catalogue import SourceDeclaration, is_source
-from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller, Expected
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.tasks import Tasks, check_cancelled
@@ -173,18 +173,12 @@ class SourceBackupKeeper:
         stream: StreamState = decode_record(call.stream, StreamState)
         if len(stream.subscriptions) > self._context.stream_settings.max_subscribers or stream.tail.offsets:
             raise ProtocolError("invalid", "stream: a source's has no offsets, and not so many subscriptions")
-        frames: list[Frame] = [decode_record(frame, Frame) for frame in call.frames]
         async with kept.lock:
             self._check_open(kept, call.epoch)
-            before = kept.stored.stream
-            if before is not None and before.lineage == stream.lineage and call.after < before.tail.last:
-                raise SbonError("frames-missing", f"frame {before.tail.last} is stored for good", where=call.source)
-            own_ms = partial(self._context.membership.clocks.own_ms, name=caller.node)
-            dated = [msgspec.structs.replace(frame, born_ms=own_ms(frame.born_ms)) for frame in frames]
-            self._context.outbox.backups.keep(call.source, stream, dated, call.after)
+            sent = SentFrames(call.source, stream, kept.stored.stream, call.after, call.frames)
+            keep_frames(self._context, sent, caller.node, self._settings.stream_bytes)
             if not call.more:
-                if stream.tail.last != call.after + len(frames):
-                    raise SbonError("frames-missing", f"the stream goes on to {stream.tail.last}", where=call.source)
+                check_end(sent)
                 self._put(kept, msgspec.structs.replace(kept.stored, stream=stream, position=call.position))
             kept.heard_s = self._context.clock.now()
 

@@ -15,7 +15,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
-from sbon_node.hosting.backups.owner import FENCED, REFUSED_S, UNREACHABLE
+from sbon_node.hosting.backups.owner import FENCED, REFUSED_S, TOO_LARGE, UNREACHABLE
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.hosting.live_sources.registers import SourceRegisters
@@ -227,7 +227,10 @@ class SourceBackup:
         if reason != self._reason:
             log.warning("source-backup-waits", source=self._source.id, code=error.code, reason=reason)
         self._reason, self._is_open = reason, False
-        if self._backup is not None and self._absence.is_final(self._backup):
+        if self._backup is not None and error.code == TOO_LARGE:
+            self._refused_until_s[self._backup.node] = self._context.clock.now() + REFUSED_S
+            self._give_up()
+        elif self._backup is not None and self._absence.is_final(self._backup):
             self._give_up()
 
     def _give_up(self) -> None:

@@ -1,0 +1,54 @@
+"""Frames on their way into a backup, of an operator or a source: they count once the record of their batch is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.model.frames import Frame
+from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.workflow.context import Context
+from sbon_protocol.codec import decode_record
+
+
+class SentFrames(NamedTuple):
+    """The ``frames`` of a call, undecoded, after number ``after`` of the stream of the operator or source ``backed``.
+
+    ``state`` is the stream as its host sends it, ``stored`` that of the newest batch or transaction here, None before the first.
+    """
+
+    backed: str
+    state: StreamState
+    stored: StreamState | None
+    after: int
+    frames: Sequence[Any]
+
+
+def keep_frames(context: Context, sent: SentFrames, sender: str, most_bytes: int) -> None:
+    """Store the frames, whose times are of the clock of the node ``sender``.
+
+    Raises :class:`SbonError`: ``frames-missing`` for those that would replace stored ones; ``backup-too-large`` where the stream
+    would have more than ``most_bytes`` here. What was sent since the stored batch is deleted then.
+    """
+    stored = sent.stored if sent.stored is not None and sent.stored.lineage == sent.state.lineage else None
+    if stored is not None and sent.after < stored.tail.last:
+        raise SbonError("frames-missing", f"frame {stored.tail.last} is stored for good", where=sent.backed)
+    frames: list[Frame] = [decode_record(frame, Frame) for frame in sent.frames]
+    own_ms = context.membership.clocks.own_ms
+    dated = [msgspec.structs.replace(frame, born_ms=own_ms(frame.born_ms, name=sender)) for frame in frames]
+    settled = 0 if stored is None else stored.tail.last
+    try:
+        context.outbox.backups.keep(sent.backed, sent.state, dated, sent.after, settled=settled, most_bytes=most_bytes)
+    except SbonError as error:
+        if error.code == "backup-too-large":
+            context.counters.refuse("backup-too-large", peer=sender, backed=sent.backed, reason=str(error))
+        raise
+
+
+def check_end(sent: SentFrames) -> None:
+    """Raise ``frames-missing`` unless the stream ends with the frames of this call, the last one of its batch."""
+    if sent.state.tail.last != sent.after + len(sent.frames):
+        raise SbonError("frames-missing", f"the stream goes on to {sent.state.tail.last}", where=sent.backed)
