@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.node import LocalNode
 from sbon_cli.commands.experiments.migration import losses
+from sbon_cli.commands.experiments.migration.measuring import SOURCE
+from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
+from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.model.durability import HOT
 
@@ -29,3 +35,47 @@ def test_a_follower_goes_on_without_a_lost_or_repeated_row(tmp_path: Path, kind:
     assert row["rows"] > 0
     assert (row["wrong"], row["repeated_frames"]) == (0, 0)
     assert row["by_follower"] == count
+
+
+def family(node: LocalNode) -> list[psutil.Process]:
+    daemon = psutil.Process(node.pid)
+    return [daemon, *daemon.children(recursive=True)]
+
+
+def test_a_host_that_was_paused_shows_nothing_beside_its_successor(tmp_path: Path) -> None:
+    """All of its processes stop amid their work until a successor has shown rows, and go on as if nothing had happened."""
+    with (
+        LocalCluster((SOURCE, *losses.HOSTS), folder=tmp_path / "cluster", overrides=SHORT_LIVED) as cluster,
+        MovingQuery(
+            cluster,
+            SOURCE,
+            "paused",
+            KINDS[QUICK_KIND],
+            Feed(),
+            tmp_path / "rows",
+            strategy="consumer",
+            durability="replicated",
+        ) as query,
+    ):
+        query.more(3)
+        operator = query.operators()[-1]
+        host = losses.away_from_source(query, operator)
+        query.until(lambda: losses.has_backup(query, operator))
+        query.more(3)
+        paused = family(cluster[host])
+        for process in paused:
+            process.suspend()
+        try:
+            query.until(lambda: query.host_of(operator) != host)
+            query.more(3)
+        finally:
+            for process in paused:
+                process.resume()
+        successor = query.host_of(operator)
+        query.until(lambda: operator not in cluster[host].client.status().operators)
+        cluster.wait_converged()
+        query.more(3)
+        assert query.host_of(operator) == successor
+        assert query.end(query.answers()) == (0, 0)
+        numbers = [arrival.number for arrival in query.arrivals]
+        assert len(numbers) == len(set(numbers))

@@ -55,7 +55,7 @@ def _row(
         for number in range(losses):
             notify(f"{kind}: loss {number + 1} of {losses}")
             host = away_from_source(query, operator)
-            query.until(lambda: _is_covered(query, operator))
+            query.until(lambda: has_backup(query, operator))
             query.more(3)
             suffered.append(lose(cluster, query, host))
             followed += _has_followed(query, operator)
@@ -114,7 +114,8 @@ def _has_followed(query: MovingQuery, operator: str) -> bool:
     return info is not None and info.backup is not None and info.backup.recovered == BY_FOLLOWER
 
 
-def _is_covered(query: MovingQuery, operator: str) -> bool:
+def has_backup(query: MovingQuery, operator: str) -> bool:
+    """Return whether the operator runs, and its backup has all that it has shown."""
     try:
         info = next(one for one in query.info().operators if one.id == operator)
     except (SbonError, StopIteration):
