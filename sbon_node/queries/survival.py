@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from sbon_node.model.delivery import FOLLOW
 from sbon_node.model.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, BackupInfo, Loss, Survival
 from sbon_node.model.queries import OperatorInfo, QueryInfo
 from sbon_node.model.states import backup_states, query_states
@@ -14,6 +15,14 @@ from sbon_node.model.streams import SourceInfo
 
 SAFE_COPIES = 3
 """Copies of a record of which one may be lost: a majority of them is left."""
+DELIVERED = {
+    FOLLOW: "its follower keeps the rows that it has taken",
+    "file": "with the rows in it",
+    "http": "delivered rows stay at their receiver",
+    "postgres": "delivered rows stay at their receiver",
+    "blackhole": "it keeps no rows",
+}
+"""Rows that were delivered before the loss of a sink's node, by the kind of the sink."""
 MAX_NAMED = 6
 """Most losses that the sentence names."""
 
@@ -69,9 +78,14 @@ def _sources(info: QueryInfo) -> Iterator[Loss]:
 
 
 def _sink(info: QueryInfo) -> Iterator[Loss]:
+    """Yield the sink's node, which has the sink's order and claim: without them the query fails, whatever the kind.
+
+    Rows that no sink has acknowledged are retained at their operators until then. ``why`` says what becomes of the others.
+    """
     if info.sink.failover:
         return
-    yield Loss(node=info.consumer, part=SINK, name=info.sink.kind, why="a sink stays at its node", lost=info.sink_lost)
+    why = DELIVERED.get(info.sink.kind, "a sink stays at its node")
+    yield Loss(node=info.consumer, part=SINK, name=info.sink.kind, why=why, lost=info.sink_lost)
 
 
 def _record(info: QueryInfo) -> Iterator[Loss]:
@@ -105,5 +119,5 @@ def _in_words(loss: Loss) -> str:
     if loss.part == SOURCE:
         return f"{loss.node} is its {loss.why} source {loss.name}"
     if loss.part == SINK:
-        return f"{loss.node} writes its sink ({loss.name})"
+        return f"{loss.node} writes its sink ({loss.name}: {loss.why})"
     return f"{loss.node} keeps its record ({loss.why})"

@@ -85,7 +85,7 @@ def test_nothing_is_said_of_a_query_that_does_not_run(capsys: pytest.CaptureFixt
     [
         (None, []),
         (SAFE, [("ok", "1, each survives the loss of any one node")]),
-        (EXPOSED, [("warning", "the loss of one node with its disk would end: q1 (c, d)")]),
+        (EXPOSED, [("warning", "the loss of one node with its disk would end: q1 (c, d with its sink)")]),
     ],
 )
 def test_doctor_warns_of_queries_that_one_failure_would_end(
@@ -107,4 +107,29 @@ def test_doctor_warns_of_queries_that_one_failure_would_end(
 
 def test_the_warning_names_few_queries() -> None:
     queries: Any = [QueryInfo(id=f"q{number}", sql="", state="running", survival=EXPOSED) for number in range(9)]
-    assert ended_by_one_failure(queries) == "q0 (c, d), q1 (c, d), q2 (c, d), q3 (c, d), q4 (c, d), and 4 more"
+    assert ended_by_one_failure(queries) == ", ".join(f"q{number} (c, d with its sink)" for number in range(5)) + ", and 4 more"
+
+
+def operator(number: int, state: str = "running", **backup: Any) -> OperatorInfo:
+    info = BackupInfo(state="current", node="c", **backup)
+    return OperatorInfo(id=f"q.o{number}", node="b", fragment="", state=state, durability="hot", backup=info)  # type: ignore[arg-type]
+
+
+def test_doctor_names_hot_operators_without_a_follower(node: ScriptedNode, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ScriptedNode.query
+    operators = (
+        operator(0, follows=True),
+        operator(1, follows=False, follows_not="no room"),
+        operator(2, follows=False),
+        operator(3, state="starting", follows=False),
+        operator(4, follows=None),
+    )
+
+    async def query(self: ScriptedNode, query_id: str) -> QueryInfo:
+        return msgspec.structs.replace(await honest(self, query_id), survival=SAFE, operators=operators)
+
+    monkeypatch.setattr(ScriptedNode, "query", query)
+    node.operations.examination = Examination(node="a", findings=(CheckResult(check="java", verdict="ok", message="17"),))
+    findings = json.loads(run(api, "doctor", "--json").stdout)["findings"]
+    (found,) = [one for one in findings if one["check"] == "hot"]
+    assert (found["verdict"], found["message"]) == ("warning", "no follower follows: q.o1 (no room), q.o2")

@@ -21,7 +21,7 @@ from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import move, operators
 
 SOURCE = SourceDeclaration(stream="trades", name="b", node="b", connector="file")
-SINK = "d writes its sink (file)"
+SINK = "d writes its sink (file: with the rows in it)"
 WAITS = "; it would only wait for a node whose disk comes back"
 
 
@@ -69,6 +69,21 @@ def test_an_operator_survives_at_a_backup_that_can_take_over(shown: OperatorInfo
 def test_a_source_stays_at_its_node(state: str) -> None:
     survival = survival_of(query(sources=(SourceInfo(source=SOURCE, state=state),)))
     assert survival.text == f"would lose: b is its file source trades, {SINK}{WAITS}"
+
+
+@pytest.mark.parametrize(
+    "kind, why",
+    [
+        ("follow", "its follower keeps the rows that it has taken"),
+        ("file", "with the rows in it"),
+        ("postgres", "delivered rows stay at their receiver"),
+        ("installed", "a sink stays at its node"),
+    ],
+)
+def test_a_sink_says_what_becomes_of_delivered_rows(kind: str, why: str) -> None:
+    survival = survival_of(query(sink=SinkSpec(kind=kind)))
+    assert survival.text == f"would lose: d writes its sink ({kind}: {why}){WAITS}"
+    assert survival_of(query(sink=SinkSpec(kind=kind, failover=True))).any_node
 
 
 @pytest.mark.parametrize(

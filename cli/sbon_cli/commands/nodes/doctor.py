@@ -14,7 +14,7 @@ from sbon.model import QueryInfo, SourceInfo
 from sbon.states import LIVE, LOST, UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
-from sbon_cli.commands.queries.durability import ended_by_one_failure
+from sbon_cli.commands.queries.durability import ended_by_one_failure, not_followed
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
@@ -36,9 +36,10 @@ LOST_REMEDY = (
     "lost components do not come back: stop the query (sbon query stop {}), attach its lost sources again, and submit it again"
 )
 DURABILITY_REMEDY = (
-    "submit with --durability replicated, and attach live sources with it; files stay at their nodes: mirror those disks; "
-    "see: sbon query show QUERY"
+    "submit with --durability replicated, and attach live sources with it; submit with --sink-failover where the sink is a "
+    "database or webhook; files stay at their nodes: mirror those disks; see: sbon query show QUERY"
 )
+FOLLOW_REMEDY = "they go on from their stored checkpoints, which takes longer; see: sbon query show QUERY"
 
 
 @click.command()
@@ -100,11 +101,16 @@ def _queries(client: Client) -> list[CheckResult]:
 
 
 def _durability(queries: list[QueryInfo]) -> list[CheckResult]:
-    """Check running queries for those that end with the disk of a single node; empty where no query is known to run."""
-    if ended := ended_by_one_failure(queries):
-        return [warning("durability", f"the loss of one node with its disk would end: {ended}", DURABILITY_REMEDY)]
+    """Check running queries for those that end with the disk of a single node, and hot ones for their followers.
+
+    Empty where no query is known to run.
+    """
     known = [query for query in queries if query.survival is not None]
-    return [ok("durability", f"{len(known)}, each survives the loss of any one node")] if known else []
+    unfollowed = not_followed(known)
+    results = [warning("hot", f"no follower follows: {unfollowed}", FOLLOW_REMEDY)] if unfollowed else []
+    if ended := ended_by_one_failure(queries):
+        return [warning("durability", f"the loss of one node with its disk would end: {ended}", DURABILITY_REMEDY), *results]
+    return [*([ok("durability", f"{len(known)}, each survives the loss of any one node")] if known else []), *results]
 
 
 def _is_lost(query: QueryInfo) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from rich.markup import escape
 
-from sbon.model import BackupInfo, QueryInfo, SourceInfo
+from sbon.model import BackupInfo, QueryInfo, SourceInfo, Survival
 from sbon_cli.terminal.output import print_table, say
-from sbon_node.model.durability import LOCAL
+from sbon_node.model.durability import LOCAL, SINK
+from sbon_node.model.states.operator_states import RUNNING
 
 MAX_NAMED = 5
-"""Most queries that a finding names."""
+"""Most queries, or operators, that a finding names."""
 
 
 def show_survival(info: QueryInfo) -> None:
@@ -78,10 +79,33 @@ def _age(seconds: float | None) -> str:
 
 def ended_by_one_failure(queries: Iterable[QueryInfo]) -> str:
     """Return the running queries that end with the disk of a single node, and these nodes; empty if there are none."""
-    named = [
-        f"{query.id} ({', '.join(dict.fromkeys(loss.node for loss in query.survival.losses if not loss.lost))})"
+    return _named(
+        f"{query.id} ({', '.join(_nodes(query.survival))})"
         for query in queries
         if query.survival is not None and not query.survival.any_node
-    ]
+    )
+
+
+def not_followed(queries: Iterable[QueryInfo]) -> str:
+    """Return the running hot operators that would start from their stored checkpoints; empty if there are none."""
+    return _named(
+        f"{operator.id}{f' ({operator.backup.follows_not})' if operator.backup.follows_not else ''}"
+        for query in queries
+        for operator in query.operators
+        if operator.state == RUNNING and operator.backup is not None and operator.backup.follows is False
+    )
+
+
+def _nodes(survival: Survival) -> list[str]:
+    """Return the nodes of open losses; one that has only the sink is named so, since another remedy helps there."""
+    parts: dict[str, set[str]] = {}
+    for loss in survival.losses:
+        if not loss.lost:
+            parts.setdefault(loss.node, set()).add(loss.part)
+    return [f"{node} with its sink" if found == {SINK} else node for node, found in parts.items()]
+
+
+def _named(found: Iterable[str]) -> str:
+    named = list(found)
     more = [f"and {len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
     return ", ".join([*named[:MAX_NAMED], *more])

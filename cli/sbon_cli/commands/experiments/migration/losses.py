@@ -26,8 +26,8 @@ HOSTS = ("left", "right", "far")
 POLL_S = 0.02
 
 
-class Loss(NamedTuple):
-    """Times of one loss, in seconds since the kill: until its death is known, and until the first row after that."""
+class Recovery(NamedTuple):
+    """Times of one recovery, in seconds since the kill: until the death is known, and until the first row after that."""
 
     detected_s: float
     row_s: float
@@ -51,7 +51,7 @@ def _row(
     with MovingQuery(cluster, SOURCE, name, KINDS[kind], Feed(), folder, strategy="consumer", durability=durability) as query:
         notify(f"{kind}: the first rows")
         query.more(3)
-        operator, suffered, followed = query.operators()[-1], list[Loss](), 0
+        operator, suffered, followed = query.operators()[-1], list[Recovery](), 0
         for number in range(losses):
             notify(f"{kind}: loss {number + 1} of {losses}")
             host = away_from_source(query, operator)
@@ -95,7 +95,7 @@ def away_from_source(query: MovingQuery, operator: str) -> str:
     return host
 
 
-def lose(cluster: LocalCluster, query: MovingQuery, host: str) -> Loss:
+def lose(cluster: LocalCluster, query: MovingQuery, host: str) -> Recovery:
     """Kill all of a node and delete its disk; wait until rows come that nobody had when its death was known."""
     observer = cluster[SOURCE].client
     killed_s = time.monotonic()
@@ -105,7 +105,7 @@ def lose(cluster: LocalCluster, query: MovingQuery, host: str) -> Loss:
         time.sleep(POLL_S)
     detected_s, count, written = time.monotonic(), len(query.arrivals), len(query.written_s)
     query.until(lambda: len(query.arrivals) > count and len(query.written_s) > written)
-    return Loss(detected_s - killed_s, query.arrivals[count].at_s - killed_s)
+    return Recovery(detected_s - killed_s, query.arrivals[count].at_s - killed_s)
 
 
 def _has_followed(query: MovingQuery, operator: str) -> bool:
