@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from sbon_node.model.columns import Schema
 from sbon_node.model.queries import SinkSpec
 from sbon_node.registers.states import Acceptor
+from sbon_protocol.calls import ClaimComponent
 
 
 class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,15 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def claim_of(order: SinkOrder, rng: random.Random) -> str:
-    """Return the word that marks everything made for the sink: random, or known to every node that may take the sink over."""
-    if order.spec.failover:
-        return hashlib.sha256(order.component.encode()).hexdigest()[:16]
+    """Return the word that marks everything made for the sink: every node that may take it over has it in the order."""
+    return order.spec.claim if order.spec.failover else new_claim(rng)
+
+
+def new_claim(rng: random.Random) -> str:
     return f"{rng.getrandbits(64):016x}"
+
+
+def claim_call(hosted: HostedSink) -> ClaimComponent:
+    """Return the claim of a host that was restarted."""
+    order = hosted.order
+    return ClaimComponent(query=order.query, component=order.component, epoch=order.epoch)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.query_ids import sink_of
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
 from sbon_protocol.failover import FenceReader, ReaderPosition
+from sbon_protocol.moving import ComponentHost, LocateComponent
+
+REFUSALS = frozenset({"reader-fenced", "bad-epoch"})
+"""Refusals of a host of a stream that do not pass."""
+MOST_HOSTS = 4
+"""Most hosts of one stream that are asked in turn: a stream rarely moves twice in a moment."""
 
 
 class ReaderPositions:
@@ -34,22 +41,33 @@ class ReaderPositions:
 async def fenced(context: Context, records: RecordAcceptors, hosted: HostedSink) -> DeliveryPosition:
     """End the former host's readers; return up to where it had acknowledged the sink's streams.
 
-    Raises :class:`SbonError` as long as a host of a stream does not answer.
+    Raises :data:`~sbon_node.connectors.interface.AWAY` as long as a host of a stream, or its register, does not answer.
     """
-    order = hosted.order
     done: dict[str, int] = {}
     ended: list[str] = []
-    for stream, node in order.inputs:
-        host = StreamHost(context, records, order.query, stream, node, hosted.acceptors)
-        call = FenceReader(stream=stream, subscriber=order.component, reader_epoch=order.epoch)
+    for stream, _ in hosted.order.inputs:
         try:
-            position = await context.ask(host.node, call, ReaderPosition)
+            position = await _fenced_at(context, records, hosted, stream)
         except SbonError as error:
-            if not await host.search(error.code):
+            if error.code in OVER | REFUSALS:
                 raise
-            position = await context.ask(host.node, call, ReaderPosition)
+            raise SbonError(AWAY, str(error), where=stream) from error
         if position.acknowledged:
             done[stream] = position.acknowledged
         if position.ended:
             ended.append(stream)
     return DeliveryPosition(streams=done, ended=tuple(ended))
+
+
+async def _fenced_at(context: Context, records: RecordAcceptors, hosted: HostedSink, stream: str) -> ReaderPosition:
+    """Fence at the stream's host, and again if that was not the host any more: a former one may know less."""
+    order, asked = hosted.order, ""
+    locate = LocateComponent(query=order.query, component=stream)
+    call = FenceReader(stream=stream, subscriber=order.component, reader_epoch=order.epoch)
+    position = ReaderPosition(acknowledged=0)
+    for _ in range(MOST_HOSTS):
+        host = (await records.ask(order.query, hosted.acceptors, locate, ComponentHost)).node
+        if host == asked:
+            return position
+        position, asked = await context.ask(host, call, ReaderPosition), host
+    raise SbonError("moved", f"it has moved {MOST_HOSTS} times meanwhile", where=stream)

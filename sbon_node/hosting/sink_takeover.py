@@ -17,6 +17,7 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.membership.table import GONE
+from sbon_node.model.query_ids import sink_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
@@ -34,15 +35,21 @@ class Owners(Protocol):
     async def take_over_sink(self, query: str, sink: str, host: str, epoch: int) -> int: ...
 
 
-def is_lost(context: Context, node: str, instance: str) -> bool:
-    """Return whether that instance of the node is gone: it is dead, has left, or has come back without its disk."""
-    member = context.membership.get(node)
-    if member is None:
-        return False
-    if node != context.name and member.state in GONE:
-        return True
-    is_there = node == context.name or member.state == "alive"
-    return is_there and instance != "" and member.instance not in ("", instance)
+class LostNodes:
+    """Nodes as this one sees them since its start, after which members come one after another."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._started_s = context, context.clock.now()
+
+    def has(self, node: str, instance: str) -> bool:
+        """Return whether that instance of the node is gone: it is dead, has left, or has come back without its disk."""
+        context, member = self._context, self._context.membership.get(node)
+        if member is None:
+            return context.clock.now() - self._started_s > context.settings.orphan_check_s
+        if node != context.name and member.state in GONE:
+            return True
+        is_there = node == context.name or member.state == "alive"
+        return is_there and instance != "" and member.instance not in ("", instance)
 
 
 class SinkTakeover:
@@ -55,12 +62,14 @@ class SinkTakeover:
     def __init__(self, context: Context, sinks: SinkHost, records: RecordAcceptors, owners: Owners, ended: EndedQueries) -> None:
         self._context, self._sinks, self._records, self._owners, self._over = context, sinks, records, owners, ended
         self._under_way: dict[str, None] = {}
-        self._positions = ReaderPositions(context)
+        self._positions, self._lost = ReaderPositions(context), LostNodes(context)
         context.server.handle(TakeOverSink, self._take_over)
 
     async def _take_over(self, call: TakeOverSink, caller: Caller) -> None:
         order: SinkOrder = decode_record(call.sink, SinkOrder)
         check_epoch(order.epoch, order.component)
+        if order.component != sink_of(order.query) or not order.spec.failover:
+            raise SbonError("no-failover", "no other node may take it over", where=order.component)
         acceptors = acceptors_of(call.acceptors, order.component)
         self._over.check(order.query, acceptors, order.component)
         if not await self._records.is_acceptor(order.query, (), caller.node):
@@ -81,7 +90,7 @@ class SinkTakeover:
             if mine:
                 return
             raise SbonError("sink-exists", f"{order.query} has a sink here already", where=context.name)
-        if not mine and not is_lost(context, register.host, register.instance):
+        if not mine and not self._lost.has(register.host, register.instance):
             raise SbonError(NOT_OWNER, f"{context.name} takes {register.host} to be there", where=order.component)
         sinks.check(order)
         await reach_sink(order.spec.kind, order.spec.options, sinks.context_of(asked, fresh=False))
@@ -95,4 +104,5 @@ class SinkTakeover:
             await sinks.release(hosted)  # If the register names this node nevertheless, the leader asks again.
             raise
         log.warning("sink-recovered", sink=order.component, host=register.host, epoch=epoch)
-        sinks.begin(hosted)
+        if sinks.hosted(order.query) is hosted:  # Otherwise its query has ended meanwhile.
+            sinks.begin(hosted)

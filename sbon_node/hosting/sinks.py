@@ -21,7 +21,7 @@ from sbon_node.hosting.claims import NOT_OWNER, REFUSED, check_epoch, claim, rep
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
-from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_of
+from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_delays import SinkDelays
@@ -36,7 +36,7 @@ from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink, ReportState
+from sbon_protocol.calls import DestroyComponents, OpenSink, ReportState
 from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
@@ -200,8 +200,11 @@ class SinkHost:
         self.keep(hosted)  # Before any file is created, so that a restart knows which files to delete.
         try:
             await self._run(hosted, fresh=True)
-        except BaseException:
-            await self._undo(hosted)
+        except BaseException as error:
+            if order.spec.failover and isinstance(error, SbonError) and error.code == "sink-exists":
+                self._drop(hosted)  # Its claim is another sink's, whose position must stay.
+            else:
+                await self._undo(hosted)
             raise
 
     async def _undo(self, hosted: HostedSink) -> None:
@@ -235,10 +238,10 @@ class SinkHost:
     async def _resume(self, hosted: HostedSink) -> None:
         order = hosted.order
         try:
-            epoch = await claim(self._context, self._records, hosted.acceptors, _claim_of(hosted))
+            epoch = await claim(self._context, self._records, hosted.acceptors, claim_call(hosted))
         except SbonError as error:
             log.info("sink-given-up", sink=order.component, reason=str(error))
-            if error.code == NOT_OWNER:
+            if error.code == NOT_OWNER and order.spec.failover:
                 await self.release(hosted)
             else:
                 await self._forget_at_last(hosted, delivered=error.code == REFUSED)
@@ -276,10 +279,14 @@ class SinkHost:
     async def release(self, hosted: HostedSink) -> None:
         """Forget a sink that another node hosts; the result and the position that this needs stay."""
         spec = hosted.order.spec
-        if self._is_current(hosted):
-            await self._shut(hosted.order.query)
-        await release_sink(spec.kind, spec.options, self.context_of(hosted, fresh=False))
-        self._drop(hosted)
+
+        async def attempt() -> None:
+            if self._is_current(hosted):
+                await self._shut(hosted.order.query)
+            await release_sink(spec.kind, spec.options, self.context_of(hosted, fresh=False))
+            self._drop(hosted)
+
+        await until_passed(self._context, attempt, partial(self._waits, hosted.order.component))
 
     def _drop(self, hosted: HostedSink) -> None:
         if self._is_current(hosted):
@@ -359,7 +366,7 @@ class SinkHost:
             epoch=order.epoch,
         )
         refusal = await report(self._context, self._records, hosted.acceptors, ended, lambda: self._is_current(hosted))
-        if refusal == NOT_OWNER:
+        if refusal == NOT_OWNER and order.spec.failover:
             log.info("sink-taken-over", sink=order.component, epoch=order.epoch)
             await self.release(hosted)
 
@@ -391,8 +398,3 @@ class SinkHost:
         sinks = [s for s in (self._followed.pop(query, None), self._runners.pop(query, None)) if s is not None]
         for sink in sinks:
             await sink.close(unsubscribe=unsubscribe)
-
-
-def _claim_of(hosted: HostedSink) -> ClaimComponent:
-    order = hosted.order
-    return ClaimComponent(query=order.query, component=order.component, epoch=order.epoch)

@@ -42,10 +42,12 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}$")] = FOLLOW
     options: dict[str, Any] = {}
     failover: bool = False
+    claim: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?$")] = ""
+    """Random word of a sink with failover that marks its position; set by the node that takes the submission, and not shown."""
 
     def shown(self) -> SinkSpec:
         """Return the sink without its credentials."""
-        return msgspec.structs.replace(self, options=shown(self.options))
+        return msgspec.structs.replace(self, options=shown(self.options), claim="")
 
 
 class QuerySpec(Goal, frozen=True, kw_only=True):

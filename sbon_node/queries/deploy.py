@@ -147,7 +147,7 @@ async def destroy(context: Context, record: QueryRecord, hosts: Mapping[str, str
     call = DestroyComponents(query=record.id, components=record.components, refused=record.refused)
     answers = await _destroy_at_all(context, nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}
-    sink = answers.get(record.consumer)
+    sink = answers.get(hosts.get(record.sink_component, record.consumer))
     running = {hosts[o.id] for o in record.plan.operators if o.id in hosts}
     if not running & set(nodes):
         return Destroyed(sorted(missed), sink)
@@ -158,10 +158,10 @@ async def destroy(context: Context, record: QueryRecord, hosts: Mapping[str, str
     return Destroyed(sorted(missed | again), sink)
 
 
-async def confirm(context: Context, record: QueryRecord) -> None:
-    """Let the consumer's node forget the final count of rows, now that the record has it; if the call is lost, it keeps it."""
+async def confirm(context: Context, record: QueryRecord, consumer: str) -> None:
+    """Let the sink's node forget the final count of rows, now that the record has it; if the call is lost, it keeps it."""
     call = DestroyComponents(query=record.id, components=(record.sink_component,), confirmed=True)
-    await _destroy_at(context, record.consumer, call)
+    await _destroy_at(context, consumer, call)
 
 
 async def _destroy_at_all(

@@ -97,7 +97,7 @@ class QueryHolder:
 
         Once would not be enough: the query may be ending meanwhile.
         """
-        lost = info.sink_lost or any(operator.state == LOST for operator in info.operators)
+        lost = (info.sink_lost and not record.sink.failover) or any(operator.state == LOST for operator in info.operators)
         if not lost:
             self._incomplete.pop(record.id, None)
             return

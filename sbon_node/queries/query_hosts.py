@@ -42,8 +42,8 @@ class QueryHosts:
 
     def known(self, record: QueryRecord) -> dict[str, str]:
         """Return the hosts as far as this node knows, without a message."""
-        operators = [operator.id for operator in record.plan.operators]
-        known = ((one, self._registers.known(one)) for one in operators if one in record.hosts)
+        operators = [operator.id for operator in record.plan.operators if operator.id in record.hosts]
+        known = ((one, self._registers.known(one)) for one in (*operators, *_movable_sink(record)))
         sources = {one: node for one in record.hosts if is_source(one) and (node := self._node_of(one))}
         return {**record.hosts, **sources, **{one: register.host for one, register in known if register is not None}}
 
@@ -101,15 +101,16 @@ class QueryHosts:
 
     async def destroy(self, record: QueryRecord, nodes: Collection[str] = ()) -> deploy.Destroyed:
         """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""
-        operators = [one.id for one in record.plan.operators] if record.accepted else []  # Before that, none has moved.
-        registers = await self._read(record, operators)
+        # Before it is accepted, none of its parts has moved.
+        parts = [*(one.id for one in record.plan.operators), *_movable_sink(record)] if record.accepted else []
+        registers = await self._read(record, parts)
         hosts = self.known(record) | {register.id: register.host for register in registers}
         targets = {register.move.target for register in registers if register.move is not None}
         everywhere = {*record.hosts.values(), *hosts.values(), record.consumer, *targets}
         return await deploy.destroy(self._context, record, hosts, nodes or everywhere)
 
     async def confirm(self, record: QueryRecord) -> None:
-        await deploy.confirm(self._context, record)
+        await deploy.confirm(self._context, record, self.known(record).get(record.sink_component, record.consumer))
 
     async def _read(self, record: QueryRecord, operators: Iterable[str]) -> list[OperatorRegister]:
         """Return the registers of those operators, without those that cannot be read."""
@@ -125,3 +126,8 @@ class QueryHosts:
 
 def _waits(operator: OperatorInfo) -> str:
     return f"{operator.id} at {operator.node}: {operator.reason}"
+
+
+def _movable_sink(record: QueryRecord) -> tuple[str, ...]:
+    """Return the sink's id if other nodes may take it over."""
+    return (record.sink_component,) if record.sink.failover else ()

@@ -5,11 +5,14 @@ The sink's register decides who delivers. The query's record follows it: it name
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 import structlog
 
+from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
-from sbon_node.hosting.sink_takeover import is_lost
+from sbon_node.hosting.sink_takeover import LostNodes
 from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.queries.deploy import sink_order
@@ -20,12 +23,26 @@ from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.records import Records
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.failover import TakeOverSink
 
 log = structlog.get_logger()
 
 MOST_ASKED = 8
-"""Nodes that one look asks; the next look begins with the nearest again."""
+"""Nodes that one look asks; the next one goes on with those after them."""
+MOST_LOOKS = 16
+"""Looks at the same time: a lost node may have had many sinks."""
+
+
+@dataclass
+class _Watched:
+    """A sink that this node looks after: when it was first missed, and when to look again."""
+
+    backoff: Backoff
+    check_at_s: float
+    missed_s: float | None = None
+    look_at_s: float = 0.0
+    asked: int = 0
 
 
 class SinkFailovers:
@@ -35,8 +52,9 @@ class SinkFailovers:
         self, context: Context, records: Records, book: QueryHolder, operators: OperatorRegisters, hosts: QueryHosts
     ) -> None:
         self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
-        self._lost_since: dict[str, float] = {}
-        self._tasks = Tasks()
+        self._lost = LostNodes(context)
+        self._watched: dict[str, _Watched] = {}
+        self._tasks, self._looks = Tasks(), 0
 
     def start(self) -> None:
         self._tasks.start("looks", self._run())
@@ -45,55 +63,78 @@ class SinkFailovers:
         await self._tasks.close()
 
     async def _run(self) -> None:
-        context = self._context
+        clock, settings, rng = self._context.clock, self._context.settings, self._context.rng
         while True:
-            await context.clock.sleep(min(context.settings.drive_s, 1.0) * context.rng.uniform(0.5, 1.0))
+            await clock.sleep(min(settings.drive_s, 1.0) * rng.uniform(0.5, 1.0))
             led = [one for one in self._book.records() if one.state == query_states.RUNNING and one.sink.failover]
-            led = [one for one in led if self._book.driver(one.id) == context.name]
-            lost = {one.id: self._lost_since.get(one.id, context.clock.now()) for one in led if self._is_due(one)}
-            self._lost_since = lost
-            for query, since_s in lost.items():
-                if context.clock.now() - since_s >= context.settings.sink_failover_s:
-                    self._tasks.start(f"failover {query}", self._look(query))
+            led = [one for one in led if self._book.driver(one.id) == self._context.name]
+            known, check_at_s = self._watched, clock.now() + settings.orphan_check_s
+            self._watched = {one.id: known.get(one.id) or _Watched(backoff_of(settings), check_at_s) for one in led}
+            for record in led:
+                watched = self._watched[record.id]
+                if self._is_due(record, watched) and self._looks < MOST_LOOKS:
+                    self._tasks.start(f"failover {record.id}", self._look(record.id, watched))
 
-    def _is_due(self, record: QueryRecord) -> bool:
-        """Return whether the sink's host seems to be lost, or to be another node than the record says."""
-        register = self._operators.known(record.sink_component)
-        if register is None:
-            return is_lost(self._context, record.consumer, "")
-        return register.host != record.consumer or is_lost(self._context, register.host, register.instance)
+    def _is_due(self, record: QueryRecord, watched: _Watched) -> bool:
+        """Return whether to look at a sink: it is missed for so long, its host is another than recorded, or it is time."""
+        now_s, register = self._context.clock.now(), self._operators.known(record.sink_component)
+        host, instance = (register.host, register.instance) if register is not None else (record.consumer, "")
+        if not self._lost.has(host, instance):
+            watched.missed_s = None
+            return now_s >= watched.look_at_s and (host != record.consumer or now_s >= watched.check_at_s)
+        watched.missed_s = now_s if watched.missed_s is None else watched.missed_s
+        return now_s >= max(watched.missed_s + self._context.settings.sink_failover_s, watched.look_at_s)
 
-    async def _look(self, query: str) -> None:
-        """Find the sink a host, if it needs one, and write that down."""
+    async def _look(self, query: str, watched: _Watched) -> None:
+        """See to it that the sink has a host, and that the record names it."""
+        clock, self._looks = self._context.clock, self._looks + 1
         try:
-            record = await self._book.read(query)
-            if record.state != query_states.RUNNING:
-                return
-            register = await self._operators.read(query, record.sink_component)
-            host = register.host
-            if is_lost(self._context, host, register.instance):
-                host = await self._find(record, register)
-            elif host != record.consumer:
-                await self._ask(record, register, host)  # It may have been restarted amid the change.
-            if host and host != record.consumer:
-                before, after = await self._records.change(query, lambda now: _at(now, host))
-                notify_of_query(self._context.bus, after, before.state)
-                log.warning("sink-moved", query=query, before=before.consumer, host=host)
+            await self._settle(query, watched)
         except SbonError as error:
             check_cancelled()
+            watched.look_at_s = clock.now() + watched.backoff.next_s()
             log.warning("sink-failover-waits", query=query, code=error.code, reason=str(error))
+        else:
+            watched.backoff.reset()
+            watched.check_at_s = clock.now() + self._context.settings.orphan_check_s
+        finally:
+            self._looks -= 1
 
-    async def _find(self, record: QueryRecord, register: OperatorRegister) -> str:
-        """Ask the nodes nearest to the sink's inputs; return the one that has taken the sink over, empty if none has."""
-        for node in self._candidates(record)[:MOST_ASKED]:
+    async def _settle(self, query: str, watched: _Watched) -> None:
+        record = await self._book.read(query)
+        if record.state != query_states.RUNNING:
+            return
+        register = await self._operators.read(query, record.sink_component)
+        host = register.host
+        if self._lost.has(host, register.instance):
+            host = await self._find(record, register, watched)
+        else:
+            await self._ask(record, register, host)  # It may have been restarted amid the change.
+        if host == record.consumer:
+            return
+        before, after = await self._records.change(query, lambda now: _at(now, host))
+        notify_of_query(self._context.bus, after, before.state)
+        log.warning("sink-moved", query=query, before=before.consumer, host=host)
+
+    async def _find(self, record: QueryRecord, register: OperatorRegister, watched: _Watched) -> str:
+        """Ask the nodes nearest to the sink's inputs, then those after them; return the one that has taken the sink over.
+
+        Raises the last refusal.
+        """
+        nodes = self._candidates(record)
+        first = watched.asked % max(1, len(nodes))
+        last = SbonError("peer-unreachable", "no node is there", where=record.id)
+        for node in [*nodes[first:], *nodes[:first]][:MOST_ASKED]:
+            watched.asked += 1
             try:
                 await self._ask(record, register, node)
             except SbonError as error:
                 check_cancelled()
                 log.info("sink-not-taken-over", query=record.id, node=node, code=error.code, reason=str(error))
+                last = error
             else:
                 return node
-        return ""
+        raise last
 
     def _candidates(self, record: QueryRecord) -> list[str]:
         context, hosts = self._context, self._hosts.known(record)

@@ -16,6 +16,7 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
+from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.query_ids import new_name, new_uid
@@ -201,7 +202,7 @@ class Submitter:
             state=query_states.PLACING,
             submitted_ms=self._context.clock.wall_ms(),
             consumer=consumer,
-            sink=submission.sink,
+            sink=msgspec.structs.replace(submission.sink, claim=new_claim(self._context.rng) if submission.sink.failover else ""),
             on_error=submission.on_error,
             adapt=self._planning.adaptation(submission),
             durability=self._planning.durability(submission),

@@ -285,3 +285,42 @@ def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, othe
         check_rows(other, "table")
 
     in_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.parametrize("kind", ["table", "hook"])
+def test_a_takeover_waits_for_the_hosts_of_the_sinks_streams(tmp_path: Path, other: Other, kind: str) -> None:
+    """Both nodes are gone at once, as those of one rack: the sink goes on when the operator does."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        sink = await begun(cluster, kind)
+        lose(cluster, "e")
+        cluster.crash(cluster.at("b"))
+        while (await owner_of(cluster, "a", sink))[0] == "e":
+            await cluster.clock.sleep(0.5)
+        await cluster.clock.sleep(60.0)
+        assert (await state_of(cluster, "a")).state == "running"
+        cluster.boot(cluster.at("b"))
+        await finished(cluster)
+        check_rows(other, kind)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_query_waits_while_no_node_reaches_the_other_end(tmp_path: Path, other: Other) -> None:
+    """The sink's node is back without its disk, and cannot go on with the sink either."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        sink = await begun(cluster, "table")
+        other.unreachable = set("abcde")
+        lose(cluster, "e")
+        await cluster.clock.sleep(10.0)
+        cluster.boot(cluster.at("e"))
+        await cluster.clock.sleep(120.0)
+        assert (await state_of(cluster, "a")).state == "running"
+        assert (await owner_of(cluster, "a", sink)) == ("e", 1)
+        other.unreachable = set()
+        await finished(cluster)
+        assert (await owner_of(cluster, "a", sink))[1] == 2
+        check_rows(other, "table")
+
+    in_cluster(tmp_path, "abcde", test)

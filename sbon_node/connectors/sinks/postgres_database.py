@@ -115,13 +115,14 @@ class Database:
             else:
                 await connection.execute(creation(self._table, schema))
             position = PostgresPosition(made=not columns)
-            await connection.execute(
-                f"INSERT INTO {self._positions} VALUES ($1, $2, $3, now()) "
-                "ON CONFLICT (claim) DO UPDATE SET position = EXCLUDED.position, changed = EXCLUDED.changed",
+            made = await connection.execute(
+                f"INSERT INTO {self._positions} VALUES ($1, $2, $3, now()) ON CONFLICT (claim) DO NOTHING",
                 claim,
                 str(self._table),
                 _text(position),
             )
+            if made != "INSERT 0 1":
+                raise SbonError("sink-exists", "another sink has this claim", where=str(self), hint="submit the query again")
         return position
 
     async def stored(self, connection: Any, claim: str) -> PostgresPosition | None:
