@@ -226,13 +226,16 @@ class BackupKeeper:
             source = CopySource(
                 call.operator, call.offered, partial(membership.address_of, host), partial(membership.expected, host)
             )
-            await self._receiver.fetch(source, received, lambda _: self._context.failpoint("copy"))
+            await kept.copy(self._fetch(source, received))
         if lacking := await executor(partial(received.lacking, files)):
             raise SbonError("files-missing", f"{len(lacking)} files of the checkpoint have not come", where=call.operator)
         if self._context.stream_settings.fsync:
             await executor(partial(received.sync, digests - before))
         measures = None if call.measures is None else decode_record(call.measures, MeasureSums)
         return StoredBatch(batch=call.batch, cut=cut, stream=stream, files=files, measures=measures)
+
+    async def _fetch(self, source: CopySource, received: ReceivedFiles) -> None:
+        await self._receiver.fetch(source, received, lambda _: self._context.failpoint("copy"))
 
     async def _drop(self, call: DropBackup, caller: Caller) -> None:
         kept = self._known.get(call.operator)
@@ -259,6 +262,7 @@ class BackupKeeper:
         if self._is_lost(kept):
             kept.lost_since_s = now_s if kept.lost_since_s is None else kept.lost_since_s
             if now_s - kept.lost_since_s >= self._settings.recover_after_s:
+                kept.interrupt(f"{kept.stored.host} is lost")
                 self._tasks.start(f"recover {operator}", self._recover(kept))
         else:
             kept.lost_since_s = None
@@ -370,6 +374,8 @@ class BackupKeeper:
 
     async def _forget(self, kept: Kept, heard_s: float = math.inf) -> None:
         """Delete a backup, and release what it holds, unless its host has asked for it after ``heard_s``."""
+        if heard_s == math.inf:
+            kept.interrupt("the backup is not needed any more")
         async with kept.lock:
             if self._known.get(kept.spec.id) is kept and kept.heard_s <= heard_s:
                 kept.is_ending = True

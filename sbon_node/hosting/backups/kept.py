@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
+from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.net.peers import Expected
+from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.workflow.context import Context
@@ -62,10 +66,28 @@ class Kept:
         self.lost_since_s: float | None = None
         self.is_ending = self.goes_on = False
         """Whether it is deleted; whether the operator belongs to this node, and is to go on here."""
+        self._end_of_copy: asyncio.Future[str] | None = None
+
+    async def copy(self, fetch: Coroutine[Any, Any, None]) -> None:
+        """Fetch files of a batch under the lock, until :meth:`interrupt`: then raise :class:`SbonError` ``copy-stalled``."""
+        self._end_of_copy = asyncio.get_running_loop().create_future()
+        try:
+            await race(fetch, _ended(self._end_of_copy, self.spec.id))
+        finally:
+            self._end_of_copy = None
+
+    def interrupt(self, reason: str) -> None:
+        """End a copy under way, whose host has no right to it any more: others wait for the lock."""
+        if self._end_of_copy is not None and not self._end_of_copy.done():
+            self._end_of_copy.set_result(reason)
 
     @property
     def spec(self) -> OperatorSpec:
         return self.stored.hosted.spec
+
+
+async def _ended(end: asyncio.Future[str], operator: str) -> None:
+    raise SbonError("copy-stalled", f"the copy is given up: {await end}", where=operator)
 
 
 def files_of(context: Context, operator: str) -> Path:
