@@ -30,7 +30,8 @@ ALONE = frozenset({IS_BEST, rules.NO_BETTER, rules.SAVES_LITTLE})
 MOST_JOINED = 64
 """Most nodes that have joined since the last look of which the usage is estimated."""
 NEAREST = 32
-"""Nodes around a virtual coordinate that has moved of which the usage is estimated before any is measured."""
+"""Nodes around a virtual coordinate that has moved of which the usage is estimated before any is measured. No setting: estimates
+cost no message, and only decide whether to look."""
 MOST_TOGETHER = 8
 """Most operators that move together."""
 

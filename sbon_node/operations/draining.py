@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 OVER = ("moved", "stays", "planned")
 MOVING_SHARE = 0.8
-"""Share of ``migration.drain_on_stop_s`` for moves; the rest is for giving them up, or for leaving."""
+"""Share of ``migration.drain_on_stop_s`` for moves; the rest is for giving them up, or for leaving. That time is a setting."""
 
 
 class Parts(NamedTuple):

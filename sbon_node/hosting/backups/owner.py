@@ -18,6 +18,7 @@ import structlog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
+from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.migration.sender import CopySender
@@ -34,15 +35,6 @@ from sbon_node.workflow.context import Context
 from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
 
 log = structlog.get_logger()
-
-FENCED = frozenset({"fenced", "not-owner", "record-unknown", "query-over"})
-"""Refusals after which this node may not go on with the operator before it has claimed it anew."""
-UNREACHABLE = frozenset({"peer-unreachable", "node-away", "unknown-node"})
-"""Errors of calls after which a backup may return, with all that it has."""
-TOO_LARGE = "backup-too-large"
-"""The refusal of a backup with less room for frames than this node has frames; another may have more."""
-REFUSED_S = 60.0
-"""Seconds for which a node that has refused is not asked again."""
 
 
 class BackupOwners(Protocol):
@@ -95,10 +87,10 @@ class OperatorBackup:
         self._stored_s: float | None = None
         self._had: int | None = None
         """The newest batch that the backup has from before this session."""
+        self._choice = BackupChoice(parts.context, parts.settings)
         self._absence = BackupAbsence(parts.context, parts.settings.replace_after_s)
         self._given_up: Expected | None = None
         """The last backup that was given up; the register may name it still."""
-        self._refused_until_s: dict[str, float] = {}
         self._reason = ""
         self._follower = BackupStored()
         """The newest reply of the backup: how a hot operator's follower is."""
@@ -163,7 +155,7 @@ class OperatorBackup:
             log.warning("backup-waits", operator=self._spec.id, code=error.code, reason=reason)
         self._reason, self._is_open, self._known = reason, False, frozenset()
         if self._backup is not None and error.code == TOO_LARGE:
-            self._refused_until_s[self._backup.node] = self._context.clock.now() + REFUSED_S
+            self._choice.refuse(self._backup.node)
             self._give_up()
         elif self._backup is not None and self._absence.is_final(self._backup):
             self._give_up()
@@ -193,11 +185,11 @@ class OperatorBackup:
                 await self._ask(self._backup)
             except SbonError as error:
                 if error.code not in FENCED and (not self._is_named or error.code not in UNREACHABLE):
-                    self._refused_until_s[self._backup.node] = self._context.clock.now() + REFUSED_S
+                    self._choice.refuse(self._backup.node)
                     self._give_up()
                 raise
             return
-        await self._choose()
+        await self._choice.choose(self._ask, self._spec.id, "add a node, or submit with --durability local")
 
     async def check(self) -> bool:
         """Stop the operator if another node hosts it by now: its backup may have taken over while this node was cut off.
@@ -224,36 +216,6 @@ class OperatorBackup:
         if (register.host, register.epoch) != (context.name, context.outbox.epoch(operator)):
             raise SbonError("not-owner", f"it belongs to {register.host} in epoch {register.epoch}", where=operator)
         return register
-
-    def _refused(self) -> set[str]:
-        now_s = self._context.clock.now()
-        self._refused_until_s = {node: until_s for node, until_s in self._refused_until_s.items() if until_s > now_s}
-        return set(self._refused_until_s)
-
-    async def _choose(self) -> None:
-        context, reasons = self._context, list[str]()
-        refused = {context.name, *self._refused()}
-        nodes = [node for node in context.membership.alive() if node not in refused]
-        for node in sorted(nodes, key=self._distance)[: self._parts.settings.candidates]:
-            try:
-                await self._ask(context.membership.expected(node))
-                return
-            except SbonError as error:
-                if error.code in FENCED:
-                    raise
-                reasons.append(f"{node}: {error}")
-                self._refused_until_s[node] = context.clock.now() + REFUSED_S
-        message = "; ".join(reasons) or "there is no other node that may keep one"
-        hint = "add a node, or submit with --durability local"
-        raise SbonError("no-backup", message[:1000], where=self._spec.id, hint=hint)
-
-    def _distance(self, node: str) -> tuple[bool, float, str]:
-        """Nodes of another zone first, then the nearest."""
-        context = self._context
-        zones = [member.meta.tags.get("zone", "") for one in (context.name, node) if (member := context.membership.get(one))]
-        same_zone = len(zones) == 2 and zones[0] == zones[1] != ""
-        rtt_ms = context.directory.estimate_rtt_ms(context.name, node).one_way_ms
-        return same_zone, float("inf") if rtt_ms is None else rtt_ms, node
 
     async def _ask(self, backup: Expected) -> None:
         operator, outbox = self._spec.id, self._context.outbox

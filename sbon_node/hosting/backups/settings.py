@@ -31,6 +31,15 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         int,
         Meta(ge=1, le=1024, description="nodes that are asked at a time to keep the backup of an operator, the nearest first"),
     ] = 8
+    refused_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="seconds for which a node that has refused to keep a backup is not asked again; lower it where nodes are "
+            "full for a short time only",
+        ),
+    ] = 60.0
     replace_after_s: Annotated[
         float,
         Meta(

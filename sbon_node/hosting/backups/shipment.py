@@ -18,7 +18,8 @@ from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.outbox import Outbox
 
 PIECE_BYTES, PIECE_FRAMES = 2**20, 1024
-"""Most bytes and frames in one call, but at least one frame: as in the handover of a move."""
+"""Most bytes and frames in one call, but at least one frame: as in the handover of a move. No settings: both must stay below the
+limits of a message, and a larger call would only save round trips of a first copy."""
 
 
 class Piece(NamedTuple):

@@ -7,7 +7,6 @@ stored all that was shown. So one of the two nodes that the register names has e
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
-from sbon_node.hosting.backups.owner import FENCED, REFUSED_S, TOO_LARGE, UNREACHABLE
+from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.hosting.live_sources.registers import SourceRegisters
@@ -63,9 +62,9 @@ class SourceBackup:
         self._position: bytes | None = None
         self._stored_s: float | None = None
         self._is_behind = False
+        self._choice = BackupChoice(parts.context, parts.settings, insists=True)
         self._absence = BackupAbsence(parts.context, parts.settings.replace_after_s)
         self._given_up: Expected | None = None
-        self._refused_until_s: dict[str, float] = {}
         self._reason = ""
 
     # -- for the source's runner --------------------------------------------------------------------------------------
@@ -175,40 +174,16 @@ class SourceBackup:
         if self._backup is not None and has_lost_disk(self._context, self._backup):
             self._give_up()
         if self._backup is None:
-            await self._choose()
+            await self._choice.choose(self._ask, self._source.id, "add a node")
             return
         self._is_named = named == self._backup
         try:
             await self._ask(self._backup)
         except SbonError as error:
             if error.code not in FENCED and (not self._is_named or error.code not in UNREACHABLE):
-                self._refused_until_s[self._backup.node] = self._context.clock.now() + REFUSED_S
+                self._choice.refuse(self._backup.node)
                 self._give_up()
             raise
-
-    async def _choose(self) -> None:
-        context, reasons = self._context, list[str]()
-        now_s = context.clock.now()
-        self._refused_until_s = {node: until_s for node, until_s in self._refused_until_s.items() if until_s > now_s}
-        nodes = [node for node in context.membership.alive() if node not in self._refused_until_s]
-        for node in sorted(nodes, key=self._distance)[: self._parts.settings.candidates]:
-            try:
-                await self._ask(context.membership.expected(node))
-                return
-            except SbonError as error:
-                check_cancelled()
-                if error.code in FENCED:
-                    raise
-                self._refused_until_s[node] = now_s + REFUSED_S
-                reasons.append(f"{node}: {error.message}")
-        if not reasons:
-            self._refused_until_s.clear()  # Nobody else is there.
-        message = "; ".join(reasons) or "there is no other node that keeps one"
-        raise SbonError("no-backup", message, where=self._source.id, hint="add a node")
-
-    def _distance(self, node: str) -> tuple[float, str]:
-        one_way_ms = self._context.directory.estimate_rtt_ms(self._context.name, node).one_way_ms
-        return (math.inf if one_way_ms is None else one_way_ms, node)
 
     async def _ask(self, backup: Expected) -> None:
         outbox, source = self._context.outbox, self._source.id
@@ -228,7 +203,7 @@ class SourceBackup:
             log.warning("source-backup-waits", source=self._source.id, code=error.code, reason=reason)
         self._reason, self._is_open = reason, False
         if self._backup is not None and error.code == TOO_LARGE:
-            self._refused_until_s[self._backup.node] = self._context.clock.now() + REFUSED_S
+            self._choice.refuse(self._backup.node)
             self._give_up()
         elif self._backup is not None and self._absence.is_final(self._backup):
             self._give_up()
