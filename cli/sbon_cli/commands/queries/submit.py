@@ -76,7 +76,7 @@ GROUPS = {
     "--follow/--no-follow",
     "follow",
     default=None,
-    help="Wait for the rows, or with --to for the end; the default without --to.",
+    help="Wait for rows (default without --to), or the end.",
 )
 @click.option("--rm", is_flag=True, help="Stop the query at the end; with --to, add --follow.")
 @click.option("--name", default="", metavar="NAME", help="Name of the query; by default a random one.")
