@@ -13,8 +13,9 @@ from tests.workflow.test_live_placement import along_s, sized
 
 STRATEGIES = ("hybrid", "relaxation", "optimal", "opb", "local-search", "in-network", "ants", "centralized")
 
-SOON_S = 10.0
-"""Time that docs/placement.md names. It was 1.3 s to 3 s, and 7 s for coordinators and ants."""
+SOON_S = 20.0
+"""Time that docs/placement.md names. It was 1.3 s to 3 s, 7 s for coordinators, and 7 or 16 s for ants, whose second try may come
+before the death is known."""
 
 
 def test_each_kind_of_loss_has_a_strategy_here() -> None:
