@@ -63,9 +63,9 @@ class SinkFailovers:
         await self._tasks.close()
 
     async def _run(self) -> None:
-        clock, settings, rng = self._context.clock, self._context.settings, self._context.rng
+        clock, settings = self._context.clock, self._context.settings
         while True:
-            await clock.sleep(min(settings.drive_s, 1.0) * rng.uniform(0.5, 1.0))
+            await clock.sleep(min(settings.drive_s, 1.0))
             led = [one for one in self._book.records() if one.state == query_states.RUNNING and one.sink.failover]
             led = [one for one in led if self._book.driver(one.id) == self._context.name]
             known, check_at_s = self._watched, clock.now() + settings.orphan_check_s

@@ -24,6 +24,8 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = FOLLOW
     options: dict[str, Any] = {}
     failover: bool = False
+    claim: str = ""
+    """Set by the node, and not shown."""
 
 
 class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
