@@ -31,7 +31,7 @@ def keep_frames(context: Context, sent: SentFrames, sender: str, most_bytes: int
     """Store the frames, whose times are of the clock of the node ``sender``.
 
     Raises :class:`SbonError`: ``frames-missing`` for those that would replace stored ones; ``backup-too-large`` where the stream
-    would have more than ``most_bytes`` here. What was sent since the stored batch is deleted then.
+    would have more than ``most_bytes`` here; then the frames sent since the stored batch are deleted.
     """
     stored = sent.stored if sent.stored is not None and sent.stored.lineage == sent.state.lineage else None
     if stored is not None and sent.after < stored.tail.last:
