@@ -8,6 +8,8 @@ import fcntl
 import os
 import random
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -19,6 +21,7 @@ from sbon_node.config.node import FILES, SECRETS
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
+from sbon_node.hosting.machine_resources import Machine, no_load
 from sbon_node.logging.tap import LogTap
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays, keep_reread
@@ -57,15 +60,18 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
     rng = random.Random(os.urandom(16))
     tasks = Tasks()
     transport: Transport = SocketTransport(clock, config.net, counters, source_host=config.node.bind)
+    emulated_load: Callable[[], float | None] = no_load
     if config.node.emulation:
         delays = Delays.load(Path(config.node.emulation))
         transport = EmulatedTransport(transport, delays, config.node.bind, clock, rng, config.net, counters)
         tasks.start("emulation", keep_reread(delays, Path(config.node.emulation), clock))
+        emulated_load = partial(delays.load_per_core, config.node.bind)
 
     def engine(data_dir: Path, on_state: OnOperatorState) -> MovingEngine:
         return SparkEngine(config.engine, data_dir, clock, on_state, fsync=config.streams.fsync)
 
-    node = Node(config, transport=transport, clock=clock, rng=rng, engine=engine, counters=counters)
+    machine = Machine(config.control, emulated_load)
+    node = Node(config, transport=transport, clock=clock, rng=rng, engine=engine, counters=counters, machine=machine)
     tap.listen_to(node.bus)
     api = ApiServer(node, config.api, names=config.node.names, counters=counters)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -27,14 +28,18 @@ class ProcessUsage(NamedTuple):
     memory_bytes: int
 
 
+def no_load() -> None:
+    """Emulate no load."""
+
+
 class Machine:
-    """Configured values, or else those that the operating system reports."""
+    """Configured values, or else those that the operating system reports; an ``emulated_load`` takes the place of its own."""
 
     counts_usage = True
     """Whether :meth:`usage` returns useful values."""
 
-    def __init__(self, settings: ControlSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: ControlSettings, emulated_load: Callable[[], float | None] = no_load) -> None:
+        self._settings, self._emulated_load = settings, emulated_load
         self._cores = float(os.cpu_count() or 1)
 
     def capacity(self, max_operators: int) -> EngineCapacity:
@@ -53,7 +58,8 @@ class Machine:
 
     def load(self) -> float:
         """Return the load average of the last minute per core: runnable processes for each core."""
-        return os.getloadavg()[0] / self._cores
+        emulated = self._emulated_load()
+        return os.getloadavg()[0] / self._cores if emulated is None else emulated
 
     def usage(self, engine: int | None) -> tuple[ProcessUsage, ProcessUsage | None]:
         """Return the usage of this process with its helpers, and of the engine.

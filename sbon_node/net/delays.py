@@ -1,4 +1,4 @@
-"""Round-trip times between the sites of an emulated wide-area network: a table indexed by IP address."""
+"""Round-trip times between the sites of an emulated wide-area network, and their loads: a table indexed by IP address."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ REREAD_S = 1.0
 """Pause between two looks whether the file has changed."""
 
 Rtt = Annotated[float, Meta(ge=0, le=MAX_RTT_MS)]
+Load = Annotated[float, Meta(ge=0, le=1000)]
 
 
 class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +28,8 @@ class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     ``sites`` maps IP addresses to named places; ``rtt_ms[i][j]`` is the round trip between ``names[i]`` and ``names[j]`` in
     milliseconds; ``jitter`` is the spread of each single delay (the standard deviation of its logarithm). Nothing passes from the
-    first to the second site of a pair in ``cuts``.
+    first to the second site of a pair in ``cuts``. ``load_per_core`` has the runnable processes per core of named sites, in place
+    of those of the machine that all share.
     """
 
     sites: Annotated[dict[str, str], Meta(max_length=65_536)]
@@ -35,6 +37,7 @@ class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rtt_ms: Annotated[tuple[tuple[Rtt, ...], ...], Meta(max_length=4096)]
     jitter: Annotated[float, Meta(ge=0, le=2)] = 0.05
     cuts: Annotated[tuple[tuple[str, str], ...], Meta(max_length=65_536)] = ()
+    load_per_core: Annotated[dict[str, Load], Meta(max_length=4096)] = {}
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -48,6 +51,9 @@ class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for name in (name for cut in self.cuts for name in cut):
             if name not in self.names:
                 raise ValueError(f"a cut has {name!r}, which is not among the names")
+        for name in self.load_per_core:
+            if name not in self.names:
+                raise ValueError(f"load_per_core has {name!r}, which is not among the names")
 
 
 class Delays:
@@ -71,6 +77,7 @@ class Delays:
         self._sites = {host: index[name] for host, name in table.sites.items()}
         self._rtt_ms = [list(row) for row in table.rtt_ms]
         self._cuts = frozenset((index[source], index[target]) for source, target in table.cuts)
+        self._loads = {host: table.load_per_core[name] for host, name in table.sites.items() if name in table.load_per_core}
 
     def one_way_s(self, source: str, target: str) -> float:
         """Return half the round trip between two IP addresses, in seconds; 0 if either is unknown."""
@@ -80,6 +87,10 @@ class Delays:
     def is_cut(self, source: str, target: str) -> bool:
         """Say whether nothing passes from one IP address to another."""
         return bool(self._cuts) and (self._sites.get(source), self._sites.get(target)) in self._cuts
+
+    def load_per_core(self, host: str) -> float | None:
+        """Return the emulated load of the site at an IP address, in runnable processes per core; None if it has none."""
+        return self._loads.get(host)
 
 
 def read_delays(path: Path) -> DelayTable:

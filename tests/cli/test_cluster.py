@@ -137,6 +137,32 @@ def test_latencies_change_for_the_same_sites_only(tmp_path: Path) -> None:
     still.stop()
 
 
+def test_loads_replace_each_other_and_name_nodes_of_the_cluster(tmp_path: Path) -> None:
+    cluster = LocalCluster(["london", "frankfurt"], "cities", folder=tmp_path / "one")
+
+    def loads() -> dict[str, float]:
+        return dict(json.loads((tmp_path / "one" / "emulation.json").read_text())["load_per_core"])
+
+    assert loads() == {}
+    cluster.change_load({"london": 4.0, "frankfurt": 0.5})
+    cluster.change_latency({("frankfurt", "london"): 300.0})
+    assert loads() == {"london": 4.0, "frankfurt": 0.5}
+    cluster.change_load({"london": 1.0})
+    assert loads() == {"london": 1.0}
+    still = LocalCluster(2, folder=tmp_path / "two")
+    for other, wrong, code in ((cluster, {"paris": 1.0}, "bad-latency"), (still, {"node-1": 1.0}, "bad-latency")):
+        with pytest.raises(SbonError) as refused:
+            other.change_load(wrong)
+        assert refused.value.code == code
+    for number in (-1.0, 1001.0, float("nan")):
+        with pytest.raises(SbonError) as refused:
+            cluster.change_load({"london": number})
+        assert (refused.value.code, refused.value.where) == ("bad-load", "london")
+    assert loads() == {"london": 1.0}
+    cluster.stop()
+    still.stop()
+
+
 def test_cuts_replace_each_other_and_name_nodes_of_the_cluster(tmp_path: Path) -> None:
     cluster = LocalCluster(["london", "frankfurt"], "cities", folder=tmp_path / "one")
 

@@ -17,7 +17,7 @@ from sbon_node.experiments.live.pairs import (
     SLOWER_RTT_MS,
     Meter,
     draw_pairs,
-    next_slow,
+    next_changed,
     slowed,
     sources_of,
     write_rows,
@@ -45,9 +45,9 @@ def test_pairs_are_between_nodes_that_host_no_operators() -> None:
 def test_the_host_of_most_operators_becomes_slow_once_and_no_end_does() -> None:
     world = draw_pairs(AREA, nodes=7, hosts=3, pairs=1, seed=2)
     a, b, c = world.hosts
-    assert next_slow(world, [b, c, b, world.ends[0], world.ends[0], world.ends[0]], []) == b
-    assert next_slow(world, [b, c, b], [b]) == c
-    assert next_slow(world, [b, b], [b]) == min(a, c)
+    assert next_changed(world, [b, c, b, world.ends[0], world.ends[0], world.ends[0]], []) == b
+    assert next_changed(world, [b, c, b], [b]) == c
+    assert next_changed(world, [b, b], [b]) == min(a, c)
     slow = slowed(world.area, [a, b])
     for one, other, more in ((a, c, 1), (a, b, 2), (c, world.ends[0], 0)):
         before = world.area.one_way_ms(one, other)
@@ -114,7 +114,7 @@ def test_a_pair_is_compared_before_a_change_and_from_two_periods_after_it() -> N
     ended = SEEN[-1]._replace(at_s=45.0, migrating=0.0, fixed=0.0)
     assert by_pair(RUN._replace(seen=[*SEEN, ended], over_s=45.0), 10.0) == by_pair(RUN, 10.0)
     ((row),) = by_pair(RUN, 10.0)
-    assert (row["slow"], row["slow_host"], row["moves"], row["moved_after_s"]) == ("h", True, 1, 10.0)
+    assert (row["changed"], row["changed_host"], row["moves"], row["moved_after_s"]) == ("h", True, 1, 10.0)
     assert (row["before"], row["after"]) == (1.005, 0.5)
     assert (row["fixed_bytes"], row["migrating_bytes"]) == (1000.0, 500.0)
     assert (row["below_after_periods"], row["rows"], row["wrong"], row["carried_mb"]) == (1, 40, 0, 5.0)

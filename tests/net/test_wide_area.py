@@ -7,6 +7,7 @@ import json
 import random
 import statistics
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import REREAD_S, Delays, DelayTable, keep_reread, read_delays
 from sbon_node.net.emulation import EmulatedTransport
@@ -24,6 +26,7 @@ from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.simulation.network.network import SimulatedNetwork
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
+from sbon_node.workflow.settings import ControlSettings
 
 LONDON, TOKYO, NOWHERE = Address("10.0.0.1", 1), Address("10.0.0.2", 1), Address("10.0.0.3", 1)
 
@@ -94,6 +97,8 @@ def test_a_table_is_read_from_its_file_and_halves_the_round_trip(tmp_path: Path)
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[0, 1]]}', "1 rows of 1"),
         ('{"sites": {}, "names": ["y", "y"], "rtt_ms": [[0, 1], [1, 0]]}', "repeat"),
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[0]], "cuts": [["y", "z"]]}', "a cut has 'z'"),
+        ('{"sites": {}, "names": ["y"], "rtt_ms": [[0]], "load_per_core": {"z": 1}}', "load_per_core has 'z'"),
+        ('{"sites": {}, "names": ["y"], "rtt_ms": [[0]], "load_per_core": {"y": -1}}', "load_per_core"),
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[-1]]}', "rtt_ms[0][0]: must be at least 0"),
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[1e9]]}', "rtt_ms[0][0]: must be at most 60000"),
         (None, "No such file"),
@@ -107,6 +112,17 @@ def test_a_bad_table_is_refused_with_its_place(tmp_path: Path, text: str | None,
         read_delays(file)
     assert (caught.value.code, caught.value.where) == ("bad-delays", str(file))
     assert told in caught.value.message
+
+
+def test_only_the_sites_that_are_named_have_a_load_of_their_own() -> None:
+    delays = Delays(msgspec.structs.replace(table(), load_per_core={"tokyo": 3.5}))
+    machine = Machine(ControlSettings(), partial(delays.load_per_core, TOKYO.host))
+    assert machine.load() == 3.5
+    delays.replace(msgspec.structs.replace(table(), load_per_core={"tokyo": 0.0}))
+    assert machine.load() == 0.0
+    delays.replace(table())
+    assert delays.load_per_core(LONDON.host) is None
+    assert machine.load() == pytest.approx(Machine(ControlSettings()).load(), abs=0.5)
 
 
 def test_a_changed_file_is_read_again_and_a_bad_or_missing_one_leaves_the_delays(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ LOCAL_ENDPOINTS = "*,localhost,127.0.0.0/8,::1"
 Latency = str | Path | Mapping[tuple[str, str], float] | WideArea | None
 """``cities``, a file (see :func:`.wide_area.load_wide_area`), round-trip times by pair of names, or none."""
 
+MAX_LOAD = 1000.0
+"""Greatest emulated load of a node, in runnable processes per core."""
 SHORT_LIVED: Mapping[str, Any] = {"engine.jit": "c1"}
 """Settings for clusters that last some minutes: C2 would compile during all of their life."""
 
@@ -60,6 +62,7 @@ class LocalCluster:
     ) -> None:
         self._area, names = _placed(nodes, latency)
         self._cuts: tuple[tuple[str, str], ...] = ()
+        self._loads: dict[str, float] = {}
         self._temporary = folder is None
         self._lock, net = _own_network(len(names))
         self.folder = _made(folder)
@@ -176,6 +179,22 @@ class LocalCluster:
         self._cuts = chosen
         self._write_emulation([node.host for node in self.nodes], names)
 
+    def change_load(self, load_per_core: Mapping[str, float]) -> None:
+        """Emulate loads of nodes, in runnable processes per core; all others have this machine's. They read them in a second.
+
+        Raises ``bad-latency`` if the cluster emulates no latency, or for other nodes; ``bad-load`` if a number is not 0 to 1000.
+        """
+        names = [node.name for node in self.nodes]
+        if self._area is None or not set(load_per_core) <= set(names):
+            raise SbonError(
+                "bad-latency", "the cluster's nodes are not at these sites, or it emulates none", where="load_per_core"
+            )
+        for name, load in load_per_core.items():
+            if not 0 <= load <= MAX_LOAD:
+                raise SbonError("bad-load", f"a load is from 0 to {MAX_LOAD:g} processes per core, not {load:g}", where=name)
+        self._loads = dict(load_per_core)
+        self._write_emulation([node.host for node in self.nodes], names)
+
     def _write_emulation(self, hosts: Sequence[str], names: Sequence[str]) -> Path:
         assert self._area is not None
         path = self.folder / "emulation.json"
@@ -184,6 +203,7 @@ class LocalCluster:
             "names": list(names),
             "rtt_ms": self._area.rtt_ms,
             "cuts": self._cuts,
+            "load_per_core": self._loads,
         }
         written = path.with_suffix(".new")
         written.write_text(json.dumps(content), encoding="utf-8")

@@ -31,7 +31,7 @@ class Seen(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The time at which a node became slow."""
+    """The time at which a node became slow or busy."""
 
     at_s: float
     node: str
@@ -56,8 +56,8 @@ def by_pair(run: PairRun, period_s: float) -> list[Row]:
 
     ``before`` and ``after`` are the usage of the migrating query / that of its twin, from the last change until this one, and
     from two periods after it until the next. ``below_after_periods`` is the first period after the change from which the usage is
-    below in each period; None if it is not. ``slow_host`` says whether the change was at a host of
-    the pair. Looks after the end of a pair's rows do not count.
+    below in each period; None if it is not. ``changed_host`` says whether the change was at a host of the pair. Looks after the
+    end of a pair's rows do not count.
     """
     rows = []
     for pair in dict.fromkeys(seen.pair for seen in run.seen):
@@ -73,8 +73,8 @@ def by_pair(run: PairRun, period_s: float) -> list[Row]:
                 {
                     "pair": pair,
                     "change_s": round(change.at_s, 1),
-                    "slow": change.node,
-                    "slow_host": bool(before) and change.node in before[-1].hosts.values(),
+                    "changed": change.node,
+                    "changed_host": bool(before) and change.node in before[-1].hosts.values(),
                     "moves": sum(_moves(a, b) for a, b in pairwise(hosts)),
                     "moved_after_s": _moved_after_s(hosts, change.at_s),
                     "before": _ratio(before),

@@ -92,10 +92,10 @@ def slowed(area: Area, nodes: Sequence[str]) -> Area:
     return Area(area.names, tuple(tuple(ms + more[i] + more[j] if i != j else ms for j, ms in enumerate(row)) for i, row in rows))
 
 
-def next_slow(world: PairWorld, hosts: Sequence[str], slow: Sequence[str]) -> str:
-    """Return the node that becomes slow: of those that are not, the one with the most operators, by ``hosts``."""
+def next_changed(world: PairWorld, hosts: Sequence[str], changed: Sequence[str]) -> str:
+    """Return the node that becomes slow or busy: of those that are not, the one with the most operators, by ``hosts``."""
     count = Counter(hosts)
-    others = [name for name in world.hosts if name not in slow]
+    others = [name for name in world.hosts if name not in changed]
     return min(others, key=lambda name: (-count[name], name))
 
 

@@ -6,7 +6,7 @@ import importlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -54,7 +54,14 @@ def adaptation(json_: bool, **options: Any) -> None:
     help="With --live: adaptation of the queries that migrate; ants also place them.",
 )
 @click.option("--hosts", type=click.IntRange(2, 60), default=3, show_default=True, help="With --live: nodes that host operators.")
-@click.option("--changes", type=click.IntRange(1, 8), default=1, show_default=True, help="With --live: nodes that become slow.")
+@click.option("--changes", type=click.IntRange(1, 8), default=1, show_default=True, help="With --live: nodes that change.")
+@click.option(
+    "--change",
+    type=click.Choice(["latency", "load"]),
+    default="latency",
+    show_default=True,
+    help="With --live: nodes become slow to reach, or busy.",
+)
 @seed_option("nodes, queries and network")
 @out_option
 @json_option
@@ -70,6 +77,7 @@ def sbon_live(
     adapt: str,
     hosts: int,
     changes: int,
+    change: Literal["latency", "load"],
     seed: int,
     out: Path | None,
     json_: bool,
@@ -78,13 +86,14 @@ def sbon_live(
 
     In virtual time Figures 10 and 11 show a single query after a change of latency, Figure 12 all queries.
 
-    With --live each query runs twice on real nodes, and nodes that host operators become slow. A line for each pair and change:
-    usage of the migrating query / that of its twin before and from two periods after it, and rows that differ from DuckDB's.
+    With --live each query runs twice on real nodes, and nodes that host operators become slow or busy. A line for each pair and
+    change: usage of the migrating query / that of its twin before and from two periods after it, and rows that differ from
+    DuckDB's.
     The figures themselves are written to --out. Each of the hosts needs a gigabyte for Spark.
     """
     output.silence()
     if live:
-        plan = Plan(adapt, 60 * minutes, period_s, even_times(60 * minutes, changes), seed, ahead_s=60 + 60.0 * queries)
+        plan = Plan(adapt, 60 * minutes, period_s, even_times(60 * minutes, changes), seed, change, ahead_s=60 + 60.0 * queries)
         show_result(_live([int(figure) for figure in figures], data, nodes, hosts, queries, plan, out), json_)
         return
     if len(figures) > 1:

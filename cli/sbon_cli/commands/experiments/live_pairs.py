@@ -1,4 +1,4 @@
-"""Pairs of queries on a local cluster, of which one may migrate, and latencies that change meanwhile."""
+"""Pairs of queries on a local cluster, of which one may migrate, and latencies or loads that change meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -23,12 +23,14 @@ PATIENCE_S = 300.0
 """Longest time in seconds from the last look until a query has finished."""
 START_S = 600.0
 """Longest time for an engine to start on a machine that has other work."""
+CALM_LOAD, OVERLOAD, BUSY_LOAD = 0.2, 1.0, 4.0
+"""Emulated loads, runnable processes per core: at first; from which operators leave a node; of a node that becomes busy."""
 TINY_MB = 1.0
 """Memory for operators at nodes of sources and consumers: too little for one."""
 
 
 class Plan(NamedTuple):
-    """How the pairs run: ``adapt`` is that of the migrating query; ``changes_s`` are the times of changes of latency.
+    """How the pairs run: ``adapt`` is that of the migrating query; ``changes_s`` are the times of changes of latency or load.
 
     Coordinates settle for ``settle_s`` before the queries. Rows come for ``ahead_s`` beyond the looks, since sources begin before
     all queries run.
@@ -39,6 +41,7 @@ class Plan(NamedTuple):
     period_s: float
     changes_s: Sequence[float]
     seed: int
+    change: Literal["latency", "load"] = "latency"
     settle_s: float = 30.0
     ahead_s: float = 60.0
 
@@ -48,7 +51,7 @@ class Plan(NamedTuple):
 
 
 def settings(period_s: float) -> dict[str, Any]:
-    """Return the preset eager with another period. Nodes share the machine, so its load is no reason to move."""
+    """Return the preset eager with another period. Nodes share the machine, so loads are emulated."""
     return {
         **SHORT_LIVED,
         "adaptation.preset": "eager",
@@ -57,7 +60,7 @@ def settings(period_s: float) -> dict[str, Any]:
         "adaptation.rest_s": 2 * period_s,
         "adaptation.return_s": 10 * period_s,
         "adaptation.replace_s": 2 * period_s,
-        "adaptation.overload": 1000.0,
+        "adaptation.overload": OVERLOAD,
         "ants.update_s": period_s,
         "ants.rest_s": 2 * period_s,
         "control.cores": 64.0,
@@ -78,6 +81,7 @@ def run_pairs(world: Any, plan: Plan, folder: Path, notify: Callable[[str], None
     weak = {name: {"control.memory_mb": TINY_MB} for name in world.ends}
     with LocalCluster(area.names, area, overrides=settings(plan.period_s), per_node=weak) as cluster:
         notify("coordinates settle")
+        cluster.change_load(dict.fromkeys(area.names, CALM_LOAD))
         time.sleep(plan.settle_s)
         start_engines(cluster, world.pairs[0], streams[world.pairs[0].stream], world.hosts, notify)
         run = _Run(cluster, world, plan, folder, module, notify)
@@ -114,7 +118,7 @@ class _Run:
         self._cluster, self._world, self._plan, self._folder = cluster, world, plan, folder
         self._module, self._notify = module, notify
         self._figures: Any = importlib.import_module("sbon_node.experiments.live.pair_figures")
-        self._area, self._slow = world.area, list[str]()
+        self._area, self._changed = world.area, list[str]()
         self._seen: list[Any] = []
         self._changes: list[Any] = []
         self._meters = {pair.query(variant): module.Meter() for pair in world.pairs for variant in module.VARIANTS}
@@ -145,7 +149,7 @@ class _Run:
                     pass
 
     def watch(self) -> None:
-        """Look at all pairs several times in each period, and let nodes become slow at their times."""
+        """Look at all pairs several times in each period, and let nodes become slow or busy at their times."""
         plan, began_s, waiting = self._plan, time.monotonic(), list(self._plan.changes_s)
         every_s = plan.period_s / LOOKS
         while (now_s := time.monotonic() - began_s) < plan.seconds:
@@ -187,13 +191,17 @@ class _Run:
         return self._figures.PairRun(self._seen, self._changes, over_s, carried, wrong, rows)
 
     def _change(self, now_s: float) -> None:
-        """Let the node that hosts most of the migrating queries become slow; it stays so."""
+        """Let the node that hosts most of the migrating queries become slow or busy; it stays so."""
         hosts = [host for pair in self._world.pairs for host in self._info(pair, self._module.MIGRATING).hosts().values()]
-        self._slow.append(self._module.next_slow(self._world, hosts, self._slow))
-        self._area = self._module.slowed(self._world.area, self._slow)
-        self._cluster.change_latency(WideArea(tuple(self._area.names), tuple(tuple(row) for row in self._area.rtt_ms)))
-        self._changes.append(self._figures.Change(now_s, self._slow[-1]))
-        self._notify(f"{self._slow[-1]} is slow from now on")
+        self._changed.append(changed := self._module.next_changed(self._world, hosts, self._changed))
+        if self._plan.change == "load":
+            busy = dict.fromkeys(self._changed, BUSY_LOAD)
+            self._cluster.change_load({**dict.fromkeys(self._area.names, CALM_LOAD), **busy})
+        else:
+            self._area = self._module.slowed(self._world.area, self._changed)
+            self._cluster.change_latency(WideArea(tuple(self._area.names), tuple(tuple(row) for row in self._area.rtt_ms)))
+        self._changes.append(self._figures.Change(now_s, changed))
+        self._notify(f"{changed} is {'busy' if self._plan.change == 'load' else 'slow'} from now on")
 
     def _look(self, pair: Any, began_s: float) -> None:
         """Look at both queries of a pair; a look without an answer is left out."""
