@@ -121,11 +121,45 @@ class Reported(NamedTuple):
     delay: SinkDelay | None
 
 
+class Waits(NamedTuple):
+    """Parts of a query's reason: the ``recorded`` one, which comes before all but lost operators; silent nodes, unread sources,
+    and the sink if its node does not know it.
+    """
+
+    recorded: str
+    silences: tuple[str, ...]
+    unread: tuple[str, ...]
+    sink: tuple[str, ...]
+
+    def reason(self, operators: Iterable[OperatorInfo], judged: Collection[str] = ()) -> str:
+        """Return why the query may not progress, or is shown only partly; empty if neither holds.
+
+        Operators that are ``judged`` are named even if nobody answers for them, the lost ones first.
+        """
+        calm = (operator_states.RUNNING, UNREACHABLE)
+        lost, waiting, starting = list[str](), list[str](), list[str]()
+        for one in operators:
+            if one.id in judged and one.state == LOST:
+                lost.append(_waits(one))
+            elif one.reason and (one.id in judged or one.state not in calm):
+                waiting.append(_waits(one))
+            elif one.state == operator_states.STARTING:
+                starting.append(f"{one.id} at {one.node} is starting")
+        others = [self.recorded] if self.recorded else [*self.silences, *self.unread, *waiting, *starting, *self.sink]
+        return "; ".join([*lost, *others])[:MAX_REASON]
+
+
 class Description(NamedTuple):
     """Description of a query; ``latencies_ms`` are one-way, by reporting node and target node."""
 
     info: QueryInfo
     latencies_ms: dict[str, dict[str, float]]
+    waits: Waits
+
+    def with_operators(self, operators: tuple[OperatorInfo, ...], judged: Collection[str]) -> Description:
+        """Return the description with other states of its operators, of which some are ``judged``."""
+        reason = self.waits.reason(operators, judged)
+        return self._replace(info=msgspec.structs.replace(self.info, operators=operators, reason=reason))
 
 
 async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, str], *, decisions: bool = False) -> Description:
@@ -169,16 +203,18 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
     )
     sink_lost = record.state == query_states.RUNNING and consumer is not None and consumer.has_sink is False
-    waits = [
-        *_waits(described, sources, (context.no_answer(n, CONSUMER if n == record.consumer else "") for n in unanswered)),
-        *([f"sink at {record.consumer}: {unknown_at(record.consumer)}"] if sink_lost else []),
-    ]
+    waits = Waits(
+        record.reason,
+        tuple(context.no_answer(n, CONSUMER if n == record.consumer else "") for n in unanswered),
+        tuple(_unread(sources)),
+        (f"sink at {record.consumer}: {unknown_at(record.consumer)}",) if sink_lost else (),
+    )
     info = QueryInfo(
         id=record.called,
         uid=record.id,
         sql=record.sql,
         state=record.state,
-        reason=record.reason or "; ".join(waits)[:MAX_REASON],
+        reason=waits.reason(described),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
@@ -200,7 +236,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         sample=consumer.sample if consumer is not None else None,
         delay=stated_delay(record.plan, described, consumer.delay) if consumer is not None else None,
     )
-    return Description(info, {node: report.latencies_ms for node, report in reports.items()})
+    return Description(info, {node: report.latencies_ms for node, report in reports.items()}, waits)
 
 
 def shown_plan(plan: Plan) -> Plan:
@@ -292,14 +328,13 @@ def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Co
     return msgspec.structs.replace(info or unreported_source(planned, unanswered), source=shown_source(planned))
 
 
-def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], silences: Iterable[str]) -> list[str]:
-    """Return why the query may not progress, or is shown only partly; empty if neither holds."""
-    unread = [
-        f"source {called(info.source)}{' has failed' if info.state.startswith(source_states.FAILED) else ''}: {info.trouble}"
-        for info in sources
-        if info.trouble
-    ]
-    calm = (operator_states.RUNNING, UNREACHABLE)
-    waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in calm]
-    starts = [f"{o.id} at {o.node} is starting" for o in operators if o.state == operator_states.STARTING and not o.reason]
-    return [*silences, *unread, *waits, *starts]
+def _unread(sources: Iterable[SourceInfo]) -> Iterator[str]:
+    """Yield the sources that cannot be read, with the reason."""
+    for info in sources:
+        if info.trouble:
+            failed = " has failed" if info.state.startswith(source_states.FAILED) else ""
+            yield f"source {called(info.source)}{failed}: {info.trouble}"
+
+
+def _waits(operator: OperatorInfo) -> str:
+    return f"{operator.id} at {operator.node}: {operator.reason}"

@@ -9,7 +9,6 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.durability import LOCAL
 from sbon_node.model.queries import OperatorInfo
@@ -49,9 +48,9 @@ class QueryHosts:
 
     async def describe(self, record: QueryRecord, *, decisions: bool = False) -> Description:
         """Describe the query, with its hosts' ``decisions`` and those of this node if it leads it."""
-        info, latencies_ms = await self._describe(record, decisions)
-        operators = self._decisions.added(record.id, info.operators)
-        return Description(msgspec.structs.replace(info, operators=operators), latencies_ms)
+        described = await self._describe(record, decisions)
+        operators = self._decisions.added(record.id, described.info.operators)
+        return described._replace(info=msgspec.structs.replace(described.info, operators=operators))
 
     async def _describe(self, record: QueryRecord, decisions: bool) -> Description:
         """Describe the query; ask again where an operator is said not to be, or nobody answers, and it has moved."""
@@ -70,16 +69,10 @@ class QueryHosts:
 
     def _judged(self, described: Description, registers: Mapping[str, OperatorRegister]) -> Description:
         """Tell operators that wait for a node from those whose nodes are all gone for good, which are lost."""
-        info = described.info
-        operators = tuple(self._judge(one, registers.get(one.id)) for one in info.operators)
-        reason = info.reason
-        for before, after in zip(info.operators, operators, strict=True):
-            if before is not after and before.state == LOST:
-                reason = reason.replace(_waits(before), _waits(after))
-            elif before is not after and after.state == LOST:
-                reason = f"{_waits(after)}; {reason}"
-        info = msgspec.structs.replace(info, operators=operators, reason=reason[:MAX_REASON])
-        return Description(info, described.latencies_ms)
+        before = described.info.operators
+        after = tuple(self._judge(one, registers.get(one.id)) for one in before)
+        judged = {new.id for old, new in zip(before, after, strict=True) if new is not old and LOST in (old.state, new.state)}
+        return described.with_operators(after, judged)
 
     def _judge(self, operator: OperatorInfo, register: OperatorRegister | None) -> OperatorInfo:
         if operator.state not in (LOST, UNREACHABLE):
@@ -122,10 +115,6 @@ class QueryHosts:
         except SbonError as error:
             log.info("host-not-read", operator=operator, code=error.code, reason=str(error))
             return None
-
-
-def _waits(operator: OperatorInfo) -> str:
-    return f"{operator.id} at {operator.node}: {operator.reason}"
 
 
 def _movable_sink(record: QueryRecord) -> tuple[str, ...]:
