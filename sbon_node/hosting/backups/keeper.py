@@ -16,7 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, files_of
-from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, keep_frames
+from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.owner import BackupOwners
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.claims import OVER
@@ -148,15 +148,19 @@ class BackupKeeper:
         async with kept.lock:
             self._check_open(kept, spec.epoch)
             stored = kept.stored
-            opened = msgspec.structs.replace(asked, sealed=max(stored.sealed, spec.epoch), newest=stored.newest)
+            opened = msgspec.structs.replace(
+                asked,
+                sealed=max(stored.sealed, spec.epoch),
+                newest=stored.newest,
+                lacks_frames=stored.lacks_frames or lacks_frames(self._context, spec.id, stored.settled),
+            )
             if opened != stored:
                 self._put(kept, opened)
             kept.heard_s, kept.lost_since_s = self._context.clock.now(), None
         newest = kept.stored.newest
-        last = self._context.outbox.backups.last(spec.id, call.stream_lineage)
-        if newest is None or newest.stream.lineage != call.stream_lineage:
+        if newest is None or newest.stream.lineage != call.stream_lineage or kept.stored.lacks_frames:
             return BackupOpened(last=0)
-        return BackupOpened(batch=newest.batch, last=min(last, newest.stream.tail.last))
+        return BackupOpened(batch=newest.batch, last=newest.stream.tail.last)
 
     async def _begin(self, stored: StoredBackup, caller: Caller) -> Kept:
         spec = stored.hosted.spec
@@ -196,14 +200,13 @@ class BackupKeeper:
         async with kept.lock:
             self._check_open(kept, call.epoch)
             kept.heard_s = self._context.clock.now()
-            newest = kept.stored.newest
-            sent = SentFrames(call.operator, stream, None if newest is None else newest.stream, call.after, call.frames)
+            sent = SentFrames(call.operator, stream, kept.stored.settled, call.after, call.frames)
             keep_frames(self._context, sent, caller.node, self._settings.stream_bytes)
             if call.more:
                 return BackupStored()
             check_end(sent)
             batch = await self._complete(kept, call, stream)
-            self._put(kept, msgspec.structs.replace(kept.stored, newest=batch))
+            self._put(kept, msgspec.structs.replace(kept.stored, newest=batch, lacks_frames=False))
             kept.heard_s = self._context.clock.now()
             keep = frozenset(file.digest for file in batch.files)
             await self._context.executor(partial(ReceivedFiles(files_of(self._context, call.operator)).keep_only, keep))
@@ -325,6 +328,7 @@ class BackupKeeper:
             elif not self._is_lost(kept):
                 return
             else:
+                check_frames(context, operator, kept.stored.stream, lacking=kept.stored.lacks_frames)
                 # First nobody else can show anything any more, then this node is the host.
                 self._put(kept, msgspec.structs.replace(kept.stored, sealed=register.epoch + 1))
                 epoch = await self._owners.take_over(query, operator, register.host, register.epoch)

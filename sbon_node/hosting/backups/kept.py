@@ -36,7 +36,8 @@ class StoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     """The backup of an operator that ``host`` runs, and its newest batch, None before the first.
 
     ``lineages`` are those of the streams that it reads, ``lineage`` that of its own. Requests in an epoch below ``sealed`` are
-    refused: their caller is not the host any more.
+    refused: their caller is not the host any more. ``lacks_frames`` once frames of the newest batch
+    are missing, until the next one.
     """
 
     hosted: HostedOperator
@@ -46,6 +47,12 @@ class StoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     lineage: int
     sealed: int
     newest: StoredBatch | None = None
+    lacks_frames: bool = False
+
+    @property
+    def settled(self) -> StreamState | None:
+        """The stream up to the newest batch if all of its frames are here."""
+        return None if self.newest is None or self.lacks_frames else self.newest.stream
 
     @property
     def stream(self) -> StreamState:

@@ -1,4 +1,8 @@
-"""Frames on their way into a backup, of an operator or a source: they count once the record of their batch is written."""
+"""Frames on their way into a backup, of an operator or a source: they count once the record of their batch is written.
+
+The record is synced, frames only with ``streams.fsync``. So a loss of power may leave a record whose last frames are missing. The
+host sends all frames anew then. Until it has stored the next batch, nothing goes on from the record: its end could be of others.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ from sbon_protocol.codec import decode_record
 class SentFrames(NamedTuple):
     """The ``frames`` of a call, undecoded, after number ``after`` of the stream of the operator or source ``backed``.
 
-    ``state`` is the stream as its host sends it, ``stored`` that of the newest batch or transaction here, None before the first.
+    ``state`` is the stream as its host sends it, ``stored`` that of the newest batch or transaction here, None if there is
+    none, or frames of it are missing.
     """
 
     backed: str
@@ -46,6 +51,18 @@ def keep_frames(context: Context, sent: SentFrames, sender: str, most_bytes: int
         if error.code == "backup-too-large":
             context.counters.refuse("backup-too-large", peer=sender, backed=sent.backed, reason=str(error))
         raise
+
+
+def lacks_frames(context: Context, backed: str, stored: StreamState | None) -> bool:
+    """Return whether frames of the stored batch or transaction are missing here."""
+    return stored is not None and context.outbox.backups.last(backed, stored.lineage) < stored.tail.last
+
+
+def check_frames(context: Context, backed: str, stored: StreamState | None, *, lacking: bool) -> None:
+    """Raise ``frames-missing`` where frames are missing, or were until the host began to send them anew: ``lacking``."""
+    if lacking or lacks_frames(context, backed, stored):
+        message, hint = f"frames that {context.name} has stored are missing", "its node has them, if it returns"
+        raise SbonError("frames-missing", message, where=backed, hint=hint)
 
 
 def check_end(sent: SentFrames) -> None:

@@ -13,7 +13,7 @@ import structlog
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
-from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, keep_frames
+from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.live_sources.registers import SourceRegisters, is_gone
 from sbon_node.membership.table import GONE
@@ -34,6 +34,7 @@ class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
     """The backup of a source that ``host`` runs in ``epoch``, and its stream and position; None before the first transaction.
 
     Requests in an epoch below ``sealed`` are refused: their caller is not the host any more. The frames are in the outbox.
+    ``lacks_frames`` once frames of the newest transaction are missing, until the next one.
     """
 
     source: SourceDeclaration
@@ -43,6 +44,12 @@ class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
     sealed: int
     stream: StreamState | None = None
     position: bytes = b""
+    lacks_frames: bool = False
+
+    @property
+    def settled(self) -> StreamState | None:
+        """The stream up to the newest transaction if all of its frames are here."""
+        return None if self.lacks_frames else self.stream
 
     @property
     def expected(self) -> Expected:
@@ -116,12 +123,19 @@ class SourceBackupKeeper:
             stored = kept.stored
             sealed = max(stored.sealed, call.epoch)
             opened = msgspec.structs.replace(
-                stored, source=source, host=caller.node, instance=caller.instance, epoch=call.epoch, sealed=sealed
+                stored,
+                source=source,
+                host=caller.node,
+                instance=caller.instance,
+                epoch=call.epoch,
+                sealed=sealed,
+                lacks_frames=stored.lacks_frames or lacks_frames(self._context, kept.id, stored.settled),
             )
             if opened != stored:
                 self._put(kept, opened)
             kept.heard_s, kept.lost_since_s = self._context.clock.now(), None
-            return SourceBackupOpened(last=self._last(kept, call.lineage))
+            settled = kept.stored.settled
+            return SourceBackupOpened(last=0 if settled is None or settled.lineage != call.lineage else settled.tail.last)
 
     async def _check_caller(self, call: OpenSourceBackup, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the source in its epoch, by the register that this node reads."""
@@ -154,12 +168,6 @@ class SourceBackupKeeper:
         self._known[source.id] = kept
         return kept
 
-    def _last(self, kept: KeptSource, lineage: int) -> int:
-        stream = kept.stored.stream
-        if stream is None or stream.lineage != lineage:
-            return 0
-        return min(self._context.outbox.backups.last(kept.id, lineage), stream.tail.last)
-
     def _check_open(self, kept: KeptSource, epoch: int) -> None:
         if self._known.get(kept.id) is not kept:
             raise SbonError("backup-unknown", f"{self._context.name} keeps no backup of it", where=kept.id)
@@ -175,17 +183,18 @@ class SourceBackupKeeper:
             raise ProtocolError("invalid", "stream: a source's has no offsets, and not so many subscriptions")
         async with kept.lock:
             self._check_open(kept, call.epoch)
-            sent = SentFrames(call.source, stream, kept.stored.stream, call.after, call.frames)
+            sent = SentFrames(call.source, stream, kept.stored.settled, call.after, call.frames)
             keep_frames(self._context, sent, caller.node, self._settings.stream_bytes)
             if not call.more:
                 check_end(sent)
-                self._put(kept, msgspec.structs.replace(kept.stored, stream=stream, position=call.position))
+                stored = msgspec.structs.replace(kept.stored, stream=stream, position=call.position, lacks_frames=False)
+                self._put(kept, stored)
             kept.heard_s = self._context.clock.now()
 
     async def _yield(self, call: YieldSource, caller: Caller) -> None:
         kept = self._named(call.source, caller)
         self._check_open(kept, call.epoch)
-        await self._take_over(kept)
+        await self._take_over(kept, is_yielded=True)
 
     def _put(self, kept: KeptSource, stored: StoredSource) -> None:
         self._context.store.put("source-backup", kept.id, stored, sync=True)
@@ -253,7 +262,7 @@ class SourceBackupKeeper:
             if error.code == "not-owner":
                 await self._check(kept)
 
-    async def _take_over(self, kept: KeptSource) -> None:
+    async def _take_over(self, kept: KeptSource, *, is_yielded: bool = False) -> None:
         async with kept.lock:
             if self._known.get(kept.id) is not kept:
                 return
@@ -263,6 +272,9 @@ class SourceBackupKeeper:
             else:
                 if (register.backup, register.backup_instance) != self._registers.me:
                     raise SbonError("not-owner", f"{register.host} hosts it, with another backup", where=kept.id)
+                if not is_yielded and not self._is_lost(kept):
+                    return
+                check_frames(self._context, kept.id, kept.stored.stream, lacking=kept.stored.lacks_frames)
                 # First nobody else can show anything any more, then this node is the host.
                 self._put(kept, msgspec.structs.replace(kept.stored, sealed=register.epoch + 1))
                 epoch = await self._registers.take_over(kept.id, register.host, register.epoch)

@@ -73,8 +73,6 @@ class BackupStreams:
         if kept is None and self._handover.has_come(stream, state):
             return
         if kept is None:
-            if self._handover.has_come(stream, state):
-                return
             kept = self._begin(stream, state)
         if kept.lineage != state.lineage or kept.visible.last < state.tail.last:
             message = f"frames up to {kept.visible.last} of {state.tail.last} are kept"
