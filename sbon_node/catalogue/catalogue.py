@@ -196,15 +196,19 @@ class Catalogue:
             raise SbonError("stream-name-used-up", f"{declaration.name!r} has no version left", where="name", hint=hint)
         await self._change(CatalogEntry(declaration=declaration, version=version, origin=self._context.name))
 
-    async def attach(self, source: SourceDeclaration) -> None:
-        """Add a source that its node has accepted; raise ``source-exists``."""
+    def named(self, source: SourceDeclaration) -> SourceDeclaration:
+        """Return a source as :meth:`attach` would add it now, with its id; raise ``source-exists``."""
         entry = self.entry(source.stream)
         if any(s.name == source.name for s in entry.sources):
             hint = "give this one another: --name NAME"
             raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name", hint=hint)
         if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
             raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")
-        source = msgspec.structs.replace(source, version=entry.version, turn=entry.detached.get(source.name, 0) + 1, epoch=1)
+        return msgspec.structs.replace(source, version=entry.version, turn=entry.detached.get(source.name, 0) + 1, epoch=1)
+
+    async def attach(self, source: SourceDeclaration) -> None:
+        """Add a source that its node has accepted; raise ``source-exists``."""
+        source, entry = self.named(source), self.entry(source.stream)
         await self._change(msgspec.structs.replace(entry, sources=(*entry.sources, source)))
 
     async def detach(self, stream: str, name: str) -> None:

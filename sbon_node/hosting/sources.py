@@ -233,7 +233,10 @@ class SourceHost:
         beginning = None
         if opened.finite and not known:
             beginning = await read_beginning(opened, self._context.clock, source.id, self._settings.sample_rows)
-        await self._catalogue.attach(with_beginning(source, beginning))
+        source = self._catalogue.named(with_beginning(source, beginning))
+        if source.durability == REPLICATED:
+            self.backups.attach(source)
+        await self._catalogue.attach(source)
         named = (source.stream, source.name)
         hosted = next((hosted for hosted in self._wanted.values() if (hosted.source.stream, hosted.source.name) == named), None)
         if hosted is not None and beginning is not None:

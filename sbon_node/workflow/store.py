@@ -35,6 +35,7 @@ Kind = Literal[
     "arrival",
     "backup",
     "source-backup",
+    "source-register",
 ]
 T = TypeVar("T")
 

@@ -67,7 +67,7 @@ async def backed_up(cluster: SimulatedCluster) -> SourceInfo:
     return info
 
 
-async def _body(first: int) -> AsyncIterator[bytes]:
+async def body(first: int) -> AsyncIterator[bytes]:
     for number in range(first, first + ROWS):
         yield f'{{"id": {number}, "v": 1.5, "ts": "2026-01-01T00:{number // 60:02d}:{number % 60:02d}Z"}}\n'.encode()
 
@@ -81,7 +81,7 @@ async def push(cluster: SimulatedCluster, number: int) -> Pushed:
         if not cluster.at(node).ready:
             await cluster.clock.sleep(0.5)
             continue
-        post = Post("application/x-ndjson", _body(number * ROWS), f"post-{number}")
+        post = Post("application/x-ndjson", body(number * ROWS), f"post-{number}")
         try:
             pushed: Pushed = await cluster.answer(node, cluster.at(node).daemon.push("numbers", "posted", post))
             return pushed
@@ -204,13 +204,13 @@ def test_a_node_that_was_cut_off_confirms_nothing_and_releases_the_source(tmp_pa
         await push(cluster, 0)
         others = [name for name in cluster.nodes if name != "b"]
         cluster.network.partition(("b",), others)
-        post = Post("application/x-ndjson", _body(ROWS), "post-1")
+        post = Post("application/x-ndjson", body(ROWS), "post-1")
         lonely = asyncio.ensure_future(cluster.answer("b", cluster.at("b").daemon.push("numbers", "posted", post)))
         assert not (await push_elsewhere(cluster, 1)).repeated
         await cluster.sleep(15.0)
         assert not lonely.done()
         with pytest.raises(SbonError) as caught:
-            await cluster.answer("b", cluster.at("b").daemon.push("numbers", "posted", Post("application/x-ndjson", _body(9))))
+            await cluster.answer("b", cluster.at("b").daemon.push("numbers", "posted", Post("application/x-ndjson", body(9))))
         assert caught.value.code == "source-paused"
         assert "its backup has to store its rows first" in caught.value.message
         cluster.network.rejoin(("b",), others)

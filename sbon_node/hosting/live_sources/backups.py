@@ -50,6 +50,9 @@ class NodeSourceBackups:
         await self.keeper.close()
         await self._tasks.close()
 
+    def attach(self, source: SourceDeclaration) -> None:
+        self.registers.attach(source.id)
+
     def of(self, source: SourceDeclaration) -> RowsBackup | None:
         if source.durability != REPLICATED:
             return None

@@ -11,6 +11,10 @@ from sbon_node.model.catalogue import SourceDeclaration
 class SourceBackups(Protocol):
     """The backups at other nodes of this node's sources, and those that it keeps."""
 
+    def attach(self, source: SourceDeclaration) -> None:
+        """Prepare for a replicated source that is about to be attached here, before the catalogue has it."""
+        ...
+
     def of(self, source: SourceDeclaration) -> RowsBackup | None:
         """Return the backup for a source that is about to run; None for a local one."""
         ...
@@ -25,6 +29,8 @@ class SourceBackups(Protocol):
 
 
 class _NoSourceBackups:
+    def attach(self, source: SourceDeclaration) -> None: ...
+
     def of(self, source: SourceDeclaration) -> RowsBackup | None:
         return None
 

@@ -1,6 +1,7 @@
 """Registers of replicated sources: who hosts each, in which epoch, and its backup.
 
-A register is made when its source first starts, and deleted when the catalogue knows that the source is gone.
+A register is made once, by the node at which its source is attached, and deleted when the catalogue knows that it is gone.
+A node that finds no register at a later start waits: it may be cut off from the nodes that keep it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ from sbon_node.model.catalogue import SourceDeclaration, parts_of
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.registers.changes import Verdict
-from sbon_node.registers.states import State
+from sbon_node.registers.states import Acceptor, State
 from sbon_node.replication.query_keys import SOURCE
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import chosen
 from sbon_node.workflow.context import Context
 
 log = structlog.get_logger()
+
+
+class UnmadeRegister(msgspec.Struct, frozen=True):
+    """The acceptors of the register of a source that was attached here, until this node has seen the register.
+
+    Repeated at the same acceptors, a creation makes no second register.
+    """
+
+    acceptors: tuple[Acceptor, ...]
 
 
 class SourceRegisters:
@@ -35,21 +45,29 @@ class SourceRegisters:
     def me(self) -> Expected:
         return self._context.membership.expected(self._context.name)
 
-    async def begin(self, source: SourceDeclaration) -> SourceRegister:
-        """Return the register of a source that is declared here, and make it if there is none yet.
+    def attach(self, source: str) -> None:
+        """Choose the acceptors of the register of a source that is about to be attached here."""
+        unmade = UnmadeRegister(chosen(source, self._registers.candidates(alive=True)))
+        self._context.store.put("source-register", source, unmade, sync=True)
 
-        A node that has lost its disk begins anew with a source of which no backup has anything. Raises ``record-unknown`` for a
-        source that has moved and has no register.
+    async def begin(self, source: SourceDeclaration) -> SourceRegister:
+        """Return the register of a source that is declared here, and make it if the source has just been attached.
+
+        A node that has lost its disk begins anew with a source of which no backup has anything. Raises ``record-unknown`` if no
+        node that answers has the register, and it may have been made before.
         """
+        unmade = self._context.store.get("source-register", source.id, UnmadeRegister)
         try:
             register = await self.read(source.id)
         except SbonError as error:
-            if error.code != "record-unknown" or source.epoch > 1:
+            if error.code != "record-unknown" or unmade is None or source.epoch > 1:
                 raise
             node, instance = self.me
             value = msgspec.msgpack.encode(SourceRegister(id=source.id, host=node, instance=instance))
-            await self._registers.create(source.id, value, chosen(source.id, self._registers.candidates(alive=True)))
+            await self._registers.create(source.id, value, unmade.acceptors)
             register = await self.read(source.id)
+        if unmade is not None:
+            self._context.store.delete("source-register", source.id)
         if register.host != self.me.node or register.instance == self.me.instance or register.backup:
             return register
         return await self._begin_anew(source.id)
@@ -103,6 +121,9 @@ class SourceRegisters:
             for key in self._registers.kept(SOURCE):
                 if is_gone(self._catalogue, key):
                     self._registers.forget(key)
+            for key in self._context.store.sizes("source-register"):
+                if is_gone(self._catalogue, key):
+                    self._context.store.delete("source-register", key)
 
     async def _read(self, source: str) -> tuple[State, SourceRegister]:
         state = await self._registers.read(source)
