@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +16,11 @@ import msgspec
 import psutil
 from click.core import ParameterSource
 
-from sbon import SbonError
+from sbon import SbonError, endpoints
+from sbon.client import Client
 from sbon.local.cluster import LocalCluster
 from sbon.local.node import LocalNode
 from sbon.local.processes import end_all
-from sbon_cli.client import Client
 from sbon_cli.commands.nodes.cluster_state import STATE, ClusterState, NodeState, required_state, state_in
 from sbon_cli.commands.nodes.settings_flags import flags_of
 from sbon_cli.options.suggestions import SuggestingGroup
@@ -29,6 +30,9 @@ from sbon_node.config.config import load
 FOLDER = Path(".sbon-cluster")
 NODES_END_S = 15.0
 """Longest wait for nodes that are to stop."""
+ANSWER_S = 5.0
+"""Longest wait for a node's state; all nodes are asked at once."""
+NO_ANSWER = "no answer"
 ENGINES_END_S = 10.0
 """Longest wait for the engines of ended nodes, which end by themselves."""
 
@@ -108,7 +112,7 @@ def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
 @json_option
 @reports_errors
 def status(folder: Path, json_: bool) -> None:
-    """Shows the nodes; exits 1 where one is down."""
+    """Shows the nodes; exits 1 where one is down or does not answer within 5 seconds."""
     state = required_state(folder)
     if not _show(state, json_):
         if not all(node.process() for node in state.nodes):
@@ -187,7 +191,8 @@ def _command_line(command: str, folder: Path, *flags: str) -> str:
 
 def _show(state: ClusterState, json_: bool) -> bool:
     """Print each node's state; return whether all run."""
-    statuses = [_seen(node) for node in state.nodes]
+    with ThreadPoolExecutor(len(state.nodes)) as pool:
+        statuses = list(pool.map(_seen, state.nodes))
     if json_:
         print_json([s._asdict() for s in statuses])
     else:
@@ -201,9 +206,9 @@ def _seen(node: NodeState) -> Seen:
     if node.process() is None:
         return Seen(node.name, "down", node.pid, node.address, node.api, None, "", None)
     try:
-        status = Client(node.api).status()
-    except SbonError as error:
-        return Seen(node.name, f"silent: {error.message}", node.pid, node.address, node.api, None, "", None)
+        status = Client(node.api).ask(endpoints.status(), ANSWER_S)
+    except SbonError:  # stopped, hung or starting: its process runs
+        return Seen(node.name, NO_ANSWER, node.pid, node.address, node.api, None, "", None)
     return Seen(node.name, "running", node.pid, node.address, node.api, status.members, status.engine, len(status.operators))
 
 
