@@ -12,6 +12,8 @@ from sbon_node.model.streams import SourceInfo
 
 LEAST_SHARE = 0.001
 """Below this share of rows read, no time left is estimated."""
+BEGINNING_MS = 1
+"""Watermark of an operator whose engine has none yet: Spark begins at 1970, and an output promises a millisecond more."""
 
 
 def progress_of(
@@ -76,11 +78,11 @@ def _share(sources: Collection[SourceInfo], taken: dict[str, int]) -> float | No
 def _lag_ms(sources: Iterable[SourceInfo], ends: Iterable[OperatorInfo]) -> int | None:
     """Return the event time between the sources' watermarks and those of the last operators.
 
-    None while one of these is not after 1970: Spark begins with that, and an operator with a delay before it.
+    None while one of the latter is at its beginning or, with a delay, before it.
     """
     newest = [source.watermark_ms for source in sources if source.watermark_ms is not None]
     left = [end.watermark_ms for end in ends if end.watermark_ms is not None]
-    return max(0, min(newest) - min(left)) if newest and left and min(left) > 0 else None
+    return max(0, min(newest) - min(left)) if newest and left and min(left) > BEGINNING_MS else None
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

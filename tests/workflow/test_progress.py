@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_node.engine.promise import promised_ms
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import LinkInfo, OperatorInfo
@@ -65,7 +66,7 @@ def test_the_lag_is_event_time_between_sources_and_output() -> None:
     told = source("f", rows=1, read_share=0.5, watermark_ms=9_000)
     assert found((told,), (link(told, 1),)).lag_ms == 6_500
     assert found((HALF,), (link(HALF, 1),)).lag_ms is None
-    for begins_ms in (0, -2_000):
+    for begins_ms in (promised_ms(0), 0, -2_000):
         begun = msgspec.structs.replace(OPERATORS[1], watermark_ms=begins_ms)
         given = {"rows": 0, "state": "running", "elapsed_s": 1.0}
         assert progress_of((told,), (), (OPERATORS[0], begun), ("o2",), **given).lag_ms is None
