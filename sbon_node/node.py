@@ -45,6 +45,7 @@ from sbon_node.hosting.pushes import Pushes
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.relayed_rows import RelayedRows
 from sbon_node.hosting.samples import SampleStore
+from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
@@ -149,6 +150,7 @@ class Node:
         self._operator_registers = OperatorRegisters(self.context, self._acceptors, self.registers, records)
         self._host_components()
         publisher.admit = self._moves.host_check.may_follow
+        publisher.check_sink = self._reader_positions.check_host
         self._keep_records(records)
         self._leaving = Leaving(
             self.context,
@@ -183,6 +185,7 @@ class Node:
         )
         ended = EndedQueries(config.control.max_forgotten)
         self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
+        self._reader_positions = ReaderPositions(self.context, owners)
         self._takeover = SinkTakeover(self.context, self._sinks, acceptors, owners, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
         self._destroyer = ComponentDestroyer(

@@ -1,18 +1,22 @@
-"""How far the former host of a sink had come, for the node that goes on with it."""
+"""How far the former host of a sink had come, for the node that goes on with it. Only the sink's host ends earlier readers."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import OVER
+from sbon_node.hosting.claims import NOT_OWNER, OVER
 from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
-from sbon_node.model.query_ids import sink_of
+from sbon_node.model.query_ids import is_sink
+from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
 from sbon_protocol.failover import FenceReader, ReaderPosition
+from sbon_protocol.messages import Hello
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 REFUSALS = frozenset({"reader-fenced", "bad-epoch"})
@@ -21,21 +25,52 @@ MOST_HOSTS = 4
 """Most hosts of one stream that are asked in turn: a stream rarely moves twice in a moment."""
 
 
-class ReaderPositions:
-    """Answers for the sinks that read streams of this node."""
+class Registers(Protocol):
+    """Read access to the registers of operators and sinks."""
 
-    def __init__(self, context: Context) -> None:
-        self._outbox = context.outbox
+    async def read(self, query: str, component: str) -> OperatorRegister: ...
+
+
+class ReaderPositions:
+    """Answers for the sinks that read streams of this node.
+
+    A sink's register says who hosts it, and in which epoch: ``control.checks`` of them are read at once.
+    """
+
+    def __init__(self, context: Context, registers: Registers) -> None:
+        self._context, self._registers = context, registers
+        self._outbox, self._under_way = context.outbox, 0
         context.server.handle(FenceReader, self._fence)
 
     async def _fence(self, call: FenceReader, caller: Caller) -> ReaderPosition:
-        if call.subscriber != sink_of(call.subscriber.rpartition(".")[0]):
-            raise SbonError("not-owner", f"{call.subscriber} is no sink", where=call.subscriber)
+        if not is_sink(call.subscriber):
+            raise SbonError(NOT_OWNER, f"{call.subscriber} is no sink", where=call.subscriber)
+        self._outbox.epoch(call.stream)  # A register is read for streams of this node alone.
+        await self.check_host(call.subscriber, call.reader_epoch, caller)
         known = self._outbox.reader_epoch(call.stream, call.subscriber)
         if call.reader_epoch > known + MAX_EPOCH_LEAP:
             raise SbonError("bad-epoch", f"epoch {call.reader_epoch} is too far above {known}", where=call.subscriber)
         acknowledged, ended = self._outbox.fence(call.stream, call.subscriber, call.reader_epoch)
         return ReaderPosition(acknowledged=acknowledged, ended=ended)
+
+    async def check_host(self, sink: str, epoch: int, caller: Caller | Hello) -> None:
+        """Raise ``not-owner`` unless the caller hosts the sink in that epoch.
+
+        Raises ``record-unknown`` or ``no-majority`` where nobody knows, and ``too-many-checks``: the caller tries again.
+        """
+        if self._under_way >= (most := self._context.settings.checks):
+            hint = "try again later, or raise control.checks"
+            raise SbonError("too-many-checks", f"{most} registers are being read", where=sink, hint=hint)
+        self._under_way += 1
+        try:
+            register = await self._registers.read(sink.rpartition(".")[0], sink)
+        finally:
+            self._under_way -= 1
+        is_host = register.host == caller.node and register.instance in ("", caller.instance)
+        if not is_host or register.epoch != epoch:
+            reason = f"{caller.node} does not host {sink} in epoch {epoch}"
+            self._context.counters.refuse("reader-epoch-refused", peer=caller.node, sink=sink, reason=reason)
+            raise SbonError(NOT_OWNER, reason, where=sink)
 
 
 async def fenced(context: Context, records: RecordAcceptors, hosted: HostedSink) -> DeliveryPosition:

@@ -14,7 +14,6 @@ from sbon_node.hosting.components import acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_of
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.membership.table import GONE
 from sbon_node.model.query_ids import sink_of
@@ -62,7 +61,7 @@ class SinkTakeover:
     def __init__(self, context: Context, sinks: SinkHost, records: RecordAcceptors, owners: Owners, ended: EndedQueries) -> None:
         self._context, self._sinks, self._records, self._owners, self._over = context, sinks, records, owners, ended
         self._under_way: dict[str, None] = {}
-        self._positions, self._lost = ReaderPositions(context), LostNodes(context)
+        self._lost = LostNodes(context)
         context.server.handle(TakeOverSink, self._take_over)
 
     async def _take_over(self, call: TakeOverSink, caller: Caller) -> None:

@@ -22,11 +22,10 @@ from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
-from sbon_node.hosting.lineages import Lineages
+from sbon_node.hosting.ports import READER_FENCED
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.hosting.sink_delays import SinkDelays
+from sbon_node.hosting.sink_links import SinkLinks
 from sbon_node.hosting.sink_positions import fenced
-from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.model.delivery import Finished, Rows, Sample, SinkDelay, SinkReport
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.schema import to_arrow
@@ -41,6 +40,9 @@ from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
 
+Work = Callable[[], Awaitable[None]]
+"""Runs an open sink until all its inputs have ended."""
+
 
 class SinkHost:
     """This node's sinks.
@@ -52,12 +54,11 @@ class SinkHost:
         self._context, self._settings, self._records, self._over = context, settings, records, ended
         self._hosted = context.store.all("sink", HostedSink)
         self._stored = tuple(self._hosted)
-        self._lineages = Lineages(context.store)
+        self._links = SinkLinks(context, records)
         self._ended = EndedSinks(context.store, context.settings.max_sinks)
         self._closing = False
         self._followed: dict[str, FollowSink] = {}
         self._runners: dict[str, SinkRunner] = {}
-        self._delays: dict[str, SinkDelays] = {}
         self._tasks = Tasks()
         context.server.handle(OpenSink, self._open)
 
@@ -102,8 +103,7 @@ class SinkHost:
 
     def delay(self, query: str) -> SinkDelay | None:
         """Return the delay of the newest rows that have arrived for the query's sink; None while it is not open."""
-        delays = self._delays.get(query)
-        return delays.report() if delays is not None else None
+        return self._links.delay(query)
 
     def sample(self, query: str) -> Sample | None:
         """Return the newest rows of the query's sink."""
@@ -199,13 +199,14 @@ class SinkHost:
         hosted = HostedSink(order=order, acceptors=acceptors, claim=claim_of(order, self._context.rng))
         self.keep(hosted)  # Before any file is created, so that a restart knows which files to delete.
         try:
-            await self._run(hosted, fresh=True)
+            work = await self._run(hosted, fresh=True)
         except BaseException as error:
             if order.spec.failover and isinstance(error, SbonError) and error.code == "sink-exists":
                 self._drop(hosted)  # Its claim is another sink's, whose position must stay.
             else:
                 await self._undo(hosted)
             raise
+        self._tasks.start(f"sink {order.component}", self._deliver(hosted, work))
 
     async def _undo(self, hosted: HostedSink) -> None:
         """Undo the sink at once, so that the same query may be submitted again; retry later if that fails."""
@@ -236,6 +237,12 @@ class SinkHost:
             raise SbonError("node-away", "this node is going away", where=self._context.name)
 
     async def _resume(self, hosted: HostedSink) -> None:
+        claimed = await self._claim(hosted)
+        if claimed is not None:
+            await self._deliver(claimed)
+
+    async def _claim(self, hosted: HostedSink) -> HostedSink | None:
+        """Return the sink in the next epoch; None if it is no longer this node's, and forgotten."""
         order = hosted.order
         try:
             epoch = await claim(self._context, self._records, hosted.acceptors, claim_call(hosted))
@@ -245,21 +252,23 @@ class SinkHost:
                 await self.release(hosted)
             else:
                 await self._forget_at_last(hosted, delivered=error.code == REFUSED)
-            return
-        await self._go_on(msgspec.structs.replace(hosted, order=msgspec.structs.replace(order, epoch=epoch)))
+            return None
+        return msgspec.structs.replace(hosted, order=msgspec.structs.replace(order, epoch=epoch))
 
-    async def _go_on(self, hosted: HostedSink) -> None:
-        order = hosted.order
+    async def _claim_again(self, hosted: HostedSink) -> HostedSink | None:
+        """Close a sink that a stream's host has fenced, and claim it: another node may have it, or this one still."""
+        log.warning("sink-fenced", sink=hosted.order.component, epoch=hosted.order.epoch)
+        await self._shut(hosted.order.query)
+        await self._context.clock.sleep(self._context.settings.retry_s)
+        current = self._hosted.get(hosted.order.query)  # Followers have acknowledged rows since it was opened.
+        return await self._claim(current) if current is not None and current.claim == hosted.claim else None
 
-        async def attempt() -> None:
+    async def _reopen(self, hosted: HostedSink) -> Work:
+        async def attempt() -> Work:
             self.keep(hosted)
-            await self._run(hosted, fresh=False)
+            return await self._run(hosted, fresh=False)
 
-        try:
-            await until_passed(self._context, attempt, partial(self._waits, order.component))
-        except SbonError as error:
-            log.warning("sink-not-resumed", sink=order.component, reason=str(error))
-            await self._report(hosted, sink_states.FAILED, str(error))
+        return await until_passed(self._context, attempt, partial(self._waits, hosted.order.component))
 
     # -- sinks that move to another node ---------------------------------------------------------------------------------
 
@@ -274,7 +283,7 @@ class SinkHost:
 
     def begin(self, hosted: HostedSink) -> None:
         """Begin to deliver, in the background, as another node has done before."""
-        self._tasks.start(f"resume {hosted.order.component}", self._go_on(hosted))
+        self._tasks.start(f"resume {hosted.order.component}", self._deliver(hosted))
 
     async def release(self, hosted: HostedSink) -> None:
         """Forget a sink that another node hosts; the result and the position that this needs stay."""
@@ -290,7 +299,7 @@ class SinkHost:
 
     def _drop(self, hosted: HostedSink) -> None:
         if self._is_current(hosted):
-            self._lineages.forget(hosted.order.component)
+            self._links.forget(hosted.order.component)
             self._context.store.delete("sink", hosted.order.query)
             del self._hosted[hosted.order.query]
 
@@ -302,27 +311,24 @@ class SinkHost:
     def _waits(self, component: str, error: SbonError) -> None:
         log.warning("sink-waits", sink=component, reason=str(error))
 
-    async def _run(self, hosted: HostedSink, *, fresh: bool) -> None:
-        """Run the sink; raise ``query-over`` if it was destroyed while its file was created."""
+    async def _run(self, hosted: HostedSink, *, fresh: bool) -> Work:
+        """Open the sink; raise ``query-over`` if it was destroyed while its file was created."""
         context, order = self._context, hosted.order
         if order.spec.kind == FOLLOW:
-            links = [self._link(hosted, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
+            links = self._links.make(hosted, hosted.done)
             sink = FollowSink(order.query, links, context.clock, hosted.ended, hosted.rows, context.computing)
             self._followed[order.query] = sink
-            work: Callable[[], Awaitable[None]] = sink.run
-        else:
-            acknowledged = await fenced(context, self._records, hosted) if hosted.taken_over else None
-            sink_context = self.context_of(hosted, fresh=fresh, acknowledged=acknowledged)
-            opened = await open_sink(order.spec.kind, order.spec.options, sink_context)
-            if not self._is_current(hosted):
-                await opened.close()
-                raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
-            done = opened.positions()
-            links = [self._link(hosted, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
-            runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing)
-            self._runners[order.query] = runner
-            work = runner.run
-        self._tasks.start(f"sink {order.component}", self._deliver(hosted, work))
+            return sink.run
+        acknowledged = await fenced(context, self._records, hosted) if hosted.taken_over else None
+        sink_context = self.context_of(hosted, fresh=fresh, acknowledged=acknowledged)
+        opened = await open_sink(order.spec.kind, order.spec.options, sink_context)
+        if not self._is_current(hosted):
+            await opened.close()
+            raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
+        links = self._links.make(hosted, opened.positions())
+        runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing)
+        self._runners[order.query] = runner
+        return runner.run
 
     def context_of(self, hosted: HostedSink, *, fresh: bool, acknowledged: DeliveryPosition | None = None) -> SinkContext:
         """Return the context in which the sink is opened, resumed or withdrawn here."""
@@ -341,20 +347,29 @@ class SinkHost:
             acknowledged=acknowledged,
         )
 
-    async def _deliver(self, hosted: HostedSink, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a sink until all its inputs have ended or it fails for good; report the end to the query's record."""
-        order = hosted.order
-        try:
-            await work()
-        except SbonError as error:
-            log.warning("sink-failed", sink=order.component, reason=str(error))
-            await self._report(hosted, sink_states.FAILED, str(error))
-        except Exception as error:
-            await self._report(hosted, sink_states.FAILED, f"{type(error).__name__}: {error}")
-            raise
-        else:
-            log.info("sink-finished", sink=order.component)
-            await self._report(hosted, sink_states.FINISHED, "")
+    async def _deliver(self, hosted: HostedSink, work: Work | None = None) -> None:
+        """Run a sink until all its inputs have ended or it fails for good; report the end to the query's record.
+
+        Without ``work`` it is opened again first. A sink that is fenced is claimed anew: it goes on if it is still this node's.
+        """
+        claimed: HostedSink | None = hosted
+        while claimed is not None:
+            hosted = claimed
+            try:
+                await (work or await self._reopen(hosted))()
+            except SbonError as error:
+                if error.code != READER_FENCED:
+                    log.warning("sink-failed", sink=hosted.order.component, reason=str(error))
+                    await self._report(hosted, sink_states.FAILED, str(error))
+                    return
+            except Exception as error:
+                await self._report(hosted, sink_states.FAILED, f"{type(error).__name__}: {error}")
+                raise
+            else:
+                log.info("sink-finished", sink=hosted.order.component)
+                await self._report(hosted, sink_states.FINISHED, "")
+                return
+            claimed, work = await self._claim_again(hosted), None
 
     async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
         order = hosted.order
@@ -370,31 +385,8 @@ class SinkHost:
             log.info("sink-taken-over", sink=order.component, epoch=order.epoch)
             await self.release(hosted)
 
-    def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
-        context, order = self._context, hosted.order
-        host = StreamHost(context, self._records, order.query, stream, node, hosted.acceptors)
-        delays = self._delays.setdefault(order.query, SinkDelays(context))
-        return Link(
-            stream,
-            order.component,
-            locate=host.locate,
-            expect=host.expect,
-            search=host.search,
-            own_time=host.own_time,
-            arrived=partial(delays.observe, host),
-            peers=context.peers,
-            clock=context.clock,
-            settings=context.stream_settings,
-            rng=context.rng,
-            start_after=done,
-            lineage=self._lineages.of(order.component, stream),
-            learn=self._lineages.learner(order.component, stream),
-            reader_epoch=order.epoch,
-            failpoint=context.failpoint,
-        )
-
     async def _shut(self, query: str, *, unsubscribe: bool = False) -> None:
-        self._delays.pop(query, None)
+        self._links.closed(query)
         sinks = [s for s in (self._followed.pop(query, None), self._runners.pop(query, None)) if s is not None]
         for sink in sinks:
             await sink.close(unsubscribe=unsubscribe)

@@ -35,5 +35,10 @@ def sink_of(uid: str) -> str:
     return f"{uid}.sink"
 
 
+def is_sink(component: str) -> bool:
+    """Return whether a component is the sink of its query."""
+    return component == sink_of(component.rpartition(".")[0])
+
+
 def _random(rng: random.Random) -> str:
     return "".join(rng.choices(_ALPHABET, k=_DIGITS))

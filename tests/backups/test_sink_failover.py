@@ -19,7 +19,8 @@ from sbon_node.model.queries import SinkSpec
 from sbon_node.queries.deploy import sink_order
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import AtTime, Fault
-from sbon_protocol.failover import TakeOverSink
+from sbon_protocol.failover import FenceReader, ReaderPosition, TakeOverSink
+from sbon_protocol.messages import Refused, Subscribe
 from tests.backups.test_replicated_sources import lose
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submit
 from tests.workflow.test_moved_operators import FILTER, finished
@@ -42,8 +43,6 @@ class Other:
         self.positions: dict[str, tuple[int, DeliveryPosition]] = {}
         self.posts: dict[str, list[int]] = {}
         self.unreachable: set[str] = set()
-        self.withdrawn: list[str] = []
-        self.repeated = 0
 
     def check(self, context: SinkContext) -> None:
         if {context.data_dir.name, context.data_dir.parent.name} & self.unreachable:
@@ -89,7 +88,6 @@ class HookSink(BufferedSink):
             rows = frame.rows["id"].to_pylist()
             known = self._other.posts.setdefault(f"{self._context.claim}-{frame.stream}-{frame.number}", rows)
             assert known == rows, "other rows under the same key"
-            self._other.repeated += known is not rows
         after = self._advanced(buffer.taken, buffer.ended, buffer.rows, refused=0, finished=finished)
         await self._state(self._file, after)
         buffer.drop(len(buffer.frames))
@@ -117,7 +115,6 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Other:
         return HookSink(context, other, file.take_up())
 
     async def withdraw(context: SinkContext, options: Options, delivered: bool) -> None:
-        other.withdrawn.append(context.claim)
         other.positions.pop(context.claim, None)
 
     async def reach(context: SinkContext, options: Options) -> None:
@@ -321,5 +318,56 @@ def test_a_query_waits_while_no_node_reaches_the_other_end(tmp_path: Path, other
         await finished(cluster)
         assert (await owner_of(cluster, "a", sink))[1] == 2
         check_rows(other, "table")
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_only_the_host_of_a_sink_ends_its_reader(tmp_path: Path, other: Other) -> None:
+    """Neither by a request nor by a subscription; not the host itself in an epoch that its register does not name."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        sink = await begun(cluster, "table")
+        stream = (await state_of(cluster, "a")).operators[0].id
+
+        async def refusal(caller: str, subscriber: str, epoch: int, of: str = stream) -> str:
+            call = FenceReader(stream=of, subscriber=subscriber, reader_epoch=epoch)
+            with pytest.raises(SbonError) as refused:
+                await ask(cluster, caller, cluster.at(caller).daemon.context.ask("b", call, ReaderPosition))
+            return refused.value.code
+
+        for caller in "abcd":
+            assert await refusal(caller, sink, 1) == "not-owner"
+            assert await refusal(caller, sink, 2) == "not-owner"
+        assert await refusal("e", sink, 2) == "not-owner"
+        assert await refusal("e", stream, 1) == "not-owner"
+        assert await refusal("e", "unknown.sink", 1) == "record-unknown"
+        assert await refusal("e", sink, 1, of="unknown") == "stream-unknown"
+
+        context = cluster.at("d").daemon.context
+        channel = await context.peers.open_stream(context.membership.address_of("b"))
+        await channel.send(Subscribe(stream=stream, subscriber=sink, next=1, epoch=1, credit_bytes=1 << 20, reader_epoch=2))
+        answer = await channel.receive()
+        assert isinstance(answer, Refused)
+        assert answer.code == "not-owner"
+        channel.close()
+
+        await finished(cluster)
+        assert (await owner_of(cluster, "a", sink)) == ("e", 1)
+        check_rows(other, "table")
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.parametrize("kind", ["table", "hook"])
+def test_a_host_that_is_fenced_at_a_stream_claims_its_sink_and_goes_on(tmp_path: Path, other: Other, kind: str) -> None:
+    """The stream knows a later epoch than the sink's register, which still names this host."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        sink = await begun(cluster, kind)
+        stream = (await state_of(cluster, "a")).operators[0].id
+        cluster.at("b").daemon.outbox.fence(stream, sink, 3)
+        await finished(cluster)
+        assert (await owner_of(cluster, "a", sink)) == ("e", 3)
+        check_rows(other, kind)
 
     in_cluster(tmp_path, "abcde", test)

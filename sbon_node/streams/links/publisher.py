@@ -13,6 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
+from sbon_node.model.query_ids import is_sink
 from sbon_node.model.subscribers import is_follower
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
@@ -33,6 +34,15 @@ AdmitFollower = Callable[[str, Hello], Awaitable[None]]
 async def nobody(follower: str, hello: Hello) -> None:
     """Admit no follower."""
     raise SbonError("not-owner", f"{hello.node} may not follow here", where=follower)
+
+
+CheckSink = Callable[[str, int, Hello], Awaitable[None]]
+"""Raises :class:`SbonError` for a node that does not host this sink in this epoch."""
+
+
+async def no_host(sink: str, epoch: int, hello: Hello) -> None:
+    """Admit no sink in an epoch after the first."""
+    raise SbonError("not-owner", f"{hello.node} may not read in epoch {epoch}", where=sink)
 
 
 class _Serving:
@@ -60,6 +70,7 @@ class Publisher:
     """Serves every subscription to the streams of one outbox.
 
     ``admit`` is asked for followers alone: a stream has few places for them, and they may hold up its other readers.
+    ``check_sink`` is asked for a sink in a later epoch than the stream knows, which would end its present reader.
     """
 
     def __init__(
@@ -71,6 +82,7 @@ class Publisher:
         admit: AdmitFollower = nobody,
     ) -> None:
         self.admit = admit
+        self.check_sink: CheckSink = no_host
         self._outbox = outbox
         self._clock = clock
         self._settings = settings
@@ -131,9 +143,12 @@ class Publisher:
             self._outbox.epoch(stream)  # A register is read for streams of this node alone.
             if is_follower(subscriber):
                 await self.admit(subscriber, hello)
+            known = self._outbox.reader_epoch(stream, subscriber)
+            self._check_leap(message.reader_epoch, known, "of its own")
+            if is_sink(subscriber) and message.reader_epoch > max(known, 1):
+                await self.check_sink(subscriber, message.reader_epoch, hello)
             epoch = self._outbox.epoch(stream)
             self._check_epoch(stream, message.epoch)
-            self._check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
             reader = Reader(message.lineage, message.acknowledged, message.reader_epoch)
             first = self._outbox.subscribe(stream, subscriber, message.next, message.epoch, reader)
         except SbonError as error:
