@@ -43,6 +43,8 @@ class _Watched:
     missed_s: float | None = None
     look_at_s: float = 0.0
     asked: int = 0
+    reason: str = ""
+    """Why the last look failed; empty if it did not."""
 
 
 class SinkFailovers:
@@ -54,7 +56,7 @@ class SinkFailovers:
         self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
         self._lost = LostNodes(context)
         self._watched: dict[str, _Watched] = {}
-        self._tasks, self._looks = Tasks(), 0
+        self._tasks, self._looking = Tasks(), set[str]()
 
     def start(self) -> None:
         self._tasks.start("looks", self._run())
@@ -72,7 +74,9 @@ class SinkFailovers:
             self._watched = {one.id: known.get(one.id) or _Watched(backoff_of(settings), check_at_s) for one in led}
             for record in led:
                 watched = self._watched[record.id]
-                if self._is_due(record, watched) and self._looks < MOST_LOOKS:
+                may_begin = len(self._looking) < MOST_LOOKS and record.id not in self._looking
+                if self._is_due(record, watched) and may_begin:
+                    self._looking.add(record.id)
                     self._tasks.start(f"failover {record.id}", self._look(record.id, watched))
 
     def _is_due(self, record: QueryRecord, watched: _Watched) -> bool:
@@ -87,18 +91,21 @@ class SinkFailovers:
 
     async def _look(self, query: str, watched: _Watched) -> None:
         """See to it that the sink has a host, and that the record names it."""
-        clock, self._looks = self._context.clock, self._looks + 1
+        clock = self._context.clock
         try:
             await self._settle(query, watched)
         except SbonError as error:
             check_cancelled()
             watched.look_at_s = clock.now() + watched.backoff.next_s()
-            log.warning("sink-failover-waits", query=query, code=error.code, reason=str(error))
+            if (reason := str(error)) != watched.reason:
+                log.warning("sink-failover-waits", query=query, code=error.code, reason=reason)
+            watched.reason = reason
         else:
+            watched.reason = ""
             watched.backoff.reset()
             watched.check_at_s = clock.now() + self._context.settings.orphan_check_s
         finally:
-            self._looks -= 1
+            self._looking.discard(query)
 
     async def _settle(self, query: str, watched: _Watched) -> None:
         record = await self._book.read(query)
@@ -108,7 +115,7 @@ class SinkFailovers:
         host = register.host
         if self._lost.has(host, register.instance):
             host = await self._find(record, register, watched)
-        else:
+        elif not self._context.away(host):
             await self._ask(record, register, host)  # It may have been restarted amid the change.
         if host == record.consumer:
             return
