@@ -19,7 +19,7 @@ from sbon_protocol.failover import FenceReader, ReaderPosition
 from sbon_protocol.messages import Hello
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
-REFUSALS = frozenset({"reader-fenced", "bad-epoch"})
+REFUSALS = frozenset({"reader-fenced", "bad-epoch", "not-retained"})
 """Refusals of a host of a stream that do not pass."""
 MOST_HOSTS = 4
 """Most hosts of one stream that are asked in turn: a stream rarely moves twice in a moment."""

@@ -11,7 +11,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import ConnectionLostError
-from sbon_node.streams.outbox.ledger import Reader
+from sbon_node.streams.outbox.ledger import Kind, Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_protocol.messages import Progress, Refused, Subscribe, Subscribed
@@ -173,8 +173,28 @@ async def test_a_reader_that_lost_its_position_asks_for_it_and_ends_the_earlier_
     old.acknowledge(4)
     assert host.outbox.fence("up", "down", 2) == (2, False)
     assert code_of(lambda: host.outbox.fence("up", "down", 1)) == "reader-fenced"
-    assert host.outbox.fence("up", "unknown", 1) == (0, False)
+    assert code_of(lambda: host.outbox.fence("up", "unknown", 1)) == "not-retained"
     new = host.link("up", reader_epoch=2, start_after=2)
     await new.wait(3)
     new.acknowledge(4)
     await until(lambda: host.outbox.fence("up", "down", 2) == (4, False))
+
+
+@pytest.mark.parametrize("kind", ["operator", "source"])
+def test_a_reader_that_was_fenced_before_it_first_connected_takes_no_frames(path: Path, kind: Kind) -> None:
+    box = Outbox(path, SETTINGS)
+    box.open_stream("s", kind)
+    if kind == "source":
+        box.write_source("s", [draft(text) for text in "abcd"], b"")
+    else:
+        publish(box, "s", *"abcd")
+    box.subscribe("s", "other", 1)
+    for _ in range(2):
+        assert box.fence("s", "sink", 2) == (0, False)
+    box.acknowledge("s", "other", 4)
+    box.close()
+    again = Outbox(path, SETTINGS)
+    assert code_of(lambda: again.subscribe("s", "sink", 1, reader=Reader(epoch=1))) == "reader-fenced"
+    assert again.earliest("s") == 1
+    assert again.subscribe("s", "sink", 1, reader=Reader(epoch=2)) == 1
+    again.close()

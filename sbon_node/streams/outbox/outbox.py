@@ -298,7 +298,8 @@ class Outbox:
     def fence(self, stream: str, subscriber: str, reader_epoch: int) -> tuple[int, bool]:
         """End readers below ``reader_epoch``; return the last acknowledged frame, and whether the stream ends with it.
 
-        Raises ``reader-fenced``.
+        A subscriber that has never connected begins at the first frame. Raises ``reader-fenced``, and ``not-retained`` or
+        ``too-many-subscribers`` for such a one.
         """
         return self._retention.fence(self._named(stream), subscriber, reader_epoch)
 

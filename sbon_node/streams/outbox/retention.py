@@ -62,18 +62,15 @@ class Retention:
             raise SbonError("fenced", f"epoch {stream.epoch} is over: the subscriber has seen {epoch}", where=stream.name)
         if known is not None and known.failed:
             raise _overdrawn(stream, known)
-        if known is None and len(stream.subscriptions) >= self._settings.max_subscribers:
-            raise SbonError("too-many-subscribers", f"{len(stream.subscriptions)} subscribe already", where=stream.name)
+        if known is None:
+            self._check_room(stream)
         if known is None and is_follower(subscriber) and len(stream.followers()) >= self._settings.max_followers:
             reason, hint = f"{len(stream.followers())} followers subscribe already", "raise streams.max_followers"
             raise SbonError("too-many-subscribers", reason, where=stream.name, hint=hint)
         first = self._first(stream, next_number)
         upto = statements.weighed_upto(self._store, stream, first - 1)
         if known is None:
-            known = self._new_subscription(stream, subscriber, first, next_number, reader)
-            with self._store.transaction() as connection:
-                statements.save_subscription(connection, stream, known)
-            stream.subscriptions[subscriber] = known
+            known = self._add(stream, self._new_subscription(stream, subscriber, first, next_number, reader))
         elif reader.epoch is not None and reader.epoch > known.reader_epoch:
             known.reader_epoch, stream.unsaved = reader.epoch, True
             # A full disk must not refuse the reader whose acknowledgements free it: the epoch is stored with these then.
@@ -82,6 +79,16 @@ class Retention:
         known.received, known.received_upto = first - 1, upto
         stream.room.notify()
         return first
+
+    def _check_room(self, stream: Stream) -> None:
+        if len(stream.subscriptions) >= self._settings.max_subscribers:
+            raise SbonError("too-many-subscribers", f"{len(stream.subscriptions)} subscribe already", where=stream.name)
+
+    def _add(self, stream: Stream, subscription: Subscription) -> Subscription:
+        with self._store.transaction() as connection:
+            statements.save_subscription(connection, stream, subscription)
+        stream.subscriptions[subscription.subscriber] = subscription
+        return subscription
 
     def _end_followers(self, stream: Stream, reader: Subscription) -> None:
         """Delete the subscriptions of followers of earlier epochs: their attempts are over, whether committed or not."""
@@ -113,8 +120,10 @@ class Retention:
         """See :meth:`sbon_node.streams.outbox.outbox.Outbox.fence`."""
         known = stream.subscriptions.get(subscriber)
         self.check_reader(stream, known, Reader(epoch=reader_epoch))
-        if known is None:
-            return 0, False
+        if known is None:  # Its earlier readers may have yet to connect: they are refused then.
+            self._check_room(stream)
+            first = self._first(stream, 0)
+            known = self._add(stream, self._new_subscription(stream, subscriber, first, 0, Reader(epoch=reader_epoch)))
         if reader_epoch > known.reader_epoch:
             known.reader_epoch, stream.unsaved = reader_epoch, True
             self._settle(stream, stream.trimmed)
