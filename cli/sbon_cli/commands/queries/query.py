@@ -31,6 +31,7 @@ from sbon_cli.terminal.output import (
     say,
 )
 
+DELAY = "delay from source to sink, any wait in the source's history included:"
 LONG_BATCH_S = 5.0
 """Age in seconds from which a running batch is shown."""
 
@@ -179,7 +180,7 @@ def _delay_text(delay: SinkDelay, bound_ms: float | None) -> str:
     error = "of unknown error" if delay.error_ms is None else f"± {delay.error_ms:.1f} ms"
     bound = "" if bound_ms is None else f"; --max-delay {bound_ms:g} ms bounds the part of the network"
     rows = f"over {counted(delay.frames, 'frame')} (see streams.delay_window_s)"
-    return f"delay from source to sink p50 {delay.p50_ms or 0.0:.1f} ms, p95 {delay.p95_ms or 0.0:.1f} ms, {error}, {rows}{bound}"
+    return f"{DELAY} p50 {delay.p50_ms or 0.0:.1f} ms, p95 {delay.p95_ms or 0.0:.1f} ms, {error}, {rows}{bound}"
 
 
 def _show_measures(info: QueryInfo) -> None:
