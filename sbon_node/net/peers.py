@@ -53,7 +53,7 @@ class Peers:
         except TimeoutError as error:
             raise SbonError("peer-unreachable", f"no answer to {method} within {limit_s:g} s", where=where) from error
         except ConnectionLostError as error:
-            message = str(error).removeprefix(where).lstrip(": ")
+            message = str(error).removeprefix(where).lstrip(": ").replace(f" with {where}", "").replace(f" to {where}", "")
             raise SbonError("peer-unreachable", message, where=where) from error
         except ProtocolError as error:
             raise SbonError("bad-reply", f"{method}: {error}", where=where) from error

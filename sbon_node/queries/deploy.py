@@ -66,7 +66,14 @@ async def start(context: Context, record: QueryRecord, acceptors: tuple[Acceptor
     """Open the sink, then start the operators from the consumer's side on; raise the first refusal."""
     order = sink_order(record, record.hosts)
     yield Progress(step="starting", message=f"opening the sink at {record.consumer}")
-    await context.call(record.consumer, OpenSink(sink=order, acceptors=acceptors))
+    try:
+        await context.call(record.consumer, OpenSink(sink=order, acceptors=acceptors))
+    except SbonError as error:
+        if error.code != "peer-unreachable":
+            raise
+        where, message = f"{record.consumer} at {error.where}", f"opening the sink failed: {error.message}"
+        hint = "see whether this node is alive: sbon members; then submit again, or name another with --consumer"
+        raise SbonError(error.code, message, where=where, hint=hint) from error
     starts = {
         asyncio.create_task(_instantiate(context, record, operator, acceptors)): operator
         for operator in reversed(record.plan.operators)

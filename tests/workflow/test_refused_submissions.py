@@ -12,7 +12,7 @@ from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.leak_check import settled
 from sbon_protocol.calls import DestroyComponents, OpenSink
-from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submit, submitted
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submit, submitted
 
 
 def size_of(path: Path) -> int:
@@ -82,6 +82,28 @@ def test_a_node_that_dies_during_the_start_removes_the_results_on_return(tmp_pat
         await cluster.until(lambda: not left(tmp_path))
 
     in_cluster(tmp_path, "abc", test)
+
+
+def test_a_consumer_that_dies_while_its_sink_opens_is_named(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+
+        async def die(*_: object) -> None:
+            cluster.crash(cluster.at("d"))
+            await cluster.sleep(1.0)
+
+        server: Any = cluster.at("d").daemon.context.server
+        server.handle(OpenSink, die)
+        with pytest.raises(SbonError) as refused:
+            await ask(cluster, "a", submit(cluster, "a", tmp_path / "out.csv", consumer="d"))
+        address = str(cluster.at("d").address)
+        assert refused.value.code == "peer-unreachable"
+        assert refused.value.where == f"d at {address}"
+        assert refused.value.message.startswith("opening the sink failed: ")
+        assert address not in refused.value.message
+        assert "sbon members" in refused.value.hint
+
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_user_who_leaves_while_a_submission_is_undone_does_not_interrupt_it(tmp_path: Path) -> None:
