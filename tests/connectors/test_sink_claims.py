@@ -35,6 +35,13 @@ def test_two_sinks_cannot_share_a_path(tmp_path: Path) -> None:
     assert caught.value.code == "sink-exists"
 
 
+def test_a_folder_that_takes_no_files_is_not_said_to_be_missing() -> None:
+    with pytest.raises(SbonError) as caught:
+        opened({"path": "/proc/out.csv"})
+    assert (caught.value.code, caught.value.where) == ("bad-option", "options.path")
+    assert "no file can be made" in caught.value.message or "may not be written to" in caught.value.message
+
+
 def found_under(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.glob("**/*")}
 

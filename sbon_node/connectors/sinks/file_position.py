@@ -141,4 +141,8 @@ def _exists(path: Path) -> SbonError:
 
 
 def _no_folder(path: Path) -> SbonError:
-    return SbonError("bad-option", f"there is no folder {path.absolute().parent}", where="options.path")
+    folder = path.absolute().parent
+    if folder.is_dir():
+        hint = "name a path in a folder on a disk"
+        return SbonError("bad-option", f"no file can be made in the folder {folder}", where="options.path", hint=hint)
+    return SbonError("bad-option", f"there is no folder {folder}", where="options.path")
