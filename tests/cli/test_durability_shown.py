@@ -105,6 +105,25 @@ def test_doctor_warns_of_queries_that_one_failure_would_end(
     assert [("--durability replicated" in one["remedy"]) for one in findings] == [one["verdict"] == "warning" for one in findings]
 
 
+@pytest.mark.parametrize("durability, advised", [("local", True), ("replicated", False), ("hot", False)])
+def test_doctor_advises_durability_for_local_queries_only(
+    node: ScriptedNode, api: str, durability: str, advised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = ScriptedNode.query
+
+    async def query(self: ScriptedNode, query_id: str) -> QueryInfo:
+        fields: Any = {"survival": EXPOSED, "durability": durability}
+        return msgspec.structs.replace(await honest(self, query_id), **fields)
+
+    monkeypatch.setattr(ScriptedNode, "query", query)
+    node.operations.examination = Examination(node="a", findings=(CheckResult(check="java", verdict="ok", message="17"),))
+    findings = json.loads(run(api, "doctor", "--json").stdout)["findings"]
+    (found,) = [one for one in findings if one["check"] == "durability"]
+    assert ("submit with --durability replicated" in found["remedy"]) == advised
+    assert "attach live sources with --durability replicated" in found["remedy"]
+    assert "--sink-failover" in found["remedy"]
+
+
 def test_the_warning_names_few_queries() -> None:
     queries: Any = [QueryInfo(id=f"q{number}", sql="", state="running", survival=EXPOSED) for number in range(9)]
     assert ended_by_one_failure(queries) == ", ".join(f"q{number} (c, d with its sink)" for number in range(5)) + ", and 4 more"

@@ -17,6 +17,7 @@ from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
 from sbon_cli.commands.queries.durability import ended_by_one_failure, not_followed
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
+from sbon_node.model.durability import LOCAL, SINK, SOURCE
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 
 MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
@@ -35,10 +36,10 @@ MAX_QUERIES = 100
 LOST_REMEDY = (
     "lost components do not come back: stop the query (sbon query stop {}), attach its lost sources again, and submit it again"
 )
-DURABILITY_REMEDY = (
-    "submit with --durability replicated, and attach live sources with it; submit with --sink-failover where the sink is a "
-    "database or webhook; files stay at their nodes: mirror those disks; see: sbon query show QUERY"
-)
+LOCAL_REMEDY = "submit with --durability replicated"
+SOURCE_REMEDY = "attach live sources with --durability replicated"
+SINK_REMEDY = "submit with --sink-failover where the sink is a database or webhook"
+FILES_REMEDY = "files stay at their nodes: mirror those disks; see: sbon query show QUERY"
 FOLLOW_REMEDY = "they go on from their stored checkpoints, which takes longer; see: sbon query show QUERY"
 
 
@@ -109,8 +110,19 @@ def _durability(queries: list[QueryInfo]) -> list[CheckResult]:
     unfollowed = not_followed(known)
     results = [warning("hot", f"no follower follows: {unfollowed}", FOLLOW_REMEDY)] if unfollowed else []
     if ended := ended_by_one_failure(queries):
-        return [warning("durability", f"the loss of one node with its disk would end: {ended}", DURABILITY_REMEDY), *results]
+        message = f"the loss of one node with its disk would end: {ended}"
+        return [warning("durability", message, _durability_remedy(queries)), *results]
     return [*([ok("durability", f"{len(known)}, each survives the loss of any one node")] if known else []), *results]
+
+
+def _durability_remedy(queries: list[QueryInfo]) -> str:
+    """Return the remedies for the components that would be lost; durability helps only local queries."""
+    losses = [(query, loss) for query in queries if query.survival is not None for loss in query.survival.losses]
+    parts = {loss.part for _, loss in losses}
+    remedies = [LOCAL_REMEDY] if any(query.durability == LOCAL for query, _ in losses) else []
+    remedies += [SOURCE_REMEDY] if SOURCE in parts else []
+    remedies += [SINK_REMEDY] if SINK in parts else []
+    return "; ".join([*remedies, FILES_REMEDY])
 
 
 def _is_lost(query: QueryInfo) -> bool:
