@@ -22,6 +22,15 @@ def test_a_refused_submission_lists_who_refused(api: str, node: Any) -> None:
     assert lines[-4:] == ["error: no node has capacity for o1", "  - a: cores", "  - b: memory", "  hint: add nodes"]
 
 
+@pytest.mark.parametrize("arguments, error", [(("",), "sql: must not be empty"), (("--name", "a b/c", "select 1"), "name: has")])
+def test_a_malformed_submission_refers_to_the_commands_help(api: str, arguments: tuple[str, ...], error: str) -> None:
+    result = run(api, "submit", *arguments)
+    assert result.exit_code == 1
+    assert f"error: {error}" in result.stderr
+    assert result.stderr.endswith("submit --help\n")
+    assert "api.md" not in result.stderr
+
+
 def test_sql_comes_from_a_file_or_standard_input(api: str, node: Any, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text("select 2")
     assert run(api, "submit", "--no-follow", f"@{tmp_path}/q.sql").exit_code == 0

@@ -33,6 +33,8 @@ UNLIMITED = 100_000
 
 Output = Literal["table", "json", "text"]
 OUTPUTS: tuple[Output, ...] = ("table", "json", "text")
+API_HINT = "see docs/api.md"
+"""A node's hint about a bad request, which is for programs."""
 _CHOSEN, _EXPLICIT = "sbon.output", "sbon.output.said"
 
 
@@ -59,7 +61,13 @@ def complain(error: SbonError) -> None:
     for detail in details:
         console.print(f"  - {escape(detail)}")
     if error.hint:
-        console.print(f"  [dim]hint:[/] {escape(error.hint)}")
+        console.print(f"  [dim]hint:[/] {escape(_of_command(error.hint))}")
+
+
+def _of_command(hint: str) -> str:
+    """Return the hint, with the running command's help in place of the API's."""
+    context = click.get_current_context(silent=True)
+    return f"see {context.command_path} --help" if hint == API_HINT and context is not None else hint
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
