@@ -15,6 +15,7 @@ import pytest
 
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.postgres_table import check_columns, read_name
 from sbon_node.connectors.sinks.registry import check_sink, reach_sink
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
@@ -155,7 +156,8 @@ async def test_rows_that_the_table_refuses_are_kept_and_the_others_stored(databa
     database.sql(f"CREATE TABLE results ({columns}, PRIMARY KEY (n, x))")
     with pytest.raises(SbonError) as caught:
         await sinking.run()
-    assert (caught.value.code, caught.value.details) == ("bad-table", ("the column n is integer, and the query gives bigint",))
+    assert (caught.value.code, caught.value.details) == ("bad-table", ())
+    assert caught.value.message.endswith(": the column n is integer, and the query gives bigint")
     database.sql("ALTER TABLE results ALTER n TYPE bigint; ALTER TABLE results DROP CONSTRAINT results_pkey")
     database.sql("ALTER TABLE results ALTER x DROP NOT NULL; CREATE UNIQUE INDEX ON results (n) WHERE n < 40")
     runner = await sinking.run()
@@ -267,6 +269,23 @@ async def test_refused_words_and_hosts(database: Postgres, tmp_path: Path) -> No
         assert caught.value.code == "endpoint-unreachable"
         assert reason in str(caught.value)
         assert "wrong" not in str(caught.value)
+
+
+async def test_a_server_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
+    url = "postgres://postgres@127.0.0.1:1/postgres"
+    with pytest.raises(SbonError) as caught:
+        await Sinking(tmp_path, "postgres", {"url": url, "table": "t"}, settings=QUICK).run()
+    assert (caught.value.code, caught.value.where) == ("endpoint-unreachable", "postgres://127.0.0.1:1/postgres/public.t")
+    assert "options.url" in caught.value.hint
+    assert "Errno" not in caught.value.message
+
+
+def test_each_defect_of_a_table_is_named_once() -> None:
+    schema = pa.schema([("n", pa.int64()), ("symbol", pa.string())])
+    with pytest.raises(SbonError) as caught:
+        check_columns(read_name("rows"), schema, [])
+    assert caught.value.message == "public.rows cannot hold the rows: there is no column n"
+    assert caught.value.details == ("there is no column symbol",)
 
 
 async def test_a_table_without_permission_is_reported_at_once(database: Postgres, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class Database:
                 "sink-lost", _reason_of(error), where=str(self), hint="see that the table is there and may be written to"
             )
         reason = _reason_of(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
-        return SbonError(AWAY, reason, where=str(self))
+        return SbonError(AWAY, reason, where=str(self), hint="check options.url, and that the server runs there")
 
 
 def _is_of(error: asyncpg.PostgresError, classes: tuple[str, ...]) -> bool:
@@ -214,7 +214,8 @@ def _is_of(error: asyncpg.PostgresError, classes: tuple[str, ...]) -> bool:
 
 
 def _reason_of(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_REASON]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:MAX_REASON]
 
 
 def _text(position: DeliveryPosition) -> str:

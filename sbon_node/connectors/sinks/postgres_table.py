@@ -118,7 +118,7 @@ def creation(name: TableName, schema: pa.Schema) -> str:
 
 
 def check_columns(name: TableName, schema: pa.Schema, columns: Sequence[DatabaseColumn]) -> None:
-    """Raise ``bad-table``, with all defects as details, if the existing table cannot hold the rows."""
+    """Raise ``bad-table``, with further defects as details, if the existing table cannot hold the rows."""
     remaining = {column.name: column for column in columns}
     wrong = []
     for field in schema:
@@ -136,7 +136,7 @@ def check_columns(name: TableName, schema: pa.Schema, columns: Sequence[Database
     if wrong:
         hint = "name another table, or change the names and types of the query's columns"
         raise SbonError(
-            "bad-table", f"{name} cannot hold the rows: {wrong[0]}", where="options.table", hint=hint, details=tuple(wrong)
+            "bad-table", f"{name} cannot hold the rows: {wrong[0]}", where="options.table", hint=hint, details=tuple(wrong[1:])
         )
 
 
