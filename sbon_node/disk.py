@@ -21,11 +21,21 @@ def named_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise SbonError("disk-full", "no space for more", where=str(path), hint="free space") from error
+            free = free_text(path.parent) if error.errno == errno.ENOSPC else ""
+            raise SbonError("disk-full", f"no space for more{free}", where=str(path), hint="free space") from error
         reason = error.strerror or str(error)
         raise SbonError(
             "disk-error", f"cannot be used: {reason}", where=str(path), hint="check the disk and its rights"
         ) from error
+
+
+def free_text(folder: Path) -> str:
+    """Return ``: 1.2 MB free`` for the disk of a folder; empty if it is unknown."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return ""
+    return f": {disk.f_bavail * disk.f_frsize / 1e6:,.1f} MB free"
 
 
 def is_full(folder: Path) -> bool:

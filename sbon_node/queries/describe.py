@@ -21,7 +21,7 @@ from sbon_node.model.delivery import Sample, SinkDelay, SinkReport
 from sbon_node.model.plan import Plan, PlannedOperator
 from sbon_node.model.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import operator_states, query_states, source_states
+from sbon_node.model.states import operator_states, query_states, sink_states, source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.streams import SourceInfo, unknown_at
 from sbon_node.model.subscribers import component_of, is_follower
@@ -123,7 +123,7 @@ class Reported(NamedTuple):
 
 class Waits(NamedTuple):
     """Parts of a query's reason: the ``recorded`` one, which comes before all but lost operators; silent nodes, unread sources,
-    and the sink if its node does not know it.
+    and the sink if its node does not know it, or it is paused.
     """
 
     recorded: str
@@ -207,7 +207,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         record.reason,
         tuple(context.no_answer(n, CONSUMER if n == record.consumer else "") for n in unanswered),
         tuple(_unread(sources)),
-        (f"sink at {record.consumer}: {unknown_at(record.consumer)}",) if sink_lost else (),
+        (f"sink at {record.consumer}: {unknown_at(record.consumer)}",) if sink_lost else _paused_sink(record, consumer),
     )
     info = QueryInfo(
         id=record.called,
@@ -334,6 +334,13 @@ def _unread(sources: Iterable[SourceInfo]) -> Iterator[str]:
         if info.trouble:
             failed = " has failed" if info.state.startswith(source_states.FAILED) else ""
             yield f"source {called(info.source)}{failed}: {info.trouble}"
+
+
+def _paused_sink(record: QueryRecord, consumer: Reported | None) -> tuple[str, ...]:
+    """Return that the sink is paused, and why; empty if it is not."""
+    state = consumer.delivery.state if consumer is not None and consumer.delivery is not None else ""
+    is_paused = record.state == query_states.RUNNING and state.partition(":")[0] == sink_states.PAUSED
+    return (f"sink at {record.consumer} is {state}",) if is_paused else ()
 
 
 def _waits(operator: OperatorInfo) -> str:

@@ -13,8 +13,10 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.explain.plan_explanation import Explanation
+from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.model.delivery import SinkReport
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.streams import SourceInfo
@@ -306,6 +308,18 @@ def test_a_source_that_cannot_be_read_is_the_querys_reason_until_it_can(tmp_path
         assert [(one.rows, one.bad, one.trouble) for one in info.sources] == [(2, 1, "")]
 
     in_cluster(tmp_path, "abc", test)
+
+
+def test_a_paused_sink_is_the_querys_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = "paused: out.csv: no space for more: 0.1 MB free"
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        assert (await state_of(cluster, "a")).reason == ""
+        monkeypatch.setattr(SinkHost, "report", lambda host, query: SinkReport(state=state))
+        assert (await state_of(cluster, "a")).reason == f"sink at d is {state}"
+
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_source_that_has_failed_is_the_querys_reason(tmp_path: Path) -> None:
