@@ -323,7 +323,7 @@ class SourceHost:
 
 
 def unreported_source(source: SourceDeclaration, unanswered: Collection[str]) -> SourceInfo:
-    """Describe a source that its node does not report; ``silent`` nodes have not answered."""
+    """Describe a source that its node does not report; those in ``unanswered`` are silent."""
     if source.node in unanswered:
         return SourceInfo(source=source, state=UNREACHABLE)
     return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))
