@@ -343,7 +343,7 @@ async def test_a_node_that_takes_the_sink_over_fences_the_former_one(
     former._sink._database.advance = overtaken  # type: ignore[attr-defined]
     with pytest.raises(SbonError) as lost:
         await former.run()
-    assert lost.value.code == "sink-lost"
+    assert (lost.value.code, lost.value.message) == ("fenced", "epoch 1 of the sink is over, epoch 2 delivers")
     assert rows(database) == EXPECTED
     late = Sinking(tmp_path, "postgres", sinking.options, settings=settings, epoch=1)
     late.fresh = False

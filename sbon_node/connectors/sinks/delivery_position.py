@@ -146,7 +146,7 @@ class DeliveryPositionFile:
         try:
             with named_errors(self.path):
                 if not self.path.exists():
-                    return self._lost("is gone")
+                    return self._lost("is missing")
                 sync_folder(self.path.parent)
                 return msgspec.json.decode(self.path.read_bytes(), type=DeliveryPosition)
         except msgspec.DecodeError as error:
@@ -161,7 +161,7 @@ class DeliveryPositionFile:
             self.path.unlink(missing_ok=True)
 
     def _lost(self, why: str) -> DeliveryPosition:
-        message = f"how far was delivered is not known: what was stated {why}"
+        message = f"the delivery position file {why}"
         raise SbonError("sink-lost", message, where=str(self.path), hint="submit the query again")
 
 

@@ -55,7 +55,7 @@ class PostgresSink(BufferedSink):
                 rows = buffer.rows - len(refused)
                 tried = self._tried = self._advanced(buffer.taken, buffer.ended, rows, refused=len(refused), finished=finished)
                 if not await self._database.advance(connection, self._context.claim, self._at, tried):
-                    raise _lost(self._database, "another process has changed it")
+                    raise self._changed(await self._database.stored(connection, self._context.claim))
             self._delivered(tried)
         self._context.failpoint("position-write")
 
@@ -66,10 +66,19 @@ class PostgresSink(BufferedSink):
             return
         stored = await self._database.stored(connection, self._context.claim)
         if stored is None or stored not in (tried, self._at):
-            raise _lost(self._database, "another process has changed it")
+            raise self._changed(stored)
         if stored == tried:
             self._delivered(stored)
         self._tried = None
+
+    def _changed(self, stored: PostgresPosition | None) -> SbonError:
+        """Return the reason for which the position is not the one that this sink has stored."""
+        if stored is None:
+            return _lost(self._database, "is missing")
+        if stored.epoch > self._context.epoch:
+            reason = f"epoch {self._context.epoch} of the sink is over, epoch {stored.epoch} delivers"
+            return SbonError("fenced", reason, where=str(self._database))
+        return _lost(self._database, "was changed by another process")
 
     def _delivered(self, position: DeliveryPosition) -> None:
         """Drop the frames up to ``position``; keep the later ones."""
@@ -116,7 +125,7 @@ async def open_postgres(context: SinkContext, options: PostgresOptions) -> Postg
             else:
                 taken_up = await database.take_up(connection, context.claim, context.epoch)
                 if taken_up is None:
-                    raise _lost(database, "its position is gone")
+                    raise _lost(database, "is missing")
                 stored = taken_up
     except SbonError as error:
         database.close()
@@ -137,7 +146,7 @@ async def reach_postgres(context: SinkContext, options: PostgresOptions) -> None
     try:
         async with database.named_errors():
             if not await database.has_position(await database.connected(), context.claim):
-                raise _lost(database, "its position is gone")
+                raise _lost(database, "is missing")
     finally:
         database.close()
 
@@ -163,6 +172,4 @@ def _database(context: SinkContext, options: PostgresOptions) -> Database:
 
 
 def _lost(database: Database, why: str) -> SbonError:
-    return SbonError(
-        "sink-lost", f"how far was delivered is not known: {why}", where=str(database), hint="submit the query again"
-    )
+    return SbonError("sink-lost", f"the delivery position {why}", where=str(database), hint="submit the query again")
