@@ -284,14 +284,17 @@ class BackupKeeper:
         return member.state == "alive" and member.instance not in ("", kept.stored.instance)
 
     async def _check(self, kept: Kept) -> None:
-        """Forget a backup that its operator's register does not name; look after the host that this names."""
+        """Forget a backup that its operator's register does not name; look after the host that this names.
+
+        A register that no node has proves nothing: of a query that is over, :mod:`~sbon_node.hosting.orphans` ends the backups.
+        """
         heard_s = kept.heard_s
         operator, query, me = kept.spec.id, kept.spec.query, self._context.membership.expected(self._context.name)
         try:
             register = await self._owners.read(query, operator)
         except SbonError as error:
             check_cancelled()
-            if error.code in OVER or error.code == "record-unknown":
+            if error.code in OVER:
                 await self._forget(kept)
             return
         if (register.host, register.instance) == me:
