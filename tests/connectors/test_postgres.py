@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.postgres_database import Database
 from sbon_node.connectors.sinks.postgres_table import check_columns, read_name
 from sbon_node.connectors.sinks.registry import check_sink, reach_sink
 from sbon_node.errors import SbonError
@@ -360,3 +362,28 @@ async def test_a_sink_is_within_reach_only_where_its_position_is(database: Postg
     await sinking.run()
     await reach_sink(kind, options, context)
     assert database.sql("SELECT count(*) FROM sbon_positions") == [["1"]]
+
+
+async def test_the_server_ends_a_transaction_whose_node_falls_silent(
+    database: Postgres, sinking: Sinking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server bounds pauses and statements where a sink is made, delivers, is opened again and is withdrawn."""
+    seen: list[str] = []
+    begin = Database.transaction
+
+    @asynccontextmanager
+    async def look(self: Database, connection: Any) -> AsyncIterator[None]:
+        async with begin(self, connection):
+            for bound in ("idle_in_transaction_session_timeout", "statement_timeout"):
+                seen.append(await connection.fetchval(f"SHOW {bound}"))
+            yield
+
+    monkeypatch.setattr(Database, "transaction", look)
+    await (await sinking.open()).close()
+    assert len(seen) == 2
+    await sinking.run()
+    delivered = len(seen)
+    assert delivered >= 6
+    await sinking.withdraw(delivered=True)
+    assert len(seen) == delivered + 2
+    assert "0" not in seen

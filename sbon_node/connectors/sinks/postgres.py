@@ -46,8 +46,7 @@ class PostgresSink(BufferedSink):
         async with self._database.named_errors():
             connection = await self._database.connected()
             await self._settle(connection)
-            async with connection.transaction():
-                await self._database.bound_pauses(connection)
+            async with self._database.transaction(connection):
                 refused = await self._copy(connection)
                 self._context.failpoint("sink-write")
                 await self._write_letters(refused)

@@ -100,9 +100,22 @@ class Database:
             self.close()
             raise
 
+    @asynccontextmanager
+    async def transaction(self, connection: Any) -> AsyncIterator[None]:
+        """Run a transaction, which the server ends if its node falls silent: its locks would hold back other sinks.
+
+        The limits are those of the transaction: a pooler may refuse settings of a session, and gives it to others.
+        """
+        limit_ms = math.ceil(self._timeout_s * 1000)
+        async with connection.transaction():
+            await connection.execute(
+                f"SET LOCAL idle_in_transaction_session_timeout = {limit_ms}; SET LOCAL statement_timeout = {limit_ms}"
+            )
+            yield
+
     async def make(self, connection: Any, claim: str, schema: pa.Schema) -> PostgresPosition:
         """Make the table unless a fitting one exists, and the position of a new sink."""
-        async with connection.transaction():
+        async with self.transaction(connection):
             # Serialised: two sinks that make the same table at once would fail each other.
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", str(self._table))
             await connection.execute(
@@ -127,14 +140,9 @@ class Database:
 
     async def stored(self, connection: Any, claim: str) -> PostgresPosition | None:
         """Return the stored position; wait for a transaction that is changing it."""
-        async with connection.transaction():
+        async with self.transaction(connection):
             position = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
         return None if position is None else msgspec.json.decode(position, type=PostgresPosition)
-
-    async def bound_pauses(self, connection: Any) -> None:
-        """Let the server end this transaction if its node falls silent: its lock would hold back a node that takes over."""
-        limit_ms = math.ceil(self._timeout_s * 1000)
-        await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {limit_ms}")
 
     async def has_position(self, connection: Any, claim: str) -> bool:
         return bool(await connection.fetchval(f"SELECT count(*) FROM {self._positions} WHERE claim = $1", claim))
@@ -144,7 +152,7 @@ class Database:
 
         Waits for a transaction that is changing it. Raises ``fenced`` if a sink of a later epoch has it.
         """
-        async with connection.transaction():
+        async with self.transaction(connection):
             stored = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
             if stored is None:
                 return None
@@ -186,7 +194,7 @@ class Database:
         return ""
 
     async def withdraw(self, connection: Any, claim: str, *, delivered: bool) -> None:
-        async with connection.transaction():
+        async with self.transaction(connection):
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", str(self._table))
             stored = await connection.fetchval(f"DELETE FROM {self._positions} WHERE claim = $1 RETURNING position", claim)
             if stored is None:
