@@ -283,7 +283,8 @@ class QueryHolder:
     async def _described(self, record: QueryRecord, *, decisions: bool = False) -> Description:
         """Return the current state, and remember countable rows for lists."""
         described = await self._hosts.describe(record, decisions=decisions)
-        described = described._replace(info=with_survival(msgspec.structs.replace(described.info, **self._keeping(record))))
+        info = msgspec.structs.replace(described.info, **self._keeping(record))
+        described = described._replace(info=with_survival(info, self._context.absence))
         now = self._records.get(record.id)
         if described.info.rows is not None and now is not None and now.state in LIVE:
             self.counted[record.id] = described.info.rows

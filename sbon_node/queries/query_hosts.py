@@ -10,9 +10,10 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import is_source
-from sbon_node.model.durability import LOCAL
+from sbon_node.model.durability import LOCAL, BackupInfo
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import OperatorRegister, QueryRecord
+from sbon_node.model.states import backup_states
 from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.queries import deploy
 from sbon_node.queries.absences import Absences
@@ -88,9 +89,12 @@ class QueryHosts:
             state, reason = LOST, f"both of its nodes are gone: {host_gone}; and its backup {backup_gone}"
         else:
             why = self._context.absence(register.backup)
-            backup = f"its backup {backup_gone}" if backup_gone else f"{register.backup} is its backup{why and f', and {why}'}"
-            state, reason = UNREACHABLE, f"{host_gone or operator.reason}; {backup}"
-        return msgspec.structs.replace(operator, state=state, reason=reason)
+            told = f"its backup {backup_gone}" if backup_gone else f"{register.backup} is its backup{why and f', and {why}'}"
+            state, reason = UNREACHABLE, f"{host_gone or operator.reason}; {told}"
+        backup, epoch = operator.backup, operator.epoch or register.epoch
+        if backup is None and state == UNREACHABLE and register.backup and not backup_gone:
+            backup = BackupInfo(state=backup_states.CURRENT, node=register.backup)
+        return msgspec.structs.replace(operator, state=state, reason=reason, epoch=epoch, backup=backup)
 
     async def destroy(self, record: QueryRecord, nodes: Collection[str] = ()) -> deploy.Destroyed:
         """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -10,9 +10,12 @@ from sbon_node.model.delivery import FOLLOW
 from sbon_node.model.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, BackupInfo, Loss, Survival
 from sbon_node.model.queries import OperatorInfo, QueryInfo
 from sbon_node.model.states import backup_states, query_states
-from sbon_node.model.states.lifecycle import LOST
+from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_node.model.states.operator_states import RUNNING
 from sbon_node.model.streams import SourceInfo
 
+Absence = Callable[[str], str]
+"""Returns why membership misses a node, as in "is dead"; empty for one that is there."""
 SAFE_COPIES = 3
 """Copies of a record of which one may be lost: a majority of them is left."""
 DELIVERED = {
@@ -27,54 +30,66 @@ MAX_NAMED = 6
 """Most losses that the sentence names."""
 
 
-def with_survival(info: QueryInfo) -> QueryInfo:
+def nobody_is_absent(node: str) -> str:
+    """Return nothing: every node is there."""
+    return ""
+
+
+def with_survival(info: QueryInfo, absence: Absence = nobody_is_absent) -> QueryInfo:
     """Return the description of a query with what it survives; without it unless the query runs."""
-    return msgspec.structs.replace(info, survival=survival_of(info) if info.state == query_states.RUNNING else None)
+    return msgspec.structs.replace(info, survival=survival_of(info, absence) if info.state == query_states.RUNNING else None)
 
 
-def survival_of(info: QueryInfo) -> Survival:
+def survival_of(info: QueryInfo, absence: Absence = nobody_is_absent) -> Survival:
     """Return what the query loses with the disk of each node that has a part in it.
 
-    Sinks, and sources without a backup, are bound to their nodes. A part that is done is a loss, too: where its stream begins
-    anew, its readers cannot go on.
+    A backup at a node that is missed now counts for nothing: it may be lost already. Sinks, and sources without a backup, are
+    bound to their nodes. A part that is done is a loss, too: where its stream begins anew, its readers cannot go on.
     """
-    losses = (*_operators(info), *_sources(info), *_sink(info), *_record(info))
+    losses = (*_operators(info, absence), *_sources(info, absence), *_sink(info), *_record(info))
     return Survival(any_node=not losses, losses=losses, text=_sentence(losses))
 
 
-def _operators(info: QueryInfo) -> Iterator[Loss]:
+def _operators(info: QueryInfo, absence: Absence) -> Iterator[Loss]:
     for operator in info.operators:
-        if why := _not_recoverable(operator):
+        if why := _not_recoverable(operator, absence):
             yield Loss(node=operator.node, part=OPERATOR, name=operator.id, why=why, lost=operator.state == LOST)
 
 
-def _not_recoverable(operator: OperatorInfo) -> str:
+def _not_recoverable(operator: OperatorInfo, absence: Absence) -> str:
     """Return why no backup can go on with the operator; empty if one can."""
     if operator.durability == LOCAL:
         return LOCAL
     backup = operator.backup
     if backup is None:
         return "its backup is not known"
-    if _can_take_over(backup):
+    if backup.state not in backup_states.CAN_TAKE_OVER:
+        return f"its backup is {backup.state}"
+    if why := absence(backup.node):
+        return f"{backup.node}, its backup, {why}"
+    if backup.batch is not None or operator.state == UNREACHABLE or _has_shown_nothing(operator):
         return ""
-    if backup.state in backup_states.CAN_TAKE_OVER:
-        return "its backup is not known to have its state"
-    return f"its backup is {backup.state}"
+    return "its backup is not known to have its state"
 
 
-def _can_take_over(backup: BackupInfo) -> bool:
-    """Return whether the backup has all that was shown: after a move or a restart, its host has yet to give it that."""
-    return backup.state in backup_states.CAN_TAKE_OVER and backup.batch is not None
+def _has_shown_nothing(operator: OperatorInfo) -> bool:
+    """Return whether no batch is committed yet: before, a backup begins as its host did. It counts the batches of all hosts."""
+    return operator.state == RUNNING and operator.stats is not None and not operator.stats.batches
 
 
-def _sources(info: QueryInfo) -> Iterator[Loss]:
+def _sources(info: QueryInfo, absence: Absence) -> Iterator[Loss]:
     for source in info.sources:
-        declared = source.source
-        if declared.durability != LOCAL and source.backup is not None and _can_take_over(source.backup):
+        declared, backup = source.source, source.backup
+        if declared.durability != LOCAL and backup is not None and _can_take_over(backup) and not absence(backup.node):
             continue
         own = f"/{declared.name}" if declared.name != declared.node else ""
         name = f"{declared.stream}{own}"
         yield Loss(node=declared.node, part=SOURCE, name=name, why=declared.connector, lost=_is_lost(source))
+
+
+def _can_take_over(backup: BackupInfo) -> bool:
+    """Return whether the source's backup has all that was confirmed: after a restart, its host has yet to give it that."""
+    return backup.state in backup_states.CAN_TAKE_OVER and backup.batch is not None
 
 
 def _sink(info: QueryInfo) -> Iterator[Loss]:

@@ -63,7 +63,7 @@ def test_backups_are_shown_with_state_place_and_age(capsys: pytest.CaptureFixtur
         "o1 replicated 1 current at c 41 2.3 s",
         "o2 replicated 2 behind at c: no answer from c 7 2 min",
         "o3 replicated 3 missing: no other node has room - -",
-        "o4 replicated 4 copying at d - 2.0 h",
+        "o4 replicated 4 copying at d - -",
         "o5 replicated 5 current at c, followed; taken over by its follower 3 1.0 s",
         "o6 replicated 6 current at c, not followed: no room 4 1.0 s",
     ]

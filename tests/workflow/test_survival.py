@@ -11,6 +11,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.durability import BackupInfo, Durability
+from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo, QueryInfo, SinkSpec
 from sbon_node.model.states.backup_states import BackupState
 from sbon_node.model.streams import SourceInfo
@@ -22,6 +23,7 @@ from tests.workflow.test_moved_operators import move, operators
 
 SOURCE = SourceDeclaration(stream="trades", name="b", node="b", connector="file")
 SINK = "d writes its sink (file: with the rows in it)"
+MET = OperatorStats(batches=3)
 WAITS = "; it would only wait for a node whose disk comes back"
 
 
@@ -54,7 +56,10 @@ def query(*operators: OperatorInfo, sources: tuple[SourceInfo, ...] = (), **fiel
         (operator("replicated", "missing"), "c hosts q.b0 (its backup is missing), "),
         (operator("replicated", "copying"), "c hosts q.b0 (its backup is copying), "),
         (operator("replicated", "behind"), ""),
-        (operator("replicated", "behind", None), "c hosts q.b0 (its backup is not known to have its state), "),
+        (
+            operator("replicated", "behind", None, stats=OperatorStats(batches=3)),
+            "c hosts q.b0 (its backup is not known to have its state), ",
+        ),
         (operator("replicated", "current"), ""),
     ],
 )
@@ -63,6 +68,35 @@ def test_an_operator_survives_at_a_backup_that_can_take_over(shown: OperatorInfo
     assert survival.text == f"would lose: {lost}{SINK}{WAITS}"
     assert [(loss.node, loss.part) for loss in survival.losses] == [*([("c", "operator")] if lost else []), ("d", "sink")]
     assert not survival.any_node
+
+
+def test_a_backup_that_is_missed_now_counts_for_nothing() -> None:
+    def absence(node: str) -> str:
+        return "is dead since noon" if node == "e" else ""
+
+    shown = query(operator("replicated", "current"), sink=SinkSpec(kind="http", failover=True))
+    assert survival_of(shown).any_node
+    survival = survival_of(shown, absence)
+    assert survival.text == f"would lose: c hosts q.b0 (e, its backup, is dead since noon){WAITS}"
+    source = msgspec.structs.replace(SOURCE, durability="replicated")
+    backup = BackupInfo(state="current", node="e", batch=7)
+    shown = query(sources=(SourceInfo(source=source, state="running", backup=backup),), sink=SinkSpec(kind="http", failover=True))
+    assert survival_of(shown).any_node
+    assert survival_of(shown, absence).text == f"would lose: b is its file source trades{WAITS}"
+
+
+@pytest.mark.parametrize(
+    "fields, recovers",
+    [
+        ({"stats": OperatorStats()}, True),  # nobody has seen anything of it
+        ({"stats": MET}, False),  # its host has restarted
+        ({"state": "starting"}, False),  # its counts are not known yet
+        ({"state": "unreachable"}, True),  # named by its register alone
+    ],
+)
+def test_a_backup_without_a_batch_may_still_have_all_that_was_shown(fields: dict[str, Any], *, recovers: bool) -> None:
+    shown = query(operator("replicated", "current", None, **fields), sink=SinkSpec(kind="http", failover=True))
+    assert survival_of(shown).any_node == recovers
 
 
 @pytest.mark.parametrize("state", ["running", "paused: there is no file", "ended"])

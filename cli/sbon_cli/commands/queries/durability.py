@@ -35,7 +35,7 @@ def show_backups(info: QueryInfo) -> None:
                     o.epoch or "-",
                     "-" if o.backup is None else _backup(o.backup),
                     None if o.backup is None else o.backup.batch,
-                    "-" if o.backup is None else _age(o.backup.age_s),
+                    _age(o.backup),
                 )
                 for o in info.operators
             ],
@@ -56,7 +56,7 @@ def show_source_backups(sources: Iterable[SourceInfo]) -> None:
                     one.source.epoch,
                     "-" if one.backup is None else _backup(one.backup),
                     None if one.backup is None else one.backup.batch,
-                    "-" if one.backup is None else _age(one.backup.age_s),
+                    _age(one.backup),
                 )
                 for one in known
             ],
@@ -71,8 +71,9 @@ def _backup(backup: BackupInfo) -> str:
     return f"{backup.state}{at}{because}{followed}{recovered}"
 
 
-def _age(seconds: float | None) -> str:
-    if seconds is None:
+def _age(backup: BackupInfo | None) -> str:
+    """Return the age of the backup's newest batch or frame; none before its first."""
+    if backup is None or backup.batch is None or (seconds := backup.age_s) is None:
         return "-"
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
