@@ -32,6 +32,9 @@ from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, St
 
 log = structlog.get_logger()
 
+UNKNOWN = "record-unknown"
+"""Refusal of a backup that reaches nobody who keeps the register: it says nothing of who hosts the source."""
+
 Waits = Callable[[str], None]
 """Called with the reason why a transaction has to wait for the backup."""
 
@@ -114,7 +117,7 @@ class SourceBackup:
             check_cancelled()
             if error.code == "frame-too-large":
                 raise
-            if error.code in FENCED:
+            if error.code in FENCED and error.code != UNKNOWN:
                 self._is_open = False
                 await self._find_successor()
                 raise SbonError("fenced", f"another node goes on with it: {error.message}", where=self._source.id) from error
