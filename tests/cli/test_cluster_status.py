@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -45,14 +45,21 @@ def test_a_silent_node_is_shown_as_such(tmp_path: Path, silent: list[socket.sock
     assert status(tmp_path, silent) == [("n0", "no answer"), ("n1", "no answer")]
 
 
-def test_all_nodes_are_asked_at_once(tmp_path: Path, silent: list[socket.socket]) -> None:
-    """Both hang up only once both are asked."""
+def test_all_nodes_are_asked_at_once(tmp_path: Path, silent: list[socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is asked while the first has yet to answer: both hang up then."""
+    monkeypatch.setattr(cluster, "ANSWER_S", 60.0)
+    asked: list[socket.socket] = []
 
     def hang_up() -> None:
-        for one in [api.accept()[0] for api in silent]:
+        with suppress(TimeoutError):
+            for api in silent:
+                api.settimeout(20.0)
+                asked.append(api.accept()[0])
+        for one in asked:
             one.close()
 
     monitor = threading.Thread(target=hang_up, daemon=True)
     monitor.start()
     status(tmp_path, silent)
     monitor.join()
+    assert len(asked) == 2
