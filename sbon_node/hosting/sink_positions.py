@@ -54,7 +54,7 @@ class ReaderPositions:
         return ReaderPosition(acknowledged=acknowledged, ended=ended)
 
     async def check_host(self, sink: str, epoch: int, caller: Caller | Hello) -> None:
-        """Raise ``not-owner`` unless the caller hosts the sink in that epoch.
+        """Raise unless the caller hosts the sink in that epoch: ``reader-fenced`` if that is over, else ``not-owner``.
 
         Raises ``record-unknown`` or ``no-majority`` where nobody knows, and ``too-many-checks``: the caller tries again.
         """
@@ -70,7 +70,7 @@ class ReaderPositions:
         if not is_host or register.epoch != epoch:
             reason = f"{caller.node} does not host {sink} in epoch {epoch}"
             self._context.counters.refuse("reader-epoch-refused", peer=caller.node, sink=sink, reason=reason)
-            raise SbonError(NOT_OWNER, reason, where=sink)
+            raise SbonError("reader-fenced" if register.epoch > epoch else NOT_OWNER, reason, where=sink)
 
 
 async def fenced(context: Context, records: RecordAcceptors, hosted: HostedSink) -> DeliveryPosition:

@@ -15,6 +15,7 @@ from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailover, withdraw_position
 from sbon_node.errors import SbonError
+from sbon_node.model.durability import LOCAL, REPLICATED, Durability
 from sbon_node.model.queries import SinkSpec
 from sbon_node.queries.deploy import sink_order
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -23,7 +24,7 @@ from sbon_protocol.failover import FenceReader, ReaderPosition, TakeOverSink
 from sbon_protocol.messages import Refused, Subscribe
 from tests.backups.test_replicated_sources import lose
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submit
-from tests.workflow.test_moved_operators import FILTER, finished
+from tests.workflow.test_moved_operators import FILTER, finished, move
 
 ROWS = 800
 TAKES_S = 0.05
@@ -42,6 +43,8 @@ class Other:
         self.rows: list[int] = []
         self.positions: dict[str, tuple[int, DeliveryPosition]] = {}
         self.posts: dict[str, list[int]] = {}
+        self.posters: Counter[str] = Counter()
+        """Posts by node."""
         self.unreachable: set[str] = set()
 
     def check(self, context: SinkContext) -> None:
@@ -88,6 +91,7 @@ class HookSink(BufferedSink):
             rows = frame.rows["id"].to_pylist()
             known = self._other.posts.setdefault(f"{self._context.claim}-{frame.stream}-{frame.number}", rows)
             assert known == rows, "other rows under the same key"
+            self._other.posters[self._context.data_dir.parent.name] += 1
         after = self._advanced(buffer.taken, buffer.ended, buffer.rows, refused=0, finished=finished)
         await self._state(self._file, after)
         buffer.drop(len(buffer.frames))
@@ -136,11 +140,12 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Other:
     return other
 
 
-async def begun(cluster: SimulatedCluster, kind: str, consumer: str = "e") -> str:
+async def begun(cluster: SimulatedCluster, kind: str, consumer: str = "e", durability: Durability = LOCAL) -> str:
     """Start a query whose operator runs at its source ``b`` and whose sink is at ``consumer``, and wait for rows there."""
     await declare(cluster, "a", source_at("b", rows=ROWS, rate=20.0))
     sink = SinkSpec(kind=kind, failover=True)
-    await ask(cluster, "a", submit(cluster, "a", None, sql=FILTER, strategy="producer", consumer=consumer, sink=sink))
+    options = {"sql": FILTER, "strategy": "producer", "consumer": consumer, "sink": sink, "durability": durability}
+    await ask(cluster, "a", submit(cluster, "a", None, **options))
     while not (info := await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.2)
     return f"{info.uid}.sink"
@@ -344,16 +349,40 @@ def test_only_the_host_of_a_sink_ends_its_reader(tmp_path: Path, other: Other) -
         assert await refusal("e", sink, 1, of="unknown") == "stream-unknown"
 
         context = cluster.at("d").daemon.context
-        channel = await context.peers.open_stream(context.membership.address_of("b"))
-        await channel.send(Subscribe(stream=stream, subscriber=sink, next=1, epoch=1, credit_bytes=1 << 20, reader_epoch=2))
-        answer = await channel.receive()
-        assert isinstance(answer, Refused)
-        assert answer.code == "not-owner"
-        channel.close()
+        for epoch in (1, 2):
+            channel = await context.peers.open_stream(context.membership.address_of("b"))
+            opening = {"stream": stream, "subscriber": sink, "next": 1, "epoch": 1, "credit_bytes": 1 << 20}
+            await channel.send(Subscribe(**opening, reader_epoch=epoch))
+            answer = await channel.receive()
+            assert isinstance(answer, Refused)
+            assert answer.code == "not-owner"
+            channel.close()
 
         await finished(cluster)
         assert (await owner_of(cluster, "a", sink)) == ("e", 1)
         check_rows(other, "table")
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_former_host_reads_nothing_where_its_fence_is_not_stored(tmp_path: Path, other: Other) -> None:
+    """The stream's host is lost before its backup hears of the sink's next epoch."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        sink = await begun(cluster, "hook", durability=REPLICATED)
+        query, stream = sink.rpartition(".")[0], (await state_of(cluster, "a")).operators[0].id
+        host = "d" if (await owner_of(cluster, "d", stream))[0] == "c" else "c"
+        assert (await move(cluster, stream, "b", host)).step == "moved"
+        await cluster.clock.sleep(5.0)
+        await ask(cluster, "a", cluster.at("a").daemon._operator_registers.take_over_sink(query, sink, "e", 1))
+        lose(cluster, host)
+        while (await owner_of(cluster, "a", stream))[1] == 2:
+            await cluster.clock.sleep(0.1)
+        posts = other.posters["e"]
+        assert posts > 0
+        await finished(cluster)
+        assert other.posters["e"] == posts
+        check_rows(other, "hook")
 
     in_cluster(tmp_path, "abcde", test)
 

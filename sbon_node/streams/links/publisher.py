@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
+from typing import NamedTuple
 
 import structlog
 
@@ -45,6 +46,14 @@ async def no_host(sink: str, epoch: int, hello: Hello) -> None:
     raise SbonError("not-owner", f"{hello.node} may not read in epoch {epoch}", where=sink)
 
 
+class _SinkReader(NamedTuple):
+    """A process that reads for a sink."""
+
+    node: str
+    instance: str
+    reader_epoch: int
+
+
 class _Serving:
     """One subscription being served on one connection."""
 
@@ -70,7 +79,8 @@ class Publisher:
     """Serves every subscription to the streams of one outbox.
 
     ``admit`` is asked for followers alone: a stream has few places for them, and they may hold up its other readers.
-    ``check_sink`` is asked for a sink in a later epoch than the stream knows, which would end its present reader.
+    ``check_sink`` is asked for a sink that could end, or acknowledge for, another reader: unless it reads as it did before, or is
+    the first reader of a stream in its first epoch.
     """
 
     def __init__(
@@ -88,6 +98,8 @@ class Publisher:
         self._settings = settings
         self._failpoint = failpoint
         self._serving: dict[tuple[str, str], _Serving] = {}
+        self._admitted: dict[tuple[str, str], _SinkReader] = {}
+        """The reader of each subscription of a sink, as long as the subscription lasts."""
         self._numbers = count(1)
         outbox.watch(self._gone)
 
@@ -145,8 +157,8 @@ class Publisher:
                 await self.admit(subscriber, hello)
             known = self._outbox.reader_epoch(stream, subscriber)
             self._check_leap(message.reader_epoch, known, "of its own")
-            if is_sink(subscriber) and message.reader_epoch > max(known, 1):
-                await self.check_sink(subscriber, message.reader_epoch, hello)
+            if is_sink(subscriber):
+                await self._check_sink(message, hello)
             epoch = self._outbox.epoch(stream)
             self._check_epoch(stream, message.epoch)
             reader = Reader(message.lineage, message.acknowledged, message.reader_epoch)
@@ -154,6 +166,8 @@ class Publisher:
         except SbonError as error:
             await self._tell(channel, Refused(code=error.code, reason=error.message[:500]))
             return None
+        if is_sink(subscriber):
+            self._admitted[stream, subscriber] = _SinkReader(hello.node, hello.instance, message.reader_epoch)
         lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
         answer = Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch)
         serving = _Serving(next(self._numbers), stream, subscriber, channel, answer, message.credit_bytes)
@@ -163,7 +177,21 @@ class Publisher:
             replaced.end(SbonError("replaced", "the subscriber has connected anew"))
         return serving
 
+    async def _check_sink(self, message: Subscribe, hello: Hello) -> None:
+        """Raise unless the sink's reader was admitted before, or hosts it by its register.
+
+        What is stored of readers may be older than the sink's present epoch: this node may be the successor of the stream's host,
+        or have been restarted with a full disk. So the epoch that is stored does not vouch for the first reader that connects.
+        """
+        stream, subscriber, epoch = message.stream, message.subscriber, message.reader_epoch
+        if self._admitted.get((stream, subscriber)) == _SinkReader(hello.node, hello.instance, epoch):
+            return
+        is_first = epoch <= 1 and self._outbox.epoch(stream) <= 1 and self._outbox.reader_epoch(stream, subscriber) == 0
+        if not is_first:
+            await self.check_sink(subscriber, epoch, hello)
+
     def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:
+        self._admitted.pop((stream, subscriber), None)
         serving = self._serving.get((stream, subscriber))
         if serving is not None:
             serving.end(error)
