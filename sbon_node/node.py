@@ -150,7 +150,7 @@ class Node:
         self._operator_registers = OperatorRegisters(self.context, self._acceptors, self.registers, records)
         self._host_components()
         publisher.admit = self._moves.host_check.may_follow
-        publisher.check_sink = self._reader_positions.check_host
+        publisher.check_host = self._reader_positions.check_host
         self._keep_records(records)
         self._leaving = Leaving(
             self.context,

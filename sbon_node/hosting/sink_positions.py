@@ -32,9 +32,9 @@ class Registers(Protocol):
 
 
 class ReaderPositions:
-    """Answers for the sinks that read streams of this node.
+    """Answers for the operators and sinks that read streams of this node.
 
-    A sink's register says who hosts it, and in which epoch: ``control.checks`` of them are read at once.
+    The register of each says who hosts it, and in which epoch: ``control.checks`` of them are read at once.
     """
 
     def __init__(self, context: Context, registers: Registers) -> None:
@@ -53,24 +53,24 @@ class ReaderPositions:
         acknowledged, ended = self._outbox.fence(call.stream, call.subscriber, call.reader_epoch)
         return ReaderPosition(acknowledged=acknowledged, ended=ended)
 
-    async def check_host(self, sink: str, epoch: int, caller: Caller | Hello) -> None:
-        """Raise unless the caller hosts the sink in that epoch: ``reader-fenced`` if that is over, else ``not-owner``.
+    async def check_host(self, component: str, epoch: int, caller: Caller | Hello) -> None:
+        """Raise unless the caller hosts the operator or sink in that epoch: ``reader-fenced`` if that is over, or ``not-owner``.
 
         Raises ``record-unknown`` or ``no-majority`` where nobody knows, and ``too-many-checks``: the caller tries again.
         """
         if self._under_way >= (most := self._context.settings.checks):
             hint = "try again later, or raise control.checks"
-            raise SbonError("too-many-checks", f"{most} registers are being read", where=sink, hint=hint)
+            raise SbonError("too-many-checks", f"{most} registers are being read", where=component, hint=hint)
         self._under_way += 1
         try:
-            register = await self._registers.read(sink.rpartition(".")[0], sink)
+            register = await self._registers.read(component.rpartition(".")[0], component)
         finally:
             self._under_way -= 1
         is_host = register.host == caller.node and register.instance in ("", caller.instance)
         if not is_host or register.epoch != epoch:
-            reason = f"{caller.node} does not host {sink} in epoch {epoch}"
-            self._context.counters.refuse("reader-epoch-refused", peer=caller.node, sink=sink, reason=reason)
-            raise SbonError("reader-fenced" if register.epoch > epoch else NOT_OWNER, reason, where=sink)
+            reason = f"{caller.node} does not host {component} in epoch {epoch}"
+            self._context.counters.refuse("reader-epoch-refused", peer=caller.node, component=component, reason=reason)
+            raise SbonError("reader-fenced" if register.epoch > epoch else NOT_OWNER, reason, where=component)
 
 
 async def fenced(context: Context, records: RecordAcceptors, hosted: HostedSink) -> DeliveryPosition:

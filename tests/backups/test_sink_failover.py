@@ -17,6 +17,7 @@ from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailov
 from sbon_node.errors import SbonError
 from sbon_node.model.durability import LOCAL, REPLICATED, Durability
 from sbon_node.model.queries import SinkSpec
+from sbon_node.model.subscribers import input_of
 from sbon_node.queries.deploy import sink_order
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import AtTime, Fault
@@ -327,7 +328,7 @@ def test_a_query_waits_while_no_node_reaches_the_other_end(tmp_path: Path, other
     in_cluster(tmp_path, "abcde", test)
 
 
-def test_only_the_host_of_a_sink_ends_its_reader(tmp_path: Path, other: Other) -> None:
+def test_only_the_host_of_an_operator_or_sink_reads_in_its_place(tmp_path: Path, other: Other) -> None:
     """Neither by a request nor by a subscription; not the host itself in an epoch that its register does not name."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -349,9 +350,10 @@ def test_only_the_host_of_a_sink_ends_its_reader(tmp_path: Path, other: Other) -
         assert await refusal("e", sink, 1, of="unknown") == "stream-unknown"
 
         context = cluster.at("d").daemon.context
-        for epoch in (1, 2):
+        source = next(one for one in cluster.at("b").daemon.outbox.streams() if one != stream)
+        for read, subscriber, epoch in ((stream, sink, 1), (stream, sink, 2), (source, input_of(stream, 0), 1)):
             channel = await context.peers.open_stream(context.membership.address_of("b"))
-            opening = {"stream": stream, "subscriber": sink, "next": 1, "epoch": 1, "credit_bytes": 1 << 20}
+            opening = {"stream": read, "subscriber": subscriber, "next": 1, "epoch": 1, "credit_bytes": 1 << 20}
             await channel.send(Subscribe(**opening, reader_epoch=epoch))
             answer = await channel.receive()
             assert isinstance(answer, Refused)

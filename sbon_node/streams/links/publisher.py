@@ -14,8 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
-from sbon_node.model.query_ids import is_sink
-from sbon_node.model.subscribers import is_follower
+from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
@@ -37,17 +36,17 @@ async def nobody(follower: str, hello: Hello) -> None:
     raise SbonError("not-owner", f"{hello.node} may not follow here", where=follower)
 
 
-CheckSink = Callable[[str, int, Hello], Awaitable[None]]
-"""Raises :class:`SbonError` for a node that does not host this sink in this epoch."""
+CheckHost = Callable[[str, int, Hello], Awaitable[None]]
+"""Raises :class:`SbonError` for a node that does not host this operator or sink in this epoch."""
 
 
-async def no_host(sink: str, epoch: int, hello: Hello) -> None:
-    """Admit no sink in an epoch after the first."""
-    raise SbonError("not-owner", f"{hello.node} may not read in epoch {epoch}", where=sink)
+async def no_host(component: str, epoch: int, hello: Hello) -> None:
+    """Admit nobody in place of another reader."""
+    raise SbonError("not-owner", f"{hello.node} may not read in epoch {epoch}", where=component)
 
 
-class _SinkReader(NamedTuple):
-    """A process that reads for a sink."""
+class _Process(NamedTuple):
+    """A process that reads for an operator or sink."""
 
     node: str
     instance: str
@@ -79,7 +78,7 @@ class Publisher:
     """Serves every subscription to the streams of one outbox.
 
     ``admit`` is asked for followers alone: a stream has few places for them, and they may hold up its other readers.
-    ``check_sink`` is asked for a sink that could end, or acknowledge for, another reader: unless it reads as it did before, or is
+    ``check_host`` is asked for a reader that could end, or acknowledge for, another one: unless it reads as it did before, or is
     the first reader of a stream in its first epoch.
     """
 
@@ -92,14 +91,14 @@ class Publisher:
         admit: AdmitFollower = nobody,
     ) -> None:
         self.admit = admit
-        self.check_sink: CheckSink = no_host
+        self.check_host: CheckHost = no_host
         self._outbox = outbox
         self._clock = clock
         self._settings = settings
         self._failpoint = failpoint
         self._serving: dict[tuple[str, str], _Serving] = {}
-        self._admitted: dict[tuple[str, str], _SinkReader] = {}
-        """The reader of each subscription of a sink, as long as the subscription lasts."""
+        self._admitted: dict[tuple[str, str], _Process] = {}
+        """The reader of each subscription, as long as that lasts."""
         self._numbers = count(1)
         outbox.watch(self._gone)
 
@@ -153,12 +152,8 @@ class Publisher:
         stream, subscriber = message.stream, message.subscriber
         try:
             self._outbox.epoch(stream)  # A register is read for streams of this node alone.
-            if is_follower(subscriber):
-                await self.admit(subscriber, hello)
-            known = self._outbox.reader_epoch(stream, subscriber)
-            self._check_leap(message.reader_epoch, known, "of its own")
-            if is_sink(subscriber):
-                await self._check_sink(message, hello)
+            self._check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
+            await (self.admit(subscriber, hello) if is_follower(subscriber) else self._check_reader(message, hello))
             epoch = self._outbox.epoch(stream)
             self._check_epoch(stream, message.epoch)
             reader = Reader(message.lineage, message.acknowledged, message.reader_epoch)
@@ -166,8 +161,8 @@ class Publisher:
         except SbonError as error:
             await self._tell(channel, Refused(code=error.code, reason=error.message[:500]))
             return None
-        if is_sink(subscriber):
-            self._admitted[stream, subscriber] = _SinkReader(hello.node, hello.instance, message.reader_epoch)
+        if not is_follower(subscriber):
+            self._admitted[stream, subscriber] = _Process(hello.node, hello.instance, message.reader_epoch)
         lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
         answer = Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch)
         serving = _Serving(next(self._numbers), stream, subscriber, channel, answer, message.credit_bytes)
@@ -177,18 +172,18 @@ class Publisher:
             replaced.end(SbonError("replaced", "the subscriber has connected anew"))
         return serving
 
-    async def _check_sink(self, message: Subscribe, hello: Hello) -> None:
-        """Raise unless the sink's reader was admitted before, or hosts it by its register.
+    async def _check_reader(self, message: Subscribe, hello: Hello) -> None:
+        """Raise unless the reader was admitted before, or hosts its operator or sink by the register of that.
 
-        What is stored of readers may be older than the sink's present epoch: this node may be the successor of the stream's host,
-        or have been restarted with a full disk. So the epoch that is stored does not vouch for the first reader that connects.
+        What is stored of readers may be older than their present epoch: this node may be the successor of the stream's host, or
+        have been restarted with a full disk. So the epoch that is stored does not vouch for the first reader that connects.
         """
         stream, subscriber, epoch = message.stream, message.subscriber, message.reader_epoch
-        if self._admitted.get((stream, subscriber)) == _SinkReader(hello.node, hello.instance, epoch):
+        if self._admitted.get((stream, subscriber)) == _Process(hello.node, hello.instance, epoch):
             return
         is_first = epoch <= 1 and self._outbox.epoch(stream) <= 1 and self._outbox.reader_epoch(stream, subscriber) == 0
         if not is_first:
-            await self.check_sink(subscriber, epoch, hello)
+            await self.check_host(component_of(subscriber), epoch, hello)
 
     def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:
         self._admitted.pop((stream, subscriber), None)
