@@ -243,6 +243,14 @@ class Catalogue:
         source = self.source(source_id)
         return "" if source is None else source.node
 
+    def is_detached(self, source_id: str) -> bool:
+        """Return whether a source was detached, or its stream dropped, as far as this node knows."""
+        stream, version, name, turn = parts_of(source_id)
+        entry = self._entries.get(stream)
+        if entry is None or entry.version < version:
+            return False
+        return entry.version > version or entry.dropped or entry.detached.get(name, 0) >= turn
+
     async def drop(self, name: str) -> CatalogEntry:
         entry = self.entry(name)
         now_ms = self._context.clock.wall_ms()

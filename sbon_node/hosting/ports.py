@@ -131,7 +131,7 @@ class OperatorPorts:
         if port is not None:
             self.measures.keep(operator, port)
             await port.close(unsubscribe=unsubscribe)
-            await self.backups.close(operator)
+        await self.backups.close(operator)
 
     def forget(self, operator: str) -> None:
         """Forget what a removed operator has read and skipped."""

@@ -24,11 +24,18 @@ T = TypeVar("T")
 class RecordAcceptors:
     """Asks the acceptors of a record in their order, live ones first; looks for others where none of these has the record.
 
-    ``node_of`` returns the present node of a source by its id, empty for an unknown one: the catalogue has it.
+    Of a source, by its id, ``node_of`` returns the present node, empty for an unknown one, and ``is_detached`` whether it is so
+    for good: the catalogue knows it.
     """
 
-    def __init__(self, context: Context, registers: Registers, node_of: Callable[[str], str] = lambda source: "") -> None:
-        self._context, self._registers, self.node_of = context, registers, node_of
+    def __init__(
+        self,
+        context: Context,
+        registers: Registers,
+        node_of: Callable[[str], str] = lambda source: "",
+        is_detached: Callable[[str], bool] = lambda source: False,
+    ) -> None:
+        self._context, self._registers, self.node_of, self.is_detached = context, registers, node_of, is_detached
         self._under_way = 0
 
     async def ask(self, query: str, acceptors: Iterable[Acceptor], call: Call, reply: type[Reply]) -> Reply:

@@ -13,7 +13,7 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.membership.clocks import ROUNDING_MS
-from sbon_node.model.catalogue import is_source
+from sbon_node.model.catalogue import is_source, parts_of
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address
 from sbon_node.registers.states import Acceptor
@@ -40,8 +40,13 @@ class StreamHost:
         self._query, self._stream, self._acceptors = query, stream, tuple(acceptors)
         self.node = node
         self._ask_at_s: float | None = None
+        self._is_lost = False
 
     def locate(self) -> Address:
+        if self._is_lost:
+            source = parts_of(self._stream)
+            reason = f"{source.stream}/{source.name} at {self.node} was detached after the query was planned"
+            raise SbonError("source-lost", reason, where=self._stream, hint="submit the query again")
         return self._context.membership.address_of(self.node)
 
     def expect(self) -> Expected:
@@ -65,6 +70,9 @@ class StreamHost:
         The catalogue of this node has the present node of a source.
         """
         if is_source(self._stream):
+            self._is_lost = code == "stream-unknown" and self._records.is_detached(self._stream)
+            if self._is_lost:
+                return True
             return self._goes_on_at(self._records.node_of(self._stream) or self.node)
         now, is_gone = self._context.clock.now(), code in _GONE or self._context.away(self.node) != ""
         if not is_gone and (self._ask_at_s is None or now < self._ask_at_s):

@@ -48,13 +48,19 @@ def test_a_replicated_query_runs_with_a_backup_for_each_operator(tmp_path: Path,
         operator = await replicated(cluster, tmp_path / "out.csv", sql)
         register = await register_of(cluster, operator)
         assert register.backup not in ("", register.host)
-        info = cluster.at(register.host).daemon._operators.ports.backups.info(operator)
-        assert info is not None
-        assert (info.node, info.state) == (register.backup, CURRENT)
+        backups = cluster.at(register.host).daemon._operators.ports.backups
+        infos = []
+        for _ in range(40):  # A batch may be on its way.
+            infos.append(backups.info(operator))
+            await cluster.clock.sleep(0.013)
+        assert {info.node for info in infos if info is not None} == {register.backup}
+        assert CURRENT in {info.state for info in infos if info is not None}
         await finished(cluster)
         CHECKS[sql](tmp_path / "out.csv", ROWS)
         await cluster.clock.sleep(70.0)
         assert not [one for node in cluster.nodes.values() for one in node.daemon._backups.keeper.components()]
+        folders = [node.daemon.context.data_dir / "copies" for node in cluster.nodes.values()]
+        assert not [copy for folder in folders if folder.exists() for copy in folder.iterdir()]
 
     in_cluster(tmp_path, "abcde", test)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import ask, declare, in_cluster, record_of, source_at, state_of, submitted
 
 
 def streams_of(cluster: SimulatedCluster, node: str) -> list[str]:
@@ -73,5 +74,21 @@ def test_a_node_that_was_away_learns_of_it_and_brings_nothing_back(tmp_path: Pat
         await cluster.together()
         await cluster.until(lambda: not streams_of(cluster, "b"))
         assert (await ask(cluster, "b", cluster.at("b").daemon.stream("numbers"))).entry.sources == ()
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_query_whose_source_is_detached_while_it_is_submitted_fails_with_that_reason(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=10))
+        submitting = asyncio.ensure_future(submitted(cluster, "a", tmp_path / "out.ndjson"))
+        await cluster.until(lambda: record_of(cluster, "q") is not None)
+        await ask(cluster, "b", cluster.at("b").daemon._catalogue.detach("numbers", "at-b"))
+        await ask(cluster, "b", cluster.at("b").daemon.attach_source(source_at("b", rows=5)))
+        await submitting
+        await cluster.sleep(30.0)
+        info = await state_of(cluster, "a")
+        assert info.state == "failed"
+        assert "numbers/at-b at b was detached after the query was planned" in info.reason
 
     in_cluster(tmp_path, "abc", test)

@@ -46,6 +46,7 @@ from sbon_node.engine.spark.messages import (
 from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_node.errors import SbonError
+from sbon_node.executors import run_to_end
 from sbon_node.model.columns import Schema
 from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
 from sbon_node.model.states import operator_states
@@ -190,7 +191,7 @@ class SparkEngine:
     async def copy_checkpoint(self, operator: str, batch: int, into: Path, known: Manifest | None = None) -> Manifest:
         limits, checkpoint = self._settings, self._named(operator).checkpoint
         copy = partial(copy_checkpoint, max_files=limits.copy_max_files, max_bytes=limits.copy_max_bytes, known=known)
-        return await asyncio.to_thread(copy, checkpoint, batch, into)
+        return await run_to_end(asyncio.to_thread(copy, checkpoint, batch, into))
 
     def committed(self, operator: str) -> int:
         return self._named(operator).committed()

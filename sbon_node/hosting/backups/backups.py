@@ -117,7 +117,7 @@ class NodeBackups:
             await backup.close()
 
     def drop(self, operator: str) -> None:
-        backup = self._known.pop(operator, None)
+        backup = self._known.get(operator)
         if backup is not None:
             backup.drop()
 

@@ -15,7 +15,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.hosting.live_sources.registers import SourceRegisters, is_gone
+from sbon_node.hosting.live_sources.registers import SourceRegisters
 from sbon_node.membership.table import GONE
 from sbon_node.model.catalogue import SourceDeclaration, is_source
 from sbon_node.net.peers import Caller, Expected
@@ -211,7 +211,7 @@ class SourceBackupKeeper:
             await clock.sleep(settings.watch_s * self._context.rng.uniform(0.5, 1.0))
 
     def _look(self, kept: KeptSource, now_s: float) -> None:
-        if is_gone(self._catalogue, kept.id):
+        if self._catalogue.is_detached(kept.id):
             self._tasks.start(f"forget {kept.id}", self._forget(kept))
         elif self._is_lost(kept):
             kept.lost_since_s = now_s if kept.lost_since_s is None else kept.lost_since_s

@@ -13,7 +13,7 @@ import structlog
 
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, parts_of
+from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.registers.changes import Verdict
@@ -119,10 +119,10 @@ class SourceRegisters:
         while True:
             await self._context.clock.sleep(settings.orphan_check_s * self._context.rng.uniform(0.5, 1.0))
             for key in self._registers.kept(SOURCE):
-                if is_gone(self._catalogue, key):
+                if self._catalogue.is_detached(key):
                     self._registers.forget(key)
             for key in self._context.store.sizes("source-register"):
-                if is_gone(self._catalogue, key):
+                if self._catalogue.is_detached(key):
                     self._context.store.delete("source-register", key)
 
     async def _read(self, source: str) -> tuple[State, SourceRegister]:
@@ -146,15 +146,6 @@ class SourceRegisters:
                 return changed
             if outcome.state is None or outcome.state.version == state.version:
                 raise SbonError("record-unknown", "its register was deleted", where=source)
-
-
-def is_gone(catalogue: Catalogue, source: str) -> bool:
-    """Return whether a source was detached, or its stream dropped, as far as the catalogue of this node knows."""
-    stream, version, name, turn = parts_of(source)
-    entry = catalogue.known(stream)
-    if entry is None or entry.version < version:
-        return False
-    return entry.version > version or entry.dropped or entry.detached.get(name, 0) >= turn
 
 
 def _not_owner(register: SourceRegister) -> SbonError:
