@@ -28,6 +28,8 @@ EXPOSED = Survival(
     text="would lose: c hosts q.b0 (local)",
 )
 
+GONE = Survival(any_node=False, losses=(Loss(node="e", part="source", name="quotes", why="file", lost=True),), text="has lost: e")
+
 
 def shown(capsys: pytest.CaptureFixture[str], *backups: BackupInfo | None, **fields: Any) -> str:
     operators = tuple(
@@ -85,6 +87,7 @@ def test_nothing_is_said_of_a_query_that_does_not_run(capsys: pytest.CaptureFixt
     [
         (None, []),
         (SAFE, [("ok", "1, each survives the loss of any one node")]),
+        (GONE, []),
         (EXPOSED, [("warning", "the loss of one node with its disk would end: q1 (c, d with its sink)")]),
     ],
 )

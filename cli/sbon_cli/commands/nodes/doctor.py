@@ -112,7 +112,8 @@ def _durability(queries: list[QueryInfo]) -> list[CheckResult]:
     if ended := ended_by_one_failure(queries):
         message = f"the loss of one node with its disk would end: {ended}"
         return [warning("durability", message, _durability_remedy(queries)), *results]
-    return [*([ok("durability", f"{len(known)}, each survives the loss of any one node")] if known else []), *results]
+    safe = [query for query in known if query.survival is not None and query.survival.any_node]
+    return [*([ok("durability", f"{len(safe)}, each survives the loss of any one node")] if safe else []), *results]
 
 
 def _durability_remedy(queries: list[QueryInfo]) -> str:

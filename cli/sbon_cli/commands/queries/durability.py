@@ -81,9 +81,9 @@ def _age(backup: BackupInfo | None) -> str:
 def ended_by_one_failure(queries: Iterable[QueryInfo]) -> str:
     """Return the running queries that end with the disk of a single node, and these nodes; empty if there are none."""
     return _named(
-        f"{query.id} ({', '.join(_nodes(query.survival))})"
+        f"{query.id} ({', '.join(nodes)})"
         for query in queries
-        if query.survival is not None and not query.survival.any_node
+        if query.survival is not None and (nodes := _nodes(query.survival))
     )
 
 
