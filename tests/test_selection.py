@@ -69,7 +69,7 @@ def pytest_in(folder: Path, *arguments: str, ci: str = "", commit: str = "0") ->
         "--rootdir",
         str(folder),
     ]
-    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT), "COMMIT": commit}
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT), "COMMIT": commit, "PYTEST_ADDOPTS": ""}
     return subprocess.run(
         [*command, *arguments, str(folder / "some")], cwd=folder, env=environment, capture_output=True, text=True, timeout=900
     )
