@@ -26,6 +26,7 @@ log = structlog.get_logger()
 
 NOT_STARTED = frozenset({"peer-unreachable", "engine-failed", "java-missing"})
 """Errors of a host that say nothing of the operator."""
+LATE = "its engine starts still, or does not answer; try again, or see engine.log there and control.start_timeout_s"
 
 
 class NotStartedError(SbonError):
@@ -126,8 +127,7 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
         if error.code not in NOT_STARTED:
             raise
         is_lost = error.code == "peer-unreachable" and context.clock.now() < began_s + limit_s
-        hint = "its engine may be starting still: try again, or see its log and control.start_timeout_s"
-        hint = error.hint if error.code == "java-missing" else hint
+        hint = error.hint if error.code == "java-missing" else LATE
         kind = SbonError if is_lost else NotStartedError
         raise kind(error.code, f"{operator.id} did not start: {error.message}", where=host, hint=hint) from error
 

@@ -10,6 +10,7 @@ it is asked for its footprint.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -36,6 +37,7 @@ from sbon_node.engine.spark.messages import (
     Stop,
 )
 from sbon_node.engine.spark.operators.output import Output
+from sbon_node.engine.spark.stacks import write_when_asked
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
 from sbon_node.model.frames import InputOffset
 from sbon_node.streams.payload import unpack
@@ -44,6 +46,8 @@ from tests.engine.states import PATIENCE_S
 SLOW_S = 0.3
 LATE_S = 3.0
 LEFT_OF_A_BATCH = 10
+CLOSED = "closed"
+"""The file that it makes in the data directory once all operators have stopped."""
 
 
 class Batch:
@@ -136,6 +140,8 @@ class Operator:
 
 
 def main(folder: str) -> None:
+    write_when_asked()
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # It passes for its JVM, too.
     take_lock(Path(folder), 30.0)
     feed = Feed("engine")
     feed.send(Ready(pid=os.getpid()))
@@ -152,6 +158,7 @@ def main(folder: str) -> None:
         feed.send(Done())
     for operator in operators.values():
         operator.stop()
+    Path(CLOSED).touch()
     feed.send(Done())
 
 

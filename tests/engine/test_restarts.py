@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +17,9 @@ from sbon_node.clock import Clock
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.engine.spark.messages import Done, Start
 from sbon_node.engine.spark.running import GOOD_BATCHES
-from sbon_node.engine.spark.supervisor import Patience
+from sbon_node.engine.spark.supervisor import EngineLostError, Patience
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
@@ -206,6 +207,21 @@ async def test_an_engine_that_is_late_gets_more_time_at_the_next_try(tmp_path: P
             limit_s *= 2
         await port.feed(row(0))
         await port.wait_seen(0)
+
+
+async def test_an_engine_that_does_not_answer_writes_where_it_hangs(tmp_path: Path) -> None:
+    async with bench(tmp_path, start_timeout_s=5.0, start_timeout_max_s=PATIENCE_S) as it:
+        hangs = OperatorSpec(id="hangs", query="q", fragment="hang", inputs=(), schema=SCHEMA)
+        start = Start(spec=hangs, checkpoint=str(tmp_path / "operators" / "hangs"), run=1, fsync=False)
+        (tmp_path / "operators").mkdir()
+        while it.engine.status != "running":
+            with suppress(SbonError):  # It may be late.
+                await it.engine.start()
+        with pytest.raises(EngineLostError, match="no answer to start"):
+            await it.engine._supervisor.command(start, Done)
+        written = (tmp_path / "engine.log").read_text()
+        assert "scripted_engine.py" in written
+        assert "in __init__" in written
 
 
 def test_the_time_for_a_start_is_bounded() -> None:

@@ -29,6 +29,8 @@ from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import SETTLE_POLL_S, resting
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analyses import Analyses
+from sbon_node.engine.spark.commits import PASSING
+from sbon_node.engine.spark.limits import too_full
 from sbon_node.engine.spark.messages import (
     Analyse,
     Analysed,
@@ -43,7 +45,7 @@ from sbon_node.engine.spark.messages import (
     Stop,
     Write,
 )
-from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, End, Running
+from sbon_node.engine.spark.running import KILLED, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_node.errors import SbonError
 from sbon_node.executors import run_to_end
@@ -175,7 +177,7 @@ class SparkEngine:
             await running.settle(self._settings.stop_s)
             self._running.pop(operator, None)
             if running.run:  # Otherwise the engine process, which may be starting itself, does not know the operator.
-                await self._stop(operator)
+                await self._try_to_stop(running)
             self._on_state(operator, operator_states.STOPPED, "")
         finally:
             if self._ending.get(operator) is running.ending:
@@ -225,6 +227,8 @@ class SparkEngine:
         self._closing = True
         await self._tasks.close()
         await asyncio.gather(*(running.settle(self._settings.stop_s) for running in self._running.values()))
+        for running in self._running.values():
+            running.refuse_commits()
         await self._supervisor.close()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
         self._running.clear()
@@ -235,7 +239,7 @@ class SparkEngine:
         """Make the checkpoint's committed batches visible, and start the operator in the engine process."""
         running.arm()
         # The engine process holds the lock once it answers: no other process writes to the checkpoint any more.
-        await self._supervisor.command(Stop(operator=running.spec.id), Done)
+        await self._stop(running)
         await running.recover()
         if not running.stopping:
             checkpoint = str(running.checkpoint.absolute())
@@ -243,15 +247,19 @@ class SparkEngine:
             await self._supervisor.command(start, Done)
         if running.stopping:
             # A concurrent stop may have been served before the start.
-            await self._supervisor.command(Stop(operator=running.spec.id), Done)
+            await self._stop(running)
             raise _stopped_meanwhile(running.spec.id)
         running.set_state(operator_states.RUNNING)
 
-    async def _stop(self, operator: str) -> None:
+    async def _stop(self, running: Running) -> None:
+        running.refuse_commits()
+        await self._supervisor.command(Stop(operator=running.spec.id), Done)
+
+    async def _try_to_stop(self, running: Running) -> None:
         try:
-            await self._supervisor.command(Stop(operator=operator), Done)
+            await self._stop(running)
         except (EngineLostError, SbonError) as error:
-            log.info("operator-not-stopped", operator=operator, reason=str(error))
+            log.info("operator-not-stopped", operator=running.spec.id, reason=str(error))
 
     async def _keep(self, running: Running) -> None:
         """Restart the operator whenever it ends, until the operator itself is the cause."""
@@ -260,7 +268,7 @@ class SparkEngine:
             log.warning("operator-ended", operator=running.spec.id, reason=end.reason)
             if outcome := running.count_end(end, self._settings):
                 running.set_state(*outcome)
-                await self._stop(running.spec.id)
+                await self._try_to_stop(running)
                 return
             running.set_state(operator_states.STOPPED if end.code in PASSING else operator_states.STARTING, end.reason)
             if end.code != REPLACED:
@@ -350,6 +358,8 @@ class SparkEngine:
         async with self._isolation:  # No operator is isolated meanwhile.
             paused = [running for running in self._running.values() if running.live]
             await asyncio.gather(*(running.pause(self._settings.stop_s) for running in paused))
+            for running in paused:
+                running.refuse_commits()
             await self._supervisor.replace()
             self.replacements += 1
             live = [running for running in self._running.values() if running.live]
@@ -373,18 +383,6 @@ class SparkEngine:
         if isinstance(request, Poll | Spent | Write):
             running.spent(request.cpu_s)
         return await running.serve(request)
-
-
-def too_full(footprint: Footprint, settings: EngineSettings) -> str:
-    """Return why the engine must be replaced; empty if it need not."""
-    if footprint.threads > settings.replace_threads:
-        return f"{footprint.threads} threads, over the limit of {settings.replace_threads}"
-    if footprint.descriptors > settings.replace_descriptors:
-        return f"{footprint.descriptors} descriptors, over the limit of {settings.replace_descriptors}"
-    percent = 100 * footprint.heap_mb / footprint.max_heap_mb
-    if percent > settings.replace_heap_percent:
-        return f"{percent:.0f} % of the heap after a collection, over the limit of {settings.replace_heap_percent} %"
-    return ""
 
 
 def _stopped_meanwhile(operator: str) -> SbonError:

@@ -46,6 +46,7 @@ from sbon_node.engine.spark.messages import (
 from sbon_node.engine.spark.operators.failure_reports import no_room
 from sbon_node.engine.spark.operators.on_error import tolerant
 from sbon_node.engine.spark.operators.operator import INITIALIZING_S, Operator, check_jvm, ddl
+from sbon_node.engine.spark.stacks import write_when_asked
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column, Schema
@@ -166,6 +167,7 @@ def refused(error: Exception) -> Refused:
 
 def main(folder: str, settings_json: str) -> int:
     hide_pandas()
+    write_when_asked()
     feed = Feed("engine")
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
     settings = msgspec.json.decode(settings_json, type=EngineSettings)

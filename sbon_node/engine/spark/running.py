@@ -19,6 +19,7 @@ from sbon_node.engine.counting import with_batch
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.moving import SETTLE_POLL_S, frames_planned
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.commits import PASSING, Commits
 from sbon_node.engine.spark.messages import Begun, Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
@@ -29,12 +30,9 @@ from sbon_node.streams.mean_rate import MeanRate
 
 log = structlog.get_logger()
 
-RETRY_S = 1.0
 GOOD_BATCHES = 10
 """Batches to commit in a row before an operator's earlier deaths are forgotten."""
 
-PASSING = ("disk-full", "disk-error", "store-busy")
-"""Passing reasons: the operator stops with them and tries again, for ever."""
 REPLACED = "engine-replaced"
 KILLED = "engine-killed"
 """This operator is the likely cause of the engine's death."""
@@ -80,6 +78,7 @@ class Running:
         self.ending: asyncio.Task[None] | None = None
         self._port, self._clock, self._on_state = port, clock, on_state
         self._log = BatchLog(checkpoint, fsync=fsync)
+        self._commits = Commits(spec.id, port, clock, self._tell_waiting)
         self._after: list[InputOffset] = []
         self._has_begun = asyncio.Event()
         """Whether Spark has the watermark of its next batch, which an answer to a reader may let it plan."""
@@ -119,6 +118,12 @@ class Running:
         self.state = state
         self._on_state(self.spec.id, state, reason)
 
+    def _tell_waiting(self, reason: str) -> bool:
+        """Show why a commit waits; return whether it may."""
+        if not self.stopping:
+            self.set_state(self.state, reason)
+        return not self.stopping
+
     # -- a run --------------------------------------------------------------------------------------------------------
 
     def arm(self) -> None:
@@ -155,8 +160,13 @@ class Running:
     def begin(self) -> int:
         """Begin a new run and return its number."""
         self.live, self.paused = True, False
+        self._commits.take()
         self.run += 1
         return self.run
+
+    def refuse_commits(self) -> None:
+        """Show no commit of this run any more; call before it is stopped in the engine process."""
+        self._commits.refuse()
 
     def end(self, end: End) -> None:
         """End the run; the first reason counts."""
@@ -298,7 +308,7 @@ class Running:
             case Committed():
                 await self._committed(request.batch)
             case Ended():
-                if self.live and request.run == self.run:
+                if self.live and request.run == self.run and self._commits.are_taken:
                     refused = self._refusal
                     self.end(End(refused.code, str(refused)) if refused else End(request.code, request.reason))
         return Done()
@@ -352,20 +362,7 @@ class Running:
         return True
 
     async def _committed(self, batch: int) -> None:
-        """Report a commit. Batch ``batch + 1`` may never come: a commit that cannot be shown now must be shown later."""
-        reported = False
-        while True:
-            try:
-                await self._port.committed(batch)
-                break
-            except SbonError as error:
-                if error.code not in PASSING or self.stopping:
-                    raise  # The commit becomes visible at the next start.
-                reported = True
-                self.set_state(self.state, str(error))
-            await self._clock.sleep(RETRY_S)
-        if reported:
-            self.set_state(self.state)
+        await self._commits.show(batch)
         self._shown = batch
         self._good += 1
         if self._good >= GOOD_BATCHES:

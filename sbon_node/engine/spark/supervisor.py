@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
+from sbon_node.engine.spark import stacks
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive
 from sbon_node.engine.spark.messages import (
     REQUEST,
@@ -88,6 +89,7 @@ class Supervisor:
         self._process: asyncio.subprocess.Process | None = None
         self._listener: Listener[Request] | None = None
         self._control: Control | None = None
+        self._jvm_pid = 0
         self._turn = asyncio.Lock()
         self._reaper: asyncio.Task[None] | None = None
         self._commands: set[asyncio.Task[Any]] = set()
@@ -130,6 +132,7 @@ class Supervisor:
                     answer = await receive(reader, answer_decoder(type_))
             except TimeoutError as error:
                 reason = f"no answer to {_name(command)} {self._patience.exhausted()}"
+                await self._write_stacks()
                 await self._lose(reason)
                 raise EngineLostError(reason) from error
             if answer is None:
@@ -217,8 +220,15 @@ class Supervisor:
             raise EngineLostError(f"the engine process ended while it started, see {self._log}")
         if isinstance(ready, Refused):
             raise ready.error()
+        self._jvm_pid = ready.pid
         log.info("engine-running", pid=self._process.pid, jvm=ready.pid)
         return control
+
+    async def _write_stacks(self) -> None:
+        """Let an engine process that does not answer write to its log where it is."""
+        if self._process is not None:
+            stacks.ask(self._process.pid, self._jvm_pid)
+            await asyncio.sleep(stacks.WRITING_S)
 
     async def _reap(self, process: asyncio.subprocess.Process, listener: Listener[Request]) -> None:
         ended = asyncio.ensure_future(process.wait())
