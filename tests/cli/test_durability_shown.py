@@ -127,6 +127,24 @@ def test_doctor_advises_durability_for_local_queries_only(
     assert "--sink-failover" in found["remedy"]
 
 
+def test_doctor_advises_nothing_against_a_loss_that_has_happened(
+    node: ScriptedNode, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = ScriptedNode.query
+    survival = msgspec.structs.replace(GONE, losses=(*GONE.losses, Loss(node="c", part="operator", name="q.b0", why="local")))
+
+    async def query(self: ScriptedNode, query_id: str) -> QueryInfo:
+        return msgspec.structs.replace(await honest(self, query_id), survival=survival)
+
+    monkeypatch.setattr(ScriptedNode, "query", query)
+    node.operations.examination = Examination(node="a", findings=(CheckResult(check="java", verdict="ok", message="17"),))
+    findings = json.loads(run(api, "doctor", "--json").stdout)["findings"]
+    (found,) = [one for one in findings if one["check"] == "durability"]
+    assert "(c)" in found["message"]
+    assert "submit with --durability replicated" in found["remedy"]
+    assert "attach live sources" not in found["remedy"]
+
+
 def test_the_warning_names_few_queries() -> None:
     queries: Any = [QueryInfo(id=f"q{number}", sql="", state="running", survival=EXPOSED) for number in range(9)]
     assert ended_by_one_failure(queries) == ", ".join(f"q{number} (c, d with its sink)" for number in range(5)) + ", and 4 more"

@@ -118,7 +118,7 @@ def _durability(queries: list[QueryInfo]) -> list[CheckResult]:
 
 def _durability_remedy(queries: list[QueryInfo]) -> str:
     """Return the remedies for the components that would be lost; durability helps only local queries."""
-    losses = [(query, loss) for query in queries if query.survival is not None for loss in query.survival.losses]
+    losses = [(query, loss) for query in queries if query.survival for loss in query.survival.losses if not loss.lost]
     parts = {loss.part for _, loss in losses}
     remedies = [LOCAL_REMEDY] if any(query.durability == LOCAL for query, _ in losses) else []
     remedies += [SOURCE_REMEDY] if SOURCE in parts else []
