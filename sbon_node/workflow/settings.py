@@ -76,8 +76,8 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=1,
             le=65_536,
-            description="records of queries that this node reads at once, to see whether a caller may end its components or the "
-            "reader of a sink; more callers try again",
+            description="records and registers of queries that this node reads at once, to see whether a caller may end its "
+            "components, and whether one may read its streams; more callers try again",
         ),
     ] = 64
     max_forgotten: Annotated[

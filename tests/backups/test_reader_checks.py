@@ -9,15 +9,19 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.durability import REPLICATED
 from sbon_node.model.subscribers import input_of
+from sbon_node.net.server import Caller
+from sbon_node.replication.query_keys import operator_key
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.failover import FenceReader, ReaderPosition
 from sbon_protocol.messages import Refused, Subscribe
-from tests.backups.test_replicated_sources import lose
-from tests.backups.test_sink_failover import Other, begun, check_rows, other
-from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
+from tests.backups.test_replicated_sources import check_each_once, lose
+from tests.backups.test_sink_failover import ROWS, Other, begun, check_rows, other
+from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submit
 from tests.workflow.test_moved_operators import finished, move
 
 __all__ = ["other"]
+
+ALL = "SELECT id FROM numbers WHERE id >= 0"
 
 
 def test_only_the_host_of_an_operator_or_sink_reads_in_its_place(tmp_path: Path, other: Other) -> None:
@@ -37,19 +41,32 @@ def test_only_the_host_of_an_operator_or_sink_reads_in_its_place(tmp_path: Path,
             assert await refusal(caller, sink, 1) == "not-owner"
             assert await refusal(caller, sink, 2) == "not-owner"
         assert await refusal("e", sink, 2) == "not-owner"
+        assert await refusal("e", sink, 0) == "reader-fenced"
         assert await refusal("e", stream, 1) == "not-owner"
         assert await refusal("e", "unknown.sink", 1) == "record-unknown"
         assert await refusal("e", sink, 1, of="unknown") == "stream-unknown"
 
+        known, check_host = cluster.at("b").daemon.membership, cluster.at("b").daemon._reader_positions.check_host
+        host = Caller(*known.expected("e"), known.address_of("e"))
+        await ask(cluster, "b", check_host(sink, 1, host))
+        with pytest.raises(SbonError) as refused:
+            await ask(cluster, "b", check_host(sink, 1, host._replace(instance="another disk")))
+        assert refused.value.code == "not-owner"
+
         context = cluster.at("d").daemon.context
         source = next(one for one in cluster.at("b").daemon.outbox.streams() if one != stream)
-        for read, subscriber, epoch in ((stream, sink, 1), (stream, sink, 2), (source, input_of(stream, 0), 1)):
+        for read, subscriber, epoch, code in (
+            (stream, sink, 1, "not-owner"),
+            (stream, sink, 2, "not-owner"),
+            (source, input_of(stream, 0), 1, "not-owner"),
+            (source, "unknown.b0", 2, "record-unknown"),
+        ):
             channel = await context.peers.open_stream(context.membership.address_of("b"))
             opening = {"stream": read, "subscriber": subscriber, "next": 1, "epoch": 1, "credit_bytes": 1 << 20}
             await channel.send(Subscribe(**opening, reader_epoch=epoch))
             answer = await channel.receive()
             assert isinstance(answer, Refused)
-            assert answer.code == "not-owner"
+            assert answer.code == code
             channel.close()
 
         await finished(cluster)
@@ -94,3 +111,33 @@ def test_a_host_that_is_fenced_at_a_stream_claims_its_sink_and_goes_on(tmp_path:
         check_rows(other, kind)
 
     in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_reader_hears_that_its_register_has_no_majority_and_reads_on_later(tmp_path: Path) -> None:
+    """The stream's host is restarted while two of the three nodes that keep the register are away."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=ROWS, rate=20.0))
+        await ask(cluster, "a", submit(cluster, "a", tmp_path / "out.csv", sql=ALL, strategy="consumer", consumer="e"))
+        while not (info := await state_of(cluster, "a")).rows:
+            await cluster.clock.sleep(0.2)
+        (operator,) = info.operators
+        assert operator.node == "e"
+        found = await ask(cluster, "e", cluster.at("e").daemon.registers.find(operator_key(operator.id)))
+        away = [one.node for one in found.configuration.members if one.node not in ("b", "e")][:2]
+        assert len(away) == 2
+        for name in away:
+            cluster.crash(cluster.at(name))
+        await cluster.clock.sleep(30.0)
+        cluster.crash(cluster.at("b"))
+        cluster.boot(cluster.at("b"))
+        (link,) = cluster.at("e").daemon._operators.links()
+        await cluster.clock.sleep(30.0)
+        assert f"too few of the nodes that keep the register of {operator.id} answer" in link.reason
+        for name in away:
+            cluster.boot(cluster.at(name))
+        await cluster.together()
+        await finished(cluster)
+        check_each_once(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcdefgh", test)

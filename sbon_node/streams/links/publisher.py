@@ -79,7 +79,7 @@ class Publisher:
 
     ``admit`` is asked for followers alone: a stream has few places for them, and they may hold up its other readers.
     ``check_host`` is asked for a reader that could end, or acknowledge for, another one: unless it reads as it did before, or is
-    the first reader of a stream in its first epoch.
+    new to a stream that is in its first epoch, as the reader is.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Publisher:
         try:
             self._outbox.epoch(stream)  # A register is read for streams of this node alone.
             self._check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
-            await (self.admit(subscriber, hello) if is_follower(subscriber) else self._check_reader(message, hello))
+            await self._check_in_time(message, hello)
             epoch = self._outbox.epoch(stream)
             self._check_epoch(stream, message.epoch)
             reader = Reader(message.lineage, message.acknowledged, message.reader_epoch)
@@ -171,6 +171,17 @@ class Publisher:
         if replaced is not None:
             replaced.end(SbonError("replaced", "the subscriber has connected anew"))
         return serving
+
+    async def _check_in_time(self, message: Subscribe, hello: Hello) -> None:
+        """Check the reader or follower; raise ``no-majority`` before it stops waiting for an answer."""
+        subscriber = message.subscriber
+        try:
+            async with self._clock.timeout(self._settings.handshake_s / 2):
+                await (self.admit(subscriber, hello) if is_follower(subscriber) else self._check_reader(message, hello))
+        except TimeoutError as error:
+            component = component_of(subscriber)
+            reason = f"too few of the nodes that keep the register of {component} answer"
+            raise SbonError("no-majority", reason, where=message.stream, hint="start them again") from error
 
     async def _check_reader(self, message: Subscribe, hello: Hello) -> None:
         """Raise unless the reader was admitted before, or hosts its operator or sink by the register of that.
