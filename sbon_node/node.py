@@ -50,12 +50,11 @@ from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
-from sbon_node.model.schema import check_stream
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.streams import StreamInfo
 from sbon_node.model.usage import QueryUsage
@@ -71,6 +70,7 @@ from sbon_node.operations.status import status_of
 from sbon_node.planner.planner import Planner, ProcessPlanner
 from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.ant_updates import AntUpdates
+from sbon_node.queries.declarations import Declarations
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
@@ -92,7 +92,6 @@ from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.repair import Repair
-from sbon_node.sql.stream_names import check_name
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.upkeep import return_disk
 from sbon_node.tasks import Tasks
@@ -228,6 +227,7 @@ class Node:
         self._follows = Follows(self.context, self._sinks, self._lookup)
         default = (config.adaptation.default, config.query.durability)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement, *default)
+        self._declarations = Declarations(planning, self._catalogue)
         names = QueryNames(self.registers, records, self._lookup.is_over)
         leader = AntLeader(self.context, self._operators.ants)
         led = (self.context, self._book, self._mover, self._decisions)
@@ -334,9 +334,10 @@ class Node:
         self.leaving.set()
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:
-        check_stream(declaration)
-        check_name(declaration.name)
-        await self._catalogue.create(declaration)
+        await self._declarations.create_stream(declaration)
+
+    async def create_view(self, view: ViewDeclaration) -> None:
+        await self._declarations.create_view(view)
 
     async def attach_source(self, source: SourceDeclaration) -> None:
         await self._sources.attach(msgspec.structs.replace(source, node=source.node or self.name))

@@ -36,6 +36,7 @@ from .model import (
     QueryUsage,
     SinkSpec,
     StreamInfo,
+    ViewDeclaration,
 )
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
@@ -106,6 +107,9 @@ class AsyncConnection:
 
     async def create_stream(self, name: str, schema: str, *, event_time: str, delay_ms: int = 0, comment: str = "") -> StreamInfo:
         return await self._http.ask(endpoints.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment)))
+
+    async def create_view(self, name: str, sql: str, *, comment: str = "") -> StreamInfo:
+        return await self._http.ask(endpoints.create_view(ViewDeclaration(name=name, sql=sql, comment=comment)))
 
     async def drop_stream(self, name: str) -> None:
         await self._http.ask(endpoints.drop_stream(name))

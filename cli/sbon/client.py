@@ -37,6 +37,7 @@ from .model import (
     StreamDeclaration,
     StreamInfo,
     Submission,
+    ViewDeclaration,
 )
 from .readiness import UNREADY, unready
 from .requests import DEFAULT_API, PLANNING_S, base_url, not_accepted
@@ -100,6 +101,9 @@ class Client(Http):
 
     def create_stream(self, declaration: StreamDeclaration) -> StreamInfo:
         return self.ask(endpoints.create_stream(declaration))
+
+    def create_view(self, view: ViewDeclaration) -> StreamInfo:
+        return self.ask(endpoints.create_view(view))
 
     def attach_source(self, source: SourceDeclaration) -> StreamInfo:
         return self.ask(endpoints.attach(source))

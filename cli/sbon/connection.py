@@ -40,6 +40,7 @@ from .model import (
     Rows,
     SinkSpec,
     StreamInfo,
+    ViewDeclaration,
 )
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
@@ -95,6 +96,10 @@ class Connection:
         ``schema`` is as in SQL: ``"ts timestamp, price double"``; rows may come ``delay_ms`` behind the newest.
         """
         return self._client.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment))
+
+    def create_view(self, name: str, sql: str, *, comment: str = "") -> StreamInfo:
+        """Create a view, a name for a query, which is read in its place when a query that names it is submitted."""
+        return self._client.create_view(ViewDeclaration(name=name, sql=sql, comment=comment))
 
     def drop_stream(self, name: str) -> None:
         """Drop a stream with its sources and their stored rows; rejected while a query reads it."""

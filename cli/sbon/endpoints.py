@@ -39,6 +39,7 @@ from .model import (
     StreamInfo,
     Submission,
     Unanswered,
+    ViewDeclaration,
 )
 from .requests import Ask
 
@@ -99,6 +100,10 @@ def declared(name: str, schema: str, event_time: str, delay_ms: int, comment: st
     """Return the declaration of a stream; ``schema`` is as in SQL: ``"ts timestamp, price double"``."""
     columns = tuple(columns_of(schema))
     return StreamDeclaration(name=name, schema=columns, event_time=event_time, delay_ms=delay_ms, comment=comment)
+
+
+def create_view(view: ViewDeclaration) -> Ask[StreamInfo]:
+    return Ask("POST", "/v1/views", StreamInfo, msgspec.json.encode(view))
 
 
 def drop_stream(name: str) -> Ask[None]:

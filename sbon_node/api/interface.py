@@ -10,7 +10,7 @@ from sbon_node.connectors.sources.push import Post, Pushed
 from sbon_node.events import Bus
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
@@ -84,6 +84,8 @@ class NodeInterface(Protocol):
         ...
 
     async def create_stream(self, declaration: StreamDeclaration) -> None: ...
+
+    async def create_view(self, view: ViewDeclaration) -> None: ...
 
     async def attach_source(self, source: SourceDeclaration) -> None:
         """Attach at the node the declaration names (empty: this one), whichever node is asked."""

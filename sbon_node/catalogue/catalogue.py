@@ -90,6 +90,8 @@ def check_entry(entry: CatalogEntry) -> None:
         raise SbonError("bad-entry", "the version, or the number of sources, is out of bounds", where=entry.declaration.name)
     if entry.dropped != (0 < entry.dropped_ms <= MAX_VERSION):
         raise SbonError("bad-entry", "a dropped stream has the time of its drop, and no other has", where=entry.declaration.name)
+    if entry.declaration.sql and (entry.sources or entry.detached):
+        raise SbonError("bad-entry", "a view has no sources", where=entry.declaration.name)
     if len(entry.detached) > MAX_DETACHED or not all(0 < turn <= MAX_VERSION for turn in entry.detached.values()):
         raise SbonError("bad-entry", "the sources that were detached are out of bounds", where=entry.declaration.name)
     for source in entry.sources:
@@ -182,12 +184,17 @@ class Catalogue:
         """Return the entry of a stream, dropped or not; None if this node knows of none, or no more."""
         return self._entries.get(name)
 
+    def check_new(self, name: str) -> None:
+        """Raise ``stream-exists`` if a stream or view has that name."""
+        if name in self.entries:
+            kind = "view" if self._entries[name].declaration.sql else "stream"
+            hint = "choose another name, or drop it first"
+            raise SbonError("stream-exists", f"the {kind} {name!r} exists already", where="name", hint=hint)
+
     async def create(self, declaration: StreamDeclaration) -> None:
         """Declare a stream; raise ``stream-exists`` or ``too-many-streams``."""
+        self.check_new(declaration.name)
         old = self._entries.get(declaration.name)
-        if old is not None and not old.dropped:
-            hint = "choose another name, or drop it first"
-            raise SbonError("stream-exists", f"the stream {declaration.name!r} exists already", where="name", hint=hint)
         if not self._has_capacity():
             raise SbonError("too-many-streams", f"the catalogue is full ({self._context.settings.max_streams})", where="name")
         version = old.version + 1 if old else 1
@@ -199,6 +206,9 @@ class Catalogue:
     def named(self, source: SourceDeclaration) -> SourceDeclaration:
         """Return a source as :meth:`attach` would add it now, with its id; raise ``source-exists``."""
         entry = self.entry(source.stream)
+        if entry.declaration.sql:
+            hint = "attach it to a stream that the view reads"
+            raise SbonError("is-a-view", f"{source.stream!r} is a view, which has no sources", where="stream", hint=hint)
         if any(s.name == source.name for s in entry.sources):
             hint = "give this one another: --name NAME"
             raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name", hint=hint)

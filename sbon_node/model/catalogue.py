@@ -23,16 +23,29 @@ _SOURCE = "source/"
 _ID = re.compile(r"source/([a-z0-9_]{1,63})@(\d{1,16})/([^/~]*)(?:~(\d{1,16}))?")
 
 
-class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
-    """A logical stream.
+MAX_VIEW_CHARACTERS = 65_536
 
-    ``delay_ms`` is the most by which a row may be older than the greatest event time so far.
+
+class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A logical stream, or a view: a name for ``sql``, which is read in its place when a query is planned.
+
+    ``delay_ms`` is the most by which a row may be older than the greatest event time so far. A view has no sources. Its ``schema``
+    is that of the query when it was created; its ``event_time`` is empty where no column follows the watermark.
     """
 
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
     schema: Schema
     event_time: str
     delay_ms: Annotated[int, Meta(ge=0, le=36_500 * 86_400_000)] = 0
+    comment: str = ""
+    sql: Annotated[str, Meta(max_length=MAX_VIEW_CHARACTERS)] = ""
+
+
+class ViewDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A view as a user creates it."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    sql: Annotated[str, Meta(min_length=1, max_length=MAX_VIEW_CHARACTERS)]
     comment: str = ""
 
 

@@ -83,6 +83,8 @@ def is_column_name(name: str) -> bool:
 def check_stream(declaration: StreamDeclaration) -> None:
     """Check the schema and that the event-time column is a timestamp; raise :class:`SbonError`."""
     check_schema(declaration.schema)
+    if declaration.sql and not declaration.event_time:
+        return
     types = {column.name: column.type for column in declaration.schema}
     times = [name for name, type_ in types.items() if type_ == "timestamp"]
     hint = f"timestamps are {', '.join(times)}" if times else "add a column of type timestamp"

@@ -165,13 +165,13 @@ class ProcessPlanner:
 
     def _begin(self, request: PlanRequest) -> PlanText:
         """Begin a plan with only the streams that the text names."""
-        text = request.text.lower()
         present = {name: entry for name, entry in request.catalog.items() if not entry.dropped}
+        named = _named(request.text, present)
         return PlanText(
             plan=next(self._numbers),
             text=request.text,
-            entries=tuple(entry for name, entry in present.items() if name in text),
-            others=tuple(name for name in present if name not in text),
+            entries=tuple(named.values()),
+            others=tuple(name for name in present if name not in named),
             query=request.query,
             settings=self._settings,
             decompose=request.decompose,
@@ -264,6 +264,18 @@ class ProcessPlanner:
                 await run_to_end(self._process.end())
             return reply
         raise process_lost()
+
+
+def _named(text: str, catalog: Mapping[str, CatalogEntry]) -> dict[str, CatalogEntry]:
+    """Return the streams that a text may name, itself or by views."""
+    named: dict[str, CatalogEntry] = {}
+    texts = [text.lower()]
+    while texts:
+        read = texts.pop()
+        new = {name: entry for name, entry in catalog.items() if name not in named and name in read}
+        named |= new
+        texts += [entry.declaration.sql.lower() for entry in new.values() if entry.declaration.sql]
+    return named
 
 
 @contextmanager

@@ -87,6 +87,7 @@ from .streams import (
     SourceInfo,
     StreamDeclaration,
     StreamInfo,
+    ViewDeclaration,
 )
 from .usage import (
     LinkUsage,
@@ -164,6 +165,7 @@ __all__ = [
     "Survival",
     "TurningPoint",
     "Unanswered",
+    "ViewDeclaration",
     "WeighedLink",
     "WeighedNode",
     "WeighedOperator",

@@ -22,6 +22,13 @@ class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     event_time: str
     delay_ms: int = 0
     comment: str = ""
+    sql: str = ""
+
+
+class ViewDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    sql: str
+    comment: str = ""
 
 
 class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):

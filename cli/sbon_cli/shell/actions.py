@@ -18,9 +18,10 @@ SHOW STREAMS | QUERIES | MEMBERS;  what there is
 SHOW STREAM name; SHOW QUERY name; one of them: columns and sources; plan, operators and how far it is
 DESCRIBE stream;                   as SHOW STREAM
 CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text'];
+CREATE VIEW name AS SELECT ...;    gives a query a name, to be read as a stream
 ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)];
 DETACH name FROM stream;           takes a source away; DETACH FROM stream [AT node]; the one at a node
-DROP STREAM name;                  with its sources and what they keep
+DROP STREAM name; DROP VIEW name;  a stream with its sources and what they keep; a view
 USAGE query;                       what it has cost the network
 STOP query;                        ends it
 \\help, \\quit                       this; out, as Ctrl-D

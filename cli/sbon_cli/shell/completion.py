@@ -14,7 +14,7 @@ from sbon_node.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES
 
 STATEMENTS = (
     *("SELECT", "WITH", "EXPLAIN", "SHOW", "DESCRIBE", "USAGE", "STOP"),
-    *("CREATE STREAM", "ATTACH", "DETACH", "DROP STREAM"),
+    *("CREATE STREAM", "CREATE VIEW", "ATTACH", "DETACH", "DROP STREAM", "DROP VIEW"),
 )
 KEYWORDS = (
     *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "AS", "AND", "OR", "NOT", "IN", "EXISTS", "BETWEEN", "LIKE"),
@@ -90,9 +90,11 @@ def _declared(words: list[str], names: Names) -> Iterable[str] | None:
     """Return candidates in statements that change streams, None in others; ``words`` are those before the current word."""
     first, last = words[0], words[-1]
     if first in ("create", "drop") and len(words) == 1:
-        return ("STREAM",)
+        return ("STREAM", "VIEW")
     if first == "drop":
         return names.streams() if len(words) == 2 else ()
+    if words[:2] == ["create", "view"]:
+        return None if "as" in words else ("AS",) if len(words) > 2 else ()
     if first == "create":
         in_columns = "".join(words).count("(") > "".join(words).count(")")
         return (*TYPES, "decimal(") if in_columns else ("EVENT TIME", "DELAY", "COMMENT") if len(words) > 2 else ()

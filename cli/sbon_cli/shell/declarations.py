@@ -1,9 +1,10 @@
 """Statements that change streams: CREATE STREAM, ATTACH, DETACH, DROP STREAM, read with the place of each part. Pure.
 
 CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']
+CREATE VIEW name AS SELECT ...
 ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]
 DETACH name FROM stream  |  DETACH FROM stream [AT node]
-DROP STREAM name
+DROP STREAM name, DROP VIEW name
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from sbon import SbonError
-from sbon.model import SourceDeclaration, StreamDeclaration
+from sbon.model import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_cli.options.checked import checked
 from sbon_node.model import catalogue
 from sbon_node.model.schema import parse_schema
@@ -24,10 +25,11 @@ from sbon_node.sql.syntax.durations import parse_ms
 from sbon_node.validation_messages import in_plain_words
 
 FORMS = {
-    "create": "CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']",
+    "create": "CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']"
+    ", or CREATE VIEW name AS SELECT ...",
     "attach": "ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]",
     "detach": "DETACH name FROM stream, or DETACH FROM stream [AT node]",
-    "drop": "DROP STREAM name",
+    "drop": "DROP STREAM name, or DROP VIEW name",
 }
 CONNECTORS = ("FILE", "tail", "http", "mqtt", "generator", "hostmetrics")
 
@@ -43,6 +45,13 @@ _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_][A-Za-z0-9_.-]*)|(?P<string>'(?
 
 class CreateStream(NamedTuple):
     declaration: StreamDeclaration
+    positions: Positions
+
+
+class CreateView(NamedTuple):
+    """``view.sql`` has spaces in place of the words before it, so that lines and columns stay those of the statement."""
+
+    view: ViewDeclaration
     positions: Positions
 
 
@@ -75,7 +84,7 @@ class DropStream(NamedTuple):
     positions: Positions
 
 
-Declaration = CreateStream | Attach | Detach | DropStream
+Declaration = CreateStream | CreateView | Attach | Detach | DropStream
 
 
 def declaration_of(text: str) -> Declaration | None:
@@ -86,13 +95,14 @@ def declaration_of(text: str) -> Declaration | None:
     """
     reader = Reader(text)
     if reader.takes("create"):
-        return _create(reader)
+        return _create_view(reader) if reader.takes("view") else _create(reader)
     if reader.takes("attach"):
         return _attach(reader)
     if reader.takes("detach"):
         return _detach(reader)
     if reader.takes("drop"):
-        reader.needs("stream")
+        if not reader.takes("view"):
+            reader.needs("stream")
         positions = {"name": reader.position()}
         return DropStream(reader.ended(reader.name("a stream")), positions)
     return None
@@ -180,6 +190,12 @@ class Reader:
                 return self.text[start : self._at - 1], start
         raise self.wrong("a closing bracket is missing", at=start - 1)
 
+    def rest(self, expected: str) -> str:
+        """Return the rest of the text, after as many lines and columns as before it."""
+        if not self.text[self._at :].strip():
+            raise self.wrong(f"{expected} is expected here")
+        return re.sub(r"[^\n]", " ", self.text[: self._at]) + self.text[self._at :]
+
     def ended(self, declaration: Any) -> Any:
         if self.text[self._at :].strip():
             raise self.wrong("nothing more is expected here")
@@ -218,6 +234,14 @@ def _create(reader: Reader) -> CreateStream:
             break
     reader.ended(None)
     return CreateStream(_checked(fields, StreamDeclaration, catalogue.StreamDeclaration, positions), positions)
+
+
+def _create_view(reader: Reader) -> CreateView:
+    positions = {"name": reader.position()}
+    name = reader.name("the view")
+    reader.needs("as")
+    fields = {"name": name, "sql": reader.rest("a query")}
+    return CreateView(_checked(fields, ViewDeclaration, catalogue.ViewDeclaration, positions), positions)
 
 
 def _delay_ms(reader: Reader, positions: dict[str, str]) -> int:

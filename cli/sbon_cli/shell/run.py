@@ -19,7 +19,7 @@ from sbon_cli.commands.streams.stream import show_stream, show_streams, source_o
 from sbon_cli.shell import actions
 from sbon_cli.shell.actions import HELP, Action, action_of, positions_of
 from sbon_cli.shell.carets import complain_at
-from sbon_cli.shell.declarations import Attach, CreateStream, Declaration, Detach, DropStream, with_position
+from sbon_cli.shell.declarations import Attach, CreateStream, CreateView, Declaration, Detach, DropStream, with_position
 from sbon_cli.shell.statements import Statement
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, print_json, say
 
@@ -69,7 +69,7 @@ class Runner:
                 self._tell(client.members(), show_members)
             case actions.ShowQuery(query=query):
                 self._tell(client.query(query), show_query)
-            case CreateStream() | Attach() | Detach() | DropStream():
+            case CreateStream() | CreateView() | Attach() | Detach() | DropStream():
                 self._declare(action)
             case actions.Describe(stream=stream):
                 self._tell(client.stream(stream), show_stream)
@@ -87,6 +87,8 @@ class Runner:
             match action:
                 case CreateStream(declaration=declaration):
                     self._tell(client.create_stream(declaration), lambda info: say(f"{declaration.name} created"))
+                case CreateView(view=view):
+                    self._tell(client.create_view(view), lambda info: say(f"{view.name} created"))
                 case Attach():
                     options = {**action.options}
                     if action.connector == "file" and "path" in options:

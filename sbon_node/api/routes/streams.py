@@ -11,7 +11,7 @@ from sbon_node.api.routes.route import ApiCall, Plain, Route
 from sbon_node.connectors.sources.http import MEDIA_TYPES
 from sbon_node.connectors.sources.push import Post, Pushed
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_node.model.streams import StreamInfo
 
 
@@ -23,6 +23,12 @@ async def streams(call: Plain) -> list[StreamInfo]:
 async def create_stream(call: ApiCall[None, StreamDeclaration]) -> StreamInfo:
     """Declares a stream."""
     await call.interface.create_stream(call.body)
+    return await call.interface.stream(call.body.name)
+
+
+async def create_view(call: ApiCall[None, ViewDeclaration]) -> StreamInfo:
+    """Creates a view, a name for the query ``sql``, after planning that. Refused as a submission of it would be."""
+    await call.interface.create_view(call.body)
     return await call.interface.stream(call.body.name)
 
 
@@ -71,6 +77,7 @@ async def detach_source(call: Plain) -> StreamInfo:
 ROUTES = (
     Route("GET", "/v1/streams", streams),
     Route("POST", "/v1/streams", create_stream, status=201, uncut=True, refusals=(409,)),
+    Route("POST", "/v1/views", create_view, status=201, uncut=True, refusals=(409, 422)),
     Route("GET", "/v1/streams/{name}", stream),
     Route("DELETE", "/v1/streams/{name}", drop_stream, uncut=True, refusals=(409,)),
     Route("POST", "/v1/streams/{name}/sources", attach_source, status=201, uncut=True, refusals=(409,)),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry
+from sbon_node.model.catalogue import CatalogEntry, StreamDeclaration
 from sbon_node.sql.checks.allowlist import check_scalar
 from sbon_node.sql.relations.grouping import filtered_aggregate, is_grouped
 from sbon_node.sql.relations.logical import (
@@ -44,16 +44,23 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
 }  # fmt: skip
 
 
+_ONE_OF_THEM = "drop one of the views that read each other, and create it anew"
+
+
 def read_query(text: str, catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> Relation:
     """Parse, check against the allow-list, and resolve. Raises :class:`SbonError` with line, column and hint."""
     clean, tokens = scan(text, strict=False, max_text=settings.max_text, max_brackets=settings.max_brackets)
     try:
-        tree = one_query(clean, tokens, settings.max_depth).transform(plain_window)
-        respell(clean, tree)
-        tree = tree.transform(filtered_aggregate)
-        return _Reader(clean, tokens, catalog, settings).query(tree, {})
+        return _Reader(clean, tokens, catalog, settings).query(_prepared(clean, tokens, settings), {})
     except SbonError as error:
         raise _unquoted(clean, tokens, catalog) or error from None
+
+
+def _prepared(clean: str, tokens: list[Token], settings: QuerySettings) -> exp.Expr:
+    """Parse the text of one query."""
+    tree = one_query(clean, tokens, settings.max_depth).transform(plain_window)
+    respell(clean, tree)
+    return tree.transform(filtered_aggregate)
 
 
 class _Reader:
@@ -63,6 +70,8 @@ class _Reader:
         self._clean, self._tokens, self._settings = clean, tokens, settings
         self._streams = {name: entry for name, entry in catalog.items() if not entry.dropped}
         self._relations = 0
+        self._views: list[str] = []
+        """Views within whose text the reader is, the outermost first."""
 
     def query(self, tree: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
         """Read a SELECT, or several with UNION ALL, after their common table expressions."""
@@ -125,7 +134,32 @@ class _Reader:
         if isinstance(tree, exp.Subquery):
             return Scope.of(self._clean, tree.alias or f"subquery_{self._relations}", self.query(tree.this, ctes))
         known = ctes.get(tree.name.lower())
-        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else Scan(self._stream(tree, ctes)))
+        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else self._named(tree, ctes))
+
+    def _named(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+        entry = self._stream(table, ctes)
+        return self._view(entry.declaration, table) if entry.declaration.sql else Scan(entry)
+
+    def _view(self, view: StreamDeclaration, table: exp.Expr) -> Relation:
+        """Read a view's text in place of its name, to which errors point then."""
+        if view.name in self._views:
+            raise error_at("view-of-itself", f"the view {view.name!r} reads itself", self._clean, table, hint=_ONE_OF_THEM)
+        tokens, start = self._tokens, begin_of(self._clean, table)
+        self._views.append(view.name)
+        try:
+            clean, self._tokens = scan(
+                view.sql, strict=False, max_text=self._settings.max_text, max_brackets=self._settings.max_brackets
+            )
+            tree = _prepared(clean, self._tokens, self._settings)
+            for node in tree.walk():
+                node.meta["start"] = start
+            return self.query(tree, {})
+        except SbonError as error:
+            within = error.message if error.code == "view-of-itself" else f"in the view {view.name!r}: {error.message}"
+            raise error_at(error.code, within, self._clean, table, hint=error.hint) from error
+        finally:
+            self._tokens = tokens
+            self._views.pop()
 
     def _join(self, left: Scope, tree: exp.Join, ctes: Mapping[str, Relation]) -> Scope:
         kind = _KINDS.get((tree.side.upper(), tree.kind.upper())) if not tree.method else None
@@ -240,7 +274,7 @@ class _Reader:
     def _stream(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> CatalogEntry:
         streams = self._streams
         entry = streams.get(table.name) or streams.get(table.name.lower())
-        if entry is not None and not entry.sources:
+        if entry is not None and not entry.sources and not entry.declaration.sql:
             name = entry.declaration.name
             hint = f"sbon stream attach {name} ..."
             raise error_at("no-sources", f"the stream {name!r} has no sources", self._clean, table, hint=hint)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from sbon import SbonError
-from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo
+from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
 from sbon_cli.commands.streams.option_values import options_of
@@ -26,6 +26,8 @@ from sbon_node.model.durability import LOCAL, SourceDurability
 from sbon_node.model.schema import parse_schema
 from sbon_node.validation_messages import in_plain_words
 
+NAMES = "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first"
+
 
 @click.group(cls=SuggestingGroup)
 def stream() -> None:
@@ -34,15 +36,23 @@ def stream() -> None:
 
 @stream.command()
 @click.argument("name")
-@click.option("--schema", required=True, metavar='"ts timestamp, x double"|@FILE|-', help="Columns with Spark SQL types.")
-@click.option("--event-time", required=True, metavar="COLUMN", help="The column with a row's event time.")
+@click.option("--schema", default="", metavar='"ts timestamp, x double"|@FILE|-', help="Columns with Spark SQL types.")
+@click.option("--event-time", default="", metavar="COLUMN", help="The column with a row's event time.")
 @click.option("--delay", default="0s", show_default=True, help="Longest delay of a row behind the newest one: 500ms, 10s, 5m.")
+@click.option("--view", "sql", default="", metavar='"SELECT ..."|@FILE|-', help="Create a view: a name for this query.")
 @click.option("--comment", default="", help="A comment.")
 @json_option
 @click.pass_obj
 @reports_errors
-def create(api: str, name: str, schema: str, event_time: str, delay: str, comment: str, json_: bool) -> None:
-    """Declares the stream NAME; attach sources to it next."""
+def create(api: str, name: str, schema: str, event_time: str, delay: str, sql: str, comment: str, json_: bool) -> None:
+    """Declares the stream NAME; attach sources to it next. With --view, NAME stands for a query, and is read as a stream is."""
+    if sql and (schema or event_time or delay != "0s"):
+        raise click.UsageError("--view takes columns and event time from its query: leave out --schema, --event-time and --delay")
+    if sql:
+        _create_view(api, name, text_of(sql, "--view"), comment, json_)
+        return
+    if not schema or not event_time:
+        raise click.UsageError(f"{'--event-time' if schema else '--schema'} is missing, or --view for a view")
     try:
         declaration = checked(
             {
@@ -59,12 +69,20 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
         raise _misused(
             error,
             {
-                "name": "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first",
+                "name": NAMES,
                 "event_time": "--event-time",
                 "delay_ms": "--delay, in milliseconds",
             },
         ) from error
     _tell(Client(api).create_stream(declaration), json_, f"{name} created")
+
+
+def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> None:
+    try:
+        view = checked({"name": name, "sql": sql, "comment": comment}, ViewDeclaration, catalogue.ViewDeclaration)
+    except msgspec.ValidationError as error:
+        raise _misused(error, {"name": NAMES, "sql": "--view"}) from error
+    _tell(Client(api).create_view(view), json_, f"{name} created")
 
 
 @stream.command()
@@ -187,7 +205,7 @@ def show_streams(streams: Sequence[StreamInfo]) -> None:
                 ", ".join(c.name for c in s.entry.declaration.schema),
                 s.entry.declaration.event_time,
                 s.entry.declaration.delay_ms,
-                ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
+                "a view" if s.entry.declaration.sql else ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
             )
             for s in streams
         ],
@@ -212,9 +230,15 @@ def show(api: str, name: str, json_: bool) -> None:
 def show_stream(info: StreamInfo) -> None:
     """Print a stream with its columns and sources."""
     declaration = info.entry.declaration
-    say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}")
+    if declaration.sql:
+        say(f"[bold]{declaration.name}[/] is a view of {declaration.comment}")
+    else:
+        say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}")
     print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
     say()
+    if declaration.sql:
+        print(declaration.sql)
+        return
     print_table(
         ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "late", "bad", "too large", "dropped"),
         [
