@@ -29,8 +29,8 @@ MAX_VIEW_CHARACTERS = 65_536
 class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """A logical stream, or a view: a name for ``sql``, which is read in its place when a query is planned.
 
-    ``delay_ms`` is the most by which a row may be older than the greatest event time so far. A view has no sources. Its ``schema``
-    is that of the query when it was created; its ``event_time`` is empty where no column follows the watermark.
+    ``delay_ms`` is the most by which a row may be older than the greatest event time so far. A view has no sources. Its
+    ``schema`` is that of the query when it was created, and ``event_time`` is empty where no column follows the watermark.
     """
 
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
