@@ -14,7 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.events import Bus
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import ExplainedComponent, ExplainedLink, Explanation, Flow
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
@@ -94,6 +94,7 @@ class ScriptedNode:
     delay_s: float = 0.0
     """Which listing members takes."""
     declared: list[StreamDeclaration] = field(default_factory=list)
+    views: list[ViewDeclaration] = field(default_factory=list)
     attached: list[SourceDeclaration] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
     asked: list[QuerySpec] = field(default_factory=list)
@@ -185,6 +186,9 @@ class ScriptedNode:
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:
         self.declared.append(declaration)
+
+    async def create_view(self, view: ViewDeclaration) -> None:
+        self.views.append(view)
 
     async def attach_source(self, source: SourceDeclaration) -> None:
         self.attached.append(source)

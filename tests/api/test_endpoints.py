@@ -16,7 +16,7 @@ import pytest
 import sbon.local.node
 from sbon import endpoints
 from sbon.columns import columns_of
-from sbon.model import QuerySpec, RttRequest, SourceDeclaration, StreamDeclaration, Submission
+from sbon.model import QuerySpec, RttRequest, SourceDeclaration, StreamDeclaration, Submission, ViewDeclaration
 from sbon.requests import DEFAULT_API, Ask
 from sbon_cli import operations
 from sbon_node.api.routes.route import Route, Shape, shape_of
@@ -46,6 +46,7 @@ ASKS: dict[str, Ask[Any]] = {
     "create_stream": endpoints.create_stream(
         StreamDeclaration(name="s", schema=tuple(columns_of("ts timestamp")), event_time="ts")
     ),
+    "create_view": endpoints.create_view(ViewDeclaration(name="v", sql=SQL)),
     "drop_stream": endpoints.drop_stream(NAME),
     "attach": endpoints.attach(SourceDeclaration(stream="s", name="a", node="n", connector="file")),
     "detach": endpoints.detach(NAME, NAME),

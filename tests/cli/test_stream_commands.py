@@ -26,6 +26,21 @@ def test_a_stream_is_declared_and_a_source_attached(api: str, node: Any) -> None
     assert source.options == {"path": str(Path("x.csv").absolute()), "replay": 60.0}
 
 
+def test_a_view_is_created_from_its_query_alone(api: str, node: Any) -> None:
+    assert run(api, "stream", "create", "late", "--view", "SELECT ts FROM flights", "--comment", "of more").exit_code == 0
+    assert [(view.name, view.sql, view.comment) for view in node.views] == [("late", "SELECT ts FROM flights", "of more")]
+    for options, said in (
+        (("--view", "SELECT 1", "--schema", "ts timestamp"), "--view takes columns and event time from its query"),
+        (("--event-time", "ts"), "--schema is missing"),
+        (("--schema", "ts timestamp"), "--event-time is missing"),
+    ):
+        refused = run(api, "stream", "create", "s", *options)
+        assert (refused.exit_code, node.declared) == (2, [])
+        assert said in refused.stderr
+    declared = StreamDeclaration(name="late", schema=(Column("ts", "timestamp"),), event_time="ts", sql="SELECT ts FROM flights")
+    show_stream(StreamInfo(entry=CatalogEntry(declaration=declared)))
+
+
 def test_a_bad_schema_names_its_column(api: str, node: Any) -> None:
     result = run(api, "stream", "create", "s", "--schema", "ts timestamp, a strin", "--event-time", "ts")
     assert (result.exit_code, node.declared) == (2, [])

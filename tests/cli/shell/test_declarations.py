@@ -8,7 +8,7 @@ import pytest
 
 from sbon.model import Column
 from sbon_cli.shell.actions import action_of
-from sbon_cli.shell.declarations import Attach, CreateStream, Detach, DropStream, with_position
+from sbon_cli.shell.declarations import Attach, CreateStream, CreateView, Detach, DropStream, with_position
 from sbon_node.errors import SbonError
 from tests.cli.commands import lines, run
 
@@ -28,6 +28,13 @@ def test_a_stream_is_declared() -> None:
         again = action_of(f"CREATE STREAM s (ts timestamp) EVENT TIME ts DELAY {delay}")
         assert isinstance(again, CreateStream)
         assert again.declaration.delay_ms == expected
+
+
+def test_a_view_keeps_the_lines_and_columns_of_its_text() -> None:
+    found = action_of("create view late AS -- of more than\n  SELECT ts FROM flights")
+    assert isinstance(found, CreateView)
+    assert (found.view.name, found.view.sql.strip()) == ("late", "SELECT ts FROM flights")
+    assert found.view.sql.split("\n")[1] == "  SELECT ts FROM flights"
 
 
 def test_sources_are_attached_and_detached_and_streams_dropped() -> None:
@@ -52,9 +59,10 @@ def test_sources_are_attached_and_detached_and_streams_dropped() -> None:
         detached = action_of(text)
         assert isinstance(detached, Detach)
         assert detached[:3] == expected
-    dropped = action_of("drop stream `trades`")
-    assert isinstance(dropped, DropStream)
-    assert dropped.stream == "trades"
+    for text in ("drop stream `trades`", "DROP VIEW trades"):
+        dropped = action_of(text)
+        assert isinstance(dropped, DropStream)
+        assert dropped.stream == "trades"
 
 
 WRONG = [
@@ -76,6 +84,9 @@ WRONG = [
     ("ATTACH http TO t AT a AT b", "line 1, column 23", "nothing more is expected here"),
     ("DETACH jfk", "line 1, column 11", "FROM is expected here"),
     ("DROP flights", "line 1, column 6", "STREAM is expected here"),
+    ("CREATE VIEW v SELECT 1", "line 1, column 15", "AS is expected here"),
+    ("CREATE VIEW v AS ", "line 1, column 17", "a query is expected here"),
+    ("CREATE VIEW V AS SELECT 1", "line 1, column 13", "name"),
     ("DROP STREAM a b", "line 1, column 15", "nothing more is expected here"),
 ]
 
