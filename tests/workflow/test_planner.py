@@ -135,6 +135,19 @@ def test_the_process_hears_where_operators_keep_their_state() -> None:
     with_planner(test)
 
 
+def test_the_process_gets_what_views_read() -> None:
+    def view(name: str, sql: str) -> CatalogEntry:
+        return CatalogEntry(declaration=StreamDeclaration(name=name, schema=SCHEMA, event_time="ts", sql=sql))
+
+    catalog = {**CATALOG, "late": view("late", "SELECT * FROM inner_1"), "inner_1": view("inner_1", "SELECT * FROM OTHER")}
+
+    async def test(planner: ProcessPlanner) -> None:
+        plan = await planner.plan(PlanRequest(text="SELECT k FROM late", catalog=catalog, query="q"), analyse, nothing_measured)
+        assert {one.source.stream for one in plan.sources} == {"other"}
+
+    with_planner(test)
+
+
 def test_the_process_and_inline_planning_agree() -> None:
     texts = (
         "SELECT k, v * 2 AS w FROM s WHERE id > 3",

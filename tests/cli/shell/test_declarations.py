@@ -86,7 +86,7 @@ WRONG = [
     ("DROP flights", "line 1, column 6", "STREAM is expected here"),
     ("CREATE VIEW v SELECT 1", "line 1, column 15", "AS is expected here"),
     ("CREATE VIEW v AS ", "line 1, column 17", "a query is expected here"),
-    ("CREATE VIEW V AS SELECT 1", "line 1, column 13", "name"),
+    ("CREATE VIEW V AS SELECT 1", "line 1, column 13", "has a character that is not allowed"),
     ("DROP STREAM a b", "line 1, column 15", "nothing more is expected here"),
 ]
 
