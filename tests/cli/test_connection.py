@@ -24,6 +24,7 @@ from sbon_node.connectors.sources.push import Pushed
 from sbon_node.errors import SbonError
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
+from sbon_node.model.catalogue import ViewDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import DrainStep, MoveCancelled, Moved, Moving, NodeDrained
@@ -338,6 +339,7 @@ def _described() -> set[Any]:
         Rows,
         Finished,
         Submission,
+        ViewDeclaration,
         QuerySpec,
         RttRequest,
         PairInfo,

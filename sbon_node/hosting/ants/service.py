@@ -204,8 +204,9 @@ class AntService:
     # -- the cell ------------------------------------------------------------------------------------------------------
 
     def _look(self, now: float) -> None:
-        """Look at this node's queue and capacity, and at its neighbours, if that is due."""
-        if now - self._refreshed_at >= self.settings.refresh_s or not self.cell.neighbours:
+        """Look at this node's queue and capacity, and at its neighbours, if that is due or one of these has died."""
+        is_due = now - self._refreshed_at >= self.settings.refresh_s or not self.cell.neighbours
+        if is_due or not all(map(self._context.membership.is_alive, self.cell.neighbours)):
             self._meet(now)
         if now - self._looked_at >= LOOK_S:
             self._serve(now)
