@@ -13,6 +13,7 @@ from sbon_node.hosting.claims import OVER
 from sbon_node.registers.states import Acceptor
 from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import Registers
+from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_protocol.messages import Call
 
@@ -36,7 +37,7 @@ class RecordAcceptors:
         is_detached: Callable[[str], bool] = lambda source: False,
     ) -> None:
         self._context, self._registers, self.node_of, self.is_detached = context, registers, node_of, is_detached
-        self._under_way = 0
+        self._checks = CallerChecks(context.settings.checks, "control.checks")
 
     async def ask(self, query: str, acceptors: Iterable[Acceptor], call: Call, reply: type[Reply]) -> Reply:
         """Return the first answer; raise a final refusal (:data:`~sbon_node.hosting.claims.OVER`), or the last error."""
@@ -54,19 +55,14 @@ class RecordAcceptors:
         """
         if any(one.node == node for one in acceptors):
             return True
-        if self._under_way >= (most := self._context.settings.checks):
-            hint = "try again later, or raise control.checks"
-            raise SbonError("too-many-checks", f"{most} records are being read", where=query, hint=hint)
-        self._under_way += 1
-        try:
-            state = await self._registers.read(key_of(query))
-        except SbonError as error:
-            log.info("acceptors-unknown", query=query, code=error.code, reason=str(error))
-            if insist:
-                raise
-            return False
-        finally:
-            self._under_way -= 1
+        with self._checks.one(node, query):
+            try:
+                state = await self._registers.read(key_of(query))
+            except SbonError as error:
+                log.info("acceptors-unknown", query=query, code=error.code, reason=str(error))
+                if insist:
+                    raise
+                return False
         return state is not None and any(one.node == node for one in state.configuration.members)
 
     async def _first(self, query: str, acceptors: Iterable[Acceptor], ask: Callable[[str], Awaitable[T]]) -> T:

@@ -14,6 +14,7 @@ from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.query_ids import is_sink
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_protocol.failover import FenceReader, ReaderPosition
 from sbon_protocol.messages import Hello
@@ -34,12 +35,13 @@ class Registers(Protocol):
 class ReaderPositions:
     """Answers for the operators and sinks that read streams of this node.
 
-    The register of each says who hosts it, and in which epoch: ``control.checks`` of them are read at once.
+    The register of each says who hosts it, and in which epoch: ``control.checks`` of them are read at once, a share of them for
+    one caller.
     """
 
     def __init__(self, context: Context, registers: Registers) -> None:
         self._context, self._registers = context, registers
-        self._outbox, self._under_way = context.outbox, 0
+        self._outbox, self._checks = context.outbox, CallerChecks(context.settings.checks, "control.checks")
         context.server.handle(FenceReader, self._fence)
 
     async def _fence(self, call: FenceReader, caller: Caller) -> ReaderPosition:
@@ -58,14 +60,8 @@ class ReaderPositions:
 
         Raises ``record-unknown`` or ``no-majority`` where nobody knows, and ``too-many-checks``: the caller tries again.
         """
-        if self._under_way >= (most := self._context.settings.checks):
-            hint = "try again later, or raise control.checks"
-            raise SbonError("too-many-checks", f"{most} registers are being read", where=component, hint=hint)
-        self._under_way += 1
-        try:
+        with self._checks.one(caller.node, component):
             register = await self._registers.read(component.rpartition(".")[0], component)
-        finally:
-            self._under_way -= 1
         is_host = register.host == caller.node and register.instance in ("", caller.instance)
         if not is_host or register.epoch != epoch:
             reason = f"{caller.node} does not host {component} in epoch {epoch}"

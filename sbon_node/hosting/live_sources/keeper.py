@@ -21,6 +21,7 @@ from sbon_node.model.catalogue import SourceDeclaration, is_source
 from sbon_node.net.peers import Caller, Expected
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.tasks import Tasks, check_cancelled
+from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_protocol.codec import decode_record
@@ -86,7 +87,7 @@ class SourceBackupKeeper:
         self._context, self._catalogue, self._registers, self._settings = context, catalogue, registers, settings
         self._check_here, self._go_on_here = check, go_on
         self._tasks = Tasks()
-        self._checks = 0
+        self._checks = CallerChecks(context.settings.checks, "control.checks")
         now_s = self._started_s = context.clock.now()
         self._known = {one: KeptSource(stored, now_s) for one, stored in context.store.all("source-backup", StoredSource).items()}
         handle = context.server.handle
@@ -139,14 +140,8 @@ class SourceBackupKeeper:
 
     async def _check_caller(self, call: OpenSourceBackup, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the source in its epoch, by the register that this node reads."""
-        if self._checks >= (most := self._context.settings.checks):
-            hint = "try again later, or raise control.checks"
-            raise SbonError("too-many-checks", f"{most} registers are being read", where=call.source, hint=hint)
-        self._checks += 1
-        try:
+        with self._checks.one(caller.node, call.source):
             register = await self._registers.read(call.source)
-        finally:
-            self._checks -= 1
         if (register.host, register.instance, register.epoch) != (caller.node, caller.instance, call.epoch):
             message = f"{caller.node} does not host it in epoch {call.epoch}"
             self._context.counters.refuse("source-backup-refused", peer=caller.node, source=call.source, reason=message)

@@ -10,6 +10,7 @@ from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.model.subscribers import BACKUP, attempt_of, component_of
 from sbon_node.net.peers import Caller
+from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_protocol.messages import Hello
 
@@ -27,8 +28,8 @@ class HostCheck:
     """
 
     def __init__(self, context: Context, registers: Registers, settings: MigrationSettings) -> None:
-        self._context, self._registers, self._limit = context, registers, settings.checks
-        self._under_way = 0
+        self._context, self._registers = context, registers
+        self._checks = CallerChecks(settings.checks, "migration.checks", "too-many-moves")
 
     async def may_move(self, spec: OperatorSpec, attempt: str, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the operator in its epoch, and moves it here in this attempt."""
@@ -61,18 +62,13 @@ class HostCheck:
             raise self._refused(f"{caller.node} does not host it", operator, caller)
 
     async def _read(self, query: str, operator: str, caller: Caller | Hello) -> OperatorRegister:
-        if self._under_way >= self._limit:
-            hint = "try again later, or raise migration.checks"
-            raise SbonError("too-many-moves", f"{self._under_way} registers are being read", where=operator, hint=hint)
-        self._under_way += 1
-        try:
-            return await self._registers.read(query, operator)
-        except SbonError as error:
-            if error.code in ("record-unknown", "not-owner"):
-                raise self._refused(error.message, operator, caller) from error
-            raise
-        finally:
-            self._under_way -= 1
+        with self._checks.one(caller.node, operator):
+            try:
+                return await self._registers.read(query, operator)
+            except SbonError as error:
+                if error.code in ("record-unknown", "not-owner"):
+                    raise self._refused(error.message, operator, caller) from error
+                raise
 
     def _refused(self, reason: str, operator: str, caller: Caller | Hello) -> SbonError:
         self._context.counters.refuse("move-refused", peer=caller.node, operator=operator, reason=reason)
