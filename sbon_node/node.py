@@ -44,6 +44,7 @@ from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.pushes import Pushes
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.relayed_rows import RelayedRows
+from sbon_node.hosting.result_streams import ResultStreams
 from sbon_node.hosting.samples import SampleStore
 from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sink_takeover import SinkTakeover
@@ -185,6 +186,7 @@ class Node:
         )
         ended = EndedQueries(config.control.max_forgotten)
         self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
+        self._sinks.results = ResultStreams(self.context, self._catalogue, self._sources)
         self._reader_positions = ReaderPositions(self.context, owners)
         self._takeover = SinkTakeover(self.context, self._sinks, acceptors, owners, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
@@ -227,7 +229,7 @@ class Node:
         self._follows = Follows(self.context, self._sinks, self._lookup)
         default = (config.adaptation.default, config.query.durability)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement, *default)
-        self._declarations = Declarations(planning, self._catalogue)
+        self._declarations = Declarations(planning, self._catalogue, self._lookup.check_unread, self._lookup.stop)
         names = QueryNames(self.registers, records, self._lookup.is_over)
         leader = AntLeader(self.context, self._operators.ants)
         led = (self.context, self._book, self._mover, self._decisions)
@@ -356,9 +358,7 @@ class Node:
         return await self._pushes.push(stream, source, post)
 
     async def drop_stream(self, name: str) -> None:
-        self._catalogue.entry(name)
-        await self._lookup.check_unread(name)
-        await self._catalogue.drop(name)
+        await self._declarations.drop(name)
 
     def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         return self._submitter.submit(submission)

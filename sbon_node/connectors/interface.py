@@ -51,7 +51,7 @@ class Chunk:
 
     The connector defines ``position``; :meth:`Source.open` receives it again, and reading from it must yield exactly the rows
     that followed. ``due_s`` is for rows that are replayed at a pace: seconds on the source's own time line, of which only
-    differences count.
+    differences count. ``watermark_ms`` is for rows whose event times were checked before: no row that follows is earlier.
     """
 
     rows: pa.RecordBatch
@@ -59,6 +59,7 @@ class Chunk:
     origin: Origin
     bad: tuple[BadRow, ...] = ()
     due_s: float | None = None
+    watermark_ms: int | None = None
 
 
 class Source(Protocol):

@@ -15,6 +15,7 @@ from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, open_sink, release_sink, withdraw_sink
+from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import NOT_OWNER, REFUSED, check_epoch, claim, report
@@ -57,6 +58,7 @@ class SinkHost:
         self._links = SinkLinks(context, records)
         self._ended = EndedSinks(context.store, context.settings.max_sinks)
         self._closing = False
+        self.results: ResultStreams | None = None
         self._followed: dict[str, FollowSink] = {}
         self._runners: dict[str, SinkRunner] = {}
         self._tasks = Tasks()
@@ -345,6 +347,9 @@ class SinkHost:
             failpoint=context.failpoint,
             epoch=hosted.order.epoch,
             acknowledged=acknowledged,
+            inputs=tuple(stream for stream, _ in hosted.order.inputs),
+            columns=hosted.order.schema,
+            results=self.results,
         )
 
     async def _deliver(self, hosted: HostedSink, work: Work | None = None) -> None:

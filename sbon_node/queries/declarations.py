@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from sbon_node.catalogue.catalogue import Catalogue
+from sbon_node.connectors.sources.result import QUERY
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import StreamDeclaration, ViewDeclaration
 from sbon_node.model.queries import QuerySpec
@@ -10,12 +13,17 @@ from sbon_node.model.schema import check_stream
 from sbon_node.queries.planning import Planning
 from sbon_node.sql.stream_names import check_name
 
+CheckUnread = Callable[[str], Awaitable[None]]
+"""Raises ``stream-in-use`` while a query reads the stream."""
+OVER = frozenset({"unknown-query", "query-over", "record-unknown"})
+StopQuery = Callable[[str], Awaitable[object]]
+
 
 class Declarations:
-    """Declares streams and views in the catalogue."""
+    """Declares streams and views in the catalogue, and drops them."""
 
-    def __init__(self, planning: Planning, catalogue: Catalogue) -> None:
-        self._planning, self._catalogue = planning, catalogue
+    def __init__(self, planning: Planning, catalogue: Catalogue, check_unread: CheckUnread, stop: StopQuery) -> None:
+        self._planning, self._catalogue, self._check_unread, self._stop = planning, catalogue, check_unread, stop
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:
         """Declare a stream; raise ``bad-schema``, ``bad-name``, ``stream-exists``, ``too-many-streams`` and others."""
@@ -35,3 +43,21 @@ class Declarations:
         )
         check_stream(declaration)
         await self._catalogue.create(declaration)
+
+    async def drop(self, name: str) -> None:
+        """Drop a stream or view, and end the query whose result it is; raise ``unknown-stream``, ``stream-in-use``."""
+        entry = self._catalogue.entry(name)
+        await self._check_unread(name)
+        for source in entry.sources:
+            if source.connector == QUERY:
+                await self._end(source.options.get("query", ""))
+        if name in self._catalogue.entries:
+            await self._catalogue.drop(name)
+
+    async def _end(self, query: str) -> None:
+        """Stop a query; of one that is over nothing is left to stop."""
+        try:
+            await self._stop(query)
+        except SbonError as error:
+            if error.code not in OVER:
+                raise

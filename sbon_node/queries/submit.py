@@ -15,10 +15,11 @@ import structlog
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
+from sbon_node.connectors.sinks.results import STREAM
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.plan import Plan
-from sbon_node.model.queries import Accepted, Progress, Submission
+from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.query_ids import new_name, new_uid
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
@@ -202,7 +203,7 @@ class Submitter:
             state=query_states.PLACING,
             submitted_ms=self._context.clock.wall_ms(),
             consumer=consumer,
-            sink=msgspec.structs.replace(submission.sink, claim=new_claim(self._context.rng) if submission.sink.failover else ""),
+            sink=self._sink(submission.sink, plan),
             on_error=submission.on_error,
             adapt=self._planning.adaptation(submission),
             durability=self._planning.durability(submission),
@@ -210,6 +211,15 @@ class Submitter:
             plan=plan,
             hosts={p.source.id: p.source.node for p in plan.sources},
         )
+
+    def _sink(self, sink: SinkSpec, plan: Plan) -> SinkSpec:
+        """Return the sink as its node needs it. Raises ``no-event-time`` for a result that cannot be a stream."""
+        if sink.kind == STREAM:
+            if not plan.event_time:
+                hint = "select the event time, or the start of a window"
+                raise SbonError("no-event-time", "no column of the result is an event time", where="sql", hint=hint)
+            return msgspec.structs.replace(sink, options={**sink.options, "event_time": plan.event_time})
+        return msgspec.structs.replace(sink, claim=new_claim(self._context.rng) if sink.failover else "")
 
     async def _place(
         self, record: QueryRecord, times: StepTimes, stored: list[asyncio.Task[None]], silent: frozenset[str]

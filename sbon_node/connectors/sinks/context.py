@@ -10,8 +10,10 @@ import pyarrow as pa
 from sbon_node.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
+from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.executors import Executor
 from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.columns import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class SinkContext:
     ``component`` names the sink, ``schema`` describes its rows. ``claim`` is a word that identifies the sink; everything made
     for it carries it. ``fresh`` marks the first opening; otherwise the sink resumes an earlier run. The sink may keep files under
     ``data_dir``. ``epoch`` grows with each start of the sink and each node that takes it over. ``acknowledged`` is given to a
-    sink that was taken over from another node: how far this node knows it to have delivered at least.
+    sink that was taken over from another node: how far this node knows it to have delivered at least. ``inputs`` are the streams
+    that it reads, and ``columns`` their schema; ``results`` makes streams of the catalogue.
     """
 
     component: str
@@ -35,3 +38,11 @@ class SinkContext:
     failpoint: Failpoints = unobserved
     epoch: int = 1
     acknowledged: DeliveryPosition | None = None
+    inputs: tuple[str, ...] = ()
+    columns: Schema = ()
+    results: ResultStreams | None = None
+
+    @property
+    def query(self) -> str:
+        """Return the uid of the sink's query."""
+        return self.component.rpartition(".")[0]

@@ -24,6 +24,8 @@ from sbon_node.connectors.sinks.delivery_position import DeliveryPositionFile
 from sbon_node.connectors.sinks.file import FileSink, FileSinkOptions
 from sbon_node.connectors.sinks.http import HttpSinkOptions, check_http, open_http, reach_http
 from sbon_node.connectors.sinks.postgres_options import PostgresOptions, check_postgres
+from sbon_node.connectors.sinks.results import STREAM, StreamSinkOptions
+from sbon_node.connectors.sinks.stream import check_stream_sink, open_stream_sink, withdraw_stream_sink
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import FOLLOW as FOLLOW
 
@@ -122,6 +124,7 @@ SINKS: dict[str, SinkConnector] = {
         _withdraw_postgres,
         SinkFailover(_reach_postgres, _release_nothing),
     ),
+    STREAM: SinkConnector(StreamSinkOptions, check_stream_sink, open_stream_sink, withdraw_stream_sink),
     "blackhole": SinkConnector(BlackholeOptions, lambda options, settings: None, open_blackhole, withdraw_position),
 }
 

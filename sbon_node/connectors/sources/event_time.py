@@ -63,6 +63,11 @@ class EventTime:
         refused = tuple((int(i), self._why(bool(null[i]), int(times[i]))) for i in np.flatnonzero(~usable))
         return Sorted(np.flatnonzero(usable & ~late), int(late.sum()), refused, greatest)
 
+    def trusted(self, rows: pa.RecordBatch, watermark_ms: int) -> Sorted:
+        """Keep all rows, and go on to a watermark that is known to hold after them."""
+        known = watermark_ms > NO_WATERMARK_MS
+        return Sorted(np.arange(rows.num_rows), 0, (), watermark_ms + self.delay_ms if known else self.greatest_ms)
+
     def advance(self, rows: Sorted) -> None:
         self.greatest_ms = rows.greatest_ms
 

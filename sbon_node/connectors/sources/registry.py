@@ -23,6 +23,7 @@ from sbon_node.connectors.sources.generator import GeneratorOptions, GeneratorSo
 from sbon_node.connectors.sources.host_metrics import HostMetricsOptions, HostMetricsSource
 from sbon_node.connectors.sources.http import HttpSource, HttpSourceOptions
 from sbon_node.connectors.sources.mqtt_options import MqttOptions
+from sbon_node.connectors.sources.result import QUERY, ResultOptions, ResultSource
 from sbon_node.connectors.sources.tail import TailOptions, TailSource
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
@@ -93,6 +94,7 @@ SOURCES: dict[str, Connector] = {
     "http": Connector(HttpSourceOptions, _http, moves=True),
     "mqtt": Connector(MqttOptions, _mqtt, moves=True),
     "generator": Connector(GeneratorOptions, _generator, moves=True),
+    QUERY: Connector(ResultOptions, lambda context, options: ResultSource(options)),
     "hostmetrics": Connector(HostMetricsOptions, _host_metrics),
 }
 

@@ -244,7 +244,8 @@ class SourceRunner:
         pending = self._pending
         if not pending:
             pending.since, pending.born_ms, pending.counts = self._clock.now(), self._clock.wall_ms(), self._stored.counts
-        in_time = self._time.sort(chunk.rows)
+        watermark_ms = chunk.watermark_ms
+        in_time = self._time.sort(chunk.rows) if watermark_ms is None else self._time.trusted(chunk.rows, watermark_ms)
         self._time.advance(in_time)
         rows = chunk.rows if len(in_time.kept) == chunk.rows.num_rows else chunk.rows.take(pa.array(in_time.kept))
         large = frames.oversized(rows)
@@ -311,7 +312,7 @@ class SourceRunner:
         drafts = [
             FrameDraft(payload=frame.payload, rows=frame.rows, watermark_ms=before, born_ms=pending.born_ms) for frame in cuts
         ]
-        if ended and not drafts:
+        if not drafts and (ended or self._time.watermark_ms > before):
             drafts = [FrameDraft(payload=b"", rows=0, born_ms=pending.born_ms)]
         if drafts:
             last = msgspec.structs.replace(

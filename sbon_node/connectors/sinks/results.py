@@ -1,0 +1,41 @@
+"""Streams of the catalogue that are results of queries, as their sinks see them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.connectors.sources.result import ResultSource
+from sbon_node.model.columns import Schema
+
+STREAM = "stream"
+"""The kind of sink."""
+
+
+class StreamSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the sink ``stream``. The node that takes the submission sets ``event_time``: a column of the result."""
+
+    stream: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="name of the new stream")]
+    event_time: Annotated[str, Meta(max_length=256, description="set by the node")] = ""
+
+
+class ResultStreams(Protocol):
+    """The streams of the catalogue that are results of queries, at this node."""
+
+    async def make(self, query: str, options: StreamSinkOptions, schema: Schema) -> None:
+        """Declare the stream, with the query's sink as its source; raise ``stream-exists`` and others."""
+        ...
+
+    async def source(self, query: str, stream: str) -> ResultSource:
+        """Return the source once it is open. Raises ``sink-lost`` if the stream was dropped."""
+        ...
+
+    async def drop(self, query: str, stream: str) -> None:
+        """Drop the stream, if it is that query's."""
+        ...
+
+    def end(self, query: str, stream: str) -> None:
+        """End the stream as failed, if it is that query's and is not whole."""
+        ...

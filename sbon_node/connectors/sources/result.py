@@ -1,0 +1,115 @@
+"""Source ``query``: the result of a query, which the query's own sink hands over at the same node.
+
+The sink ``stream`` (:mod:`sbon_node.connectors.sinks.stream`) attaches it. Rows and the sink's position are stored in one
+transaction, so each row is in the stream once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+
+from sbon_node.connectors.interface import AWAY, Chunk, Receipt
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
+from sbon_node.errors import SbonError
+
+QUERY = "query"
+"""The connector's name, and that of its source in each stream."""
+
+
+class ResultOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the source ``query``."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=80, description="uid of the query whose result the stream is")]
+
+
+class ResultPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the sink has come, and the watermark of each of its streams up to there."""
+
+    delivery: DeliveryPosition = DeliveryPosition()
+    watermarks: dict[str, int] = {}
+
+
+class ResultSource:
+    """See :class:`sbon_node.connectors.interface.Source`, and :class:`~sbon_node.connectors.interface.Confirmed`."""
+
+    finite = False
+    waits = False
+
+    def __init__(self, options: ResultOptions) -> None:
+        self.query = options.query
+        self.at = ResultPosition()
+        self.is_open = False
+        self._queue: deque[tuple[Chunk, asyncio.Future[None]]] = deque()
+        self._read: deque[asyncio.Future[None]] = deque()
+        self._news = asyncio.Event()
+        self._failure: SbonError | None = None
+
+    def check(self) -> None:
+        """Refuse to be attached by a user."""
+        hint = 'sbon stream create NAME --as "SELECT ..."'
+        raise SbonError("bad-source", "only a query attaches its own result", where="connector", hint=hint)
+
+    async def open(self, position: bytes | None) -> None:
+        self.at = msgspec.msgpack.decode(position, type=ResultPosition) if position else ResultPosition()
+        self.is_open = True
+
+    async def read(self) -> Chunk | None:
+        while not self._queue:
+            if self._failure is not None:
+                raise self._failure
+            if self.at.delivery.finished:
+                return None
+            self._news.clear()
+            await self._news.wait()
+        chunk, answer = self._queue.popleft()
+        self._read.append(answer)
+        return chunk
+
+    def stored(self, receipts: Sequence[Receipt]) -> None:
+        for receipt in receipts:
+            self.at = msgspec.msgpack.decode(receipt.position, type=ResultPosition)
+            answer = self._read.popleft()
+            if not answer.done():
+                answer.set_result(None)
+        self._news.set()
+
+    async def close(self) -> None:
+        self.is_open = False
+        for answer in (*self._read, *(answer for _, answer in self._queue)):
+            if not answer.done():
+                answer.set_exception(_closed(self.query))
+                answer.exception()  # marks the error as retrieved: the sink may be closed as well
+        self._read.clear()
+        self._queue.clear()
+
+    # -- what its sink asks -------------------------------------------------------------------------------------------
+
+    async def put(self, rows: pa.RecordBatch, watermark_ms: int, position: ResultPosition) -> None:
+        """Store rows and position; return once both are durable.
+
+        Raises :data:`~sbon_node.connectors.interface.AWAY` if the source is closed meanwhile: both may be stored, or neither.
+        """
+        if not self.is_open:
+            raise _closed(self.query)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        chunk = Chunk(rows, msgspec.msgpack.encode(position), lambda _: (0, ""), watermark_ms=watermark_ms)
+        self._queue.append((chunk, answer))
+        self._news.set()
+        await asyncio.shield(answer)
+
+    def fail(self, reason: str) -> None:
+        """End the source as failed, unless its result is whole."""
+        if not self.at.delivery.finished:
+            self._failure = SbonError("query-over", reason, where=self.query)
+            self._news.set()
+
+
+def _closed(query: str) -> SbonError:
+    return SbonError(AWAY, "the stream is being opened or closed", where=query)

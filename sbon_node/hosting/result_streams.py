@@ -1,0 +1,69 @@
+"""Streams that queries make: declared and attached by the query's sink, at its node."""
+
+from __future__ import annotations
+
+from sbon_node.catalogue.catalogue import Catalogue
+from sbon_node.connectors.interface import AWAY
+from sbon_node.connectors.sinks.results import StreamSinkOptions
+from sbon_node.connectors.sources.result import QUERY, ResultSource
+from sbon_node.errors import SbonError
+from sbon_node.hosting.sources import SourceHost
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Schema
+from sbon_node.model.schema import check_stream
+from sbon_node.workflow.context import Context
+
+LOOKS, LOOK_S = 50, 0.1
+"""Looks for a source that is about to be opened, and the time between two."""
+
+
+class ResultStreams:
+    """Implements :class:`sbon_node.connectors.sinks.results.ResultStreams`."""
+
+    def __init__(self, context: Context, catalogue: Catalogue, sources: SourceHost) -> None:
+        self._context, self._catalogue, self._sources = context, catalogue, sources
+
+    async def make(self, query: str, options: StreamSinkOptions, schema: Schema) -> None:
+        declaration = StreamDeclaration(name=options.stream, schema=schema, event_time=options.event_time)
+        check_stream(declaration)
+        await self._catalogue.create(declaration)
+        await self._attach(query, options.stream)
+
+    async def _attach(self, query: str, stream: str) -> None:
+        source = SourceDeclaration(
+            stream=stream, name=QUERY, node=self._context.name, connector=QUERY, options={"query": query}
+        )
+        await self._catalogue.attach(source)
+
+    async def source(self, query: str, stream: str) -> ResultSource:
+        for _ in range(LOOKS):
+            found = self._opened(query, stream)
+            if found is not None:
+                return found
+            await self._context.clock.sleep(LOOK_S)
+        raise SbonError(AWAY, "its source is not open yet", where=stream)
+
+    def _opened(self, query: str, stream: str) -> ResultSource | None:
+        declared = self._declared(query, stream)
+        if declared is None:
+            raise SbonError("sink-lost", f"the stream {stream!r} was dropped", where=query)
+        runner = self._sources.runner(declared.id)
+        if runner is None or not isinstance(runner.source, ResultSource) or not runner.source.is_open:
+            return None
+        return runner.source
+
+    def _declared(self, query: str, stream: str) -> SourceDeclaration | None:
+        """Return the source of the query's stream; None if there is none."""
+        entry = self._catalogue.entries.get(stream)
+        own = [one for one in entry.sources if one.connector == QUERY and one.options.get("query") == query] if entry else []
+        return own[0] if own else None
+
+    async def drop(self, query: str, stream: str) -> None:
+        if self._declared(query, stream) is not None:
+            await self._catalogue.drop(stream)
+
+    def end(self, query: str, stream: str) -> None:
+        declared = self._declared(query, stream)
+        runner = self._sources.runner(declared.id) if declared is not None else None
+        if runner is not None and isinstance(runner.source, ResultSource):
+            runner.source.fail(f"the query {query} is over, and its result is not whole")

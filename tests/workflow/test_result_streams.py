@@ -1,0 +1,118 @@
+"""The result of a query is a stream: other queries read it, each row once, through restarts of its node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.model.queries import Accepted, SinkSpec, Submission
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+
+THIRD = "SELECT id, v, ts FROM numbers WHERE id % 3 = 0"
+ROWS = 600
+
+
+async def derive(cluster: SimulatedCluster, at: str, name: str, sql: str, **fields: Any) -> None:
+    """Make the result of a query a stream."""
+
+    async def accepted() -> None:
+        sink = SinkSpec(kind="stream", options={"stream": name})
+        async for event in cluster.at(at).daemon.submit(Submission(sql=sql, name=name, sink=sink, **fields)):
+            if isinstance(event, Accepted):
+                return
+
+    await ask(cluster, at, accepted())
+
+
+async def known(cluster: SimulatedCluster, node: str, name: str) -> None:
+    await cluster.until(lambda: name in cluster.at(node).daemon._catalogue.entries)
+
+
+async def finished(cluster: SimulatedCluster, name: str) -> None:
+    while (info := await state_of(cluster, "a", name)).state == "running":
+        await cluster.clock.sleep(0.5)
+    assert info.state == "finished", info.reason
+
+
+def ids(path: Path) -> list[int]:
+    return sorted(json.loads(line)["id"] for line in path.read_text().splitlines())
+
+
+async def refused(cluster: SimulatedCluster, at: str, work: Any) -> SbonError:
+    with pytest.raises(SbonError) as refusal:
+        await ask(cluster, at, work)
+    return refusal.value
+
+
+def test_two_queries_read_the_result_of_a_third(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await derive(cluster, "b", "third", THIRD)
+        await known(cluster, "c", "third")
+        await submitted(cluster, "c", tmp_path / "six.ndjson", name="six", sql="SELECT id FROM third WHERE id % 6 = 0")
+        windows = "SELECT window(ts, '1 second').start AS w, count(*) AS id FROM third GROUP BY window(ts, '1 second')"
+        await submitted(cluster, "c", tmp_path / "counts.ndjson", name="counts", sql=windows)
+        error = await refused(cluster, "a", cluster.at("a").daemon.drop_stream("third"))
+        assert error.code == "stream-in-use"
+        await finished(cluster, "six")
+        await finished(cluster, "counts")
+        assert ids(tmp_path / "six.ndjson") == list(range(0, ROWS, 6))
+        assert sum(ids(tmp_path / "counts.ndjson")) == ROWS // 3
+        await finished(cluster, "third")
+        await ask(cluster, "c", cluster.at("c").daemon.drop_stream("third"))
+        assert "third" not in cluster.at("c").daemon._catalogue.entries
+
+    in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("pause_s", [1.0, 3.0, 5.0])
+def test_rows_are_in_the_stream_once_though_its_node_dies(tmp_path: Path, pause_s: float) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await derive(cluster, "b", "third", THIRD, consumer="b")
+        await known(cluster, "c", "third")
+        await submitted(cluster, "c", tmp_path / "six.ndjson", name="six", sql="SELECT id FROM third WHERE id % 6 = 0")
+        for _ in range(2):
+            await cluster.clock.sleep(pause_s)
+            cluster.crash(cluster.at("b"))
+            await cluster.clock.sleep(1.0)
+            cluster.boot(cluster.at("b"))
+        await finished(cluster, "six")
+        assert ids(tmp_path / "six.ndjson") == list(range(0, ROWS, 6))
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_refused_query_leaves_no_stream(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=10))
+        for name, sql, code in (
+            ("numbers", THIRD, "stream-exists"),
+            ("ids", "SELECT id FROM numbers", "no-event-time"),
+            ("select", THIRD, "bad-name"),
+        ):
+            error = await refused(cluster, "a", derive(cluster, "a", name, sql))
+            assert error.code == code
+        source = source_at("a")
+        by_hand = type(source)(stream="numbers", name="q", node="a", connector="query", options={"query": "x"})
+        assert (await refused(cluster, "a", cluster.at("a").daemon.attach_source(by_hand))).code == "bad-source"
+        assert set(cluster.at("a").daemon._catalogue.entries) == {"numbers"}
+
+    in_cluster(tmp_path, "a", test)
+
+
+def test_dropping_a_stream_stops_its_query(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=20.0))
+        await derive(cluster, "b", "third", THIRD)
+        await cluster.clock.sleep(3.0)
+        await ask(cluster, "b", cluster.at("b").daemon.drop_stream("third"))
+        assert (await state_of(cluster, "b", "third")).state == "stopped"
+        assert set(cluster.at("b").daemon._catalogue.entries) == {"numbers"}
+
+    in_cluster(tmp_path, "ab", test)
