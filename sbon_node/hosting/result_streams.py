@@ -30,9 +30,7 @@ class ResultStreams:
         await self._attach(query, options.stream)
 
     async def _attach(self, query: str, stream: str) -> None:
-        source = SourceDeclaration(
-            stream=stream, name=QUERY, node=self._context.name, connector=QUERY, options={"query": query}
-        )
+        source = SourceDeclaration(stream=stream, name=QUERY, node=self._context.name, connector=QUERY, options={"query": query})
         await self._catalogue.attach(source)
 
     async def source(self, query: str, stream: str) -> ResultSource:

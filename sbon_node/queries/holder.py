@@ -157,12 +157,12 @@ class QueryHolder:
         """Return the acceptors of a record, the submitter first."""
         return self._records.acceptors(query)
 
-    async def place(self, query: str, placement: Placement, hosts: dict[str, str]) -> QueryRecord:
+    async def place(self, query: str, placement: Placement, hosts: dict[str, str], consumer: str) -> QueryRecord:
         """Store the placement; raise ``query-over`` if the query has ended meanwhile."""
 
         def placed(record: QueryRecord) -> QueryRecord:
             check_placing(record)
-            return msgspec.structs.replace(record, placement=placement, hosts=hosts)
+            return msgspec.structs.replace(record, placement=placement, hosts=hosts, consumer=consumer)
 
         before, record = await self._records.change(query, placed)
         notify_of_placement(self._context.bus, before, record)

@@ -108,14 +108,16 @@ class Planning:
         refused: Mapping[str, frozenset[str]] | None = None,
         *,
         adapt: Adapt = OFF,
+        sink_follows: bool = False,
         walking: Mapping[str, Strategy] = MappingProxyType({}),
     ) -> Placement:
         """Place the plan within the goal's bounds; exclude the nodes ``refused`` for each operator.
 
-        ``adapt`` is how the query will be adapted. Strategies in ``walking`` are taken instead of those of their names, also by
+        ``adapt`` is how the query will be adapted. With ``sink_follows`` the sink goes to the node of the operator that feeds it,
+        whatever ``consumer`` is. Strategies in ``walking`` are taken instead of those of their names, also by
         ``auto``; they may reserve what they choose.
         """
-        problem = problem_of(plan, consumer, refused, goal, adapt)
+        problem = problem_of(plan, consumer, refused, goal, adapt, sink_follows=sink_follows)
         strategy = partial(auto, walking=walking) if goal.strategy == AUTO else walking.get(goal.strategy, goal.strategy)
         return await place(problem, LiveNetworkView(self._context), self._placement, strategy)
 

@@ -131,7 +131,8 @@ class Submitter:
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
-            record = await self._place(record, times, stored, silent)
+            follows = submission.sink.kind == STREAM and not submission.consumer
+            record = await self._place(record, times, stored, silent, sink_follows=follows)
             if naming.done():
                 await naming
             if record.placement is not None and record.placement.reason:
@@ -222,25 +223,39 @@ class Submitter:
         return msgspec.structs.replace(sink, claim=new_claim(self._context.rng) if sink.failover else "")
 
     async def _place(
-        self, record: QueryRecord, times: StepTimes, stored: list[asyncio.Task[None]], silent: frozenset[str]
+        self,
+        record: QueryRecord,
+        times: StepTimes,
+        stored: list[asyncio.Task[None]],
+        silent: frozenset[str],
+        *,
+        sink_follows: bool,
     ) -> QueryRecord:
         """Place and reserve; exclude a host that refuses from the next round, and ``silent`` hosts from all.
 
-        ``stored`` gets the tasks that store the hosts.
+        ``stored`` gets the tasks that store the hosts. A stream that is a query's result is at the node of the operator that
+        makes it, unless a consumer was named.
         """
         refused = {one.id: silent for one in record.plan.operators} if silent else {}
         reasons: list[str] = []
         for number in range(self._context.settings.placement_rounds):
             with times.step("place"):
                 placement = await self._planning.place(
-                    record.plan, record, record.consumer, refused, adapt=record.adapt, walking=self._walking
+                    record.plan,
+                    record,
+                    record.consumer,
+                    refused,
+                    adapt=record.adapt,
+                    sink_follows=sink_follows,
+                    walking=self._walking,
                 )
             hosts = {**record.hosts, **placement.hosts()}
+            consumer = hosts[record.plan.outputs[0]] if sink_follows else record.consumer
             if number:
                 await stored[-1]
-            placed = msgspec.structs.replace(record, hosts=hosts)
+            placed = msgspec.structs.replace(record, hosts=hosts, consumer=consumer)
             stored.append(asyncio.ensure_future(self._operators.place(placed, again=number > 0)))
-            record = await self._book.place(record.id, placement, hosts)
+            record = await self._book.place(record.id, placement, hosts, consumer)
             with times.step("reserve"):
                 failed = await deploy.reserve(self._context, record)
             if not failed:

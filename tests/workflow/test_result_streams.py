@@ -116,3 +116,19 @@ def test_dropping_a_stream_stops_its_query(tmp_path: Path) -> None:
         assert set(cluster.at("b").daemon._catalogue.entries) == {"numbers"}
 
     in_cluster(tmp_path, "ab", test)
+
+
+def test_the_stream_is_at_the_node_of_the_operator_that_makes_it(tmp_path: Path) -> None:
+    """Nobody else reads it yet, so that node is the source's, and not the one that was asked."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=20.0))
+        await derive(cluster, "c", "third", THIRD, strategy="hybrid")
+        info = await state_of(cluster, "c", "third")
+        assert info.consumer == info.operators[-1].node == "a"
+        entry = (await ask(cluster, "a", cluster.at("a").daemon.stream("third"))).entry
+        assert [source.node for source in entry.sources] == ["a"]
+        await derive(cluster, "c", "named", THIRD, strategy="hybrid", consumer="b")
+        assert (await state_of(cluster, "c", "named")).consumer == "b"
+
+    in_cluster(tmp_path, "abc", test, latency=lambda one, other: 0.05)

@@ -18,6 +18,7 @@ SHOW STREAMS | QUERIES | MEMBERS;  what there is
 SHOW STREAM name; SHOW QUERY name; one of them: columns and sources; plan, operators and how far it is
 DESCRIBE stream;                   as SHOW STREAM
 CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text'];
+CREATE STREAM name AS SELECT ...;  runs a query whose result is a stream
 CREATE VIEW name AS SELECT ...;    gives a query a name, to be read as a stream
 ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)];
 DETACH name FROM stream;           takes a source away; DETACH FROM stream [AT node]; the one at a node

@@ -1,6 +1,7 @@
 """Statements that change streams: CREATE STREAM, ATTACH, DETACH, DROP STREAM, read with the place of each part. Pure.
 
 CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']
+CREATE STREAM name AS SELECT ...
 CREATE VIEW name AS SELECT ...
 ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]
 DETACH name FROM stream  |  DETACH FROM stream [AT node]
@@ -26,7 +27,7 @@ from sbon_node.validation_messages import in_plain_words
 
 FORMS = {
     "create": "CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']"
-    ", or CREATE VIEW name AS SELECT ...",
+    ", CREATE STREAM name AS SELECT ..., or CREATE VIEW name AS SELECT ...",
     "attach": "ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]",
     "detach": "DETACH name FROM stream, or DETACH FROM stream [AT node]",
     "drop": "DROP STREAM name, or DROP VIEW name",
@@ -45,6 +46,14 @@ _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_][A-Za-z0-9_.-]*)|(?P<string>'(?
 
 class CreateStream(NamedTuple):
     declaration: StreamDeclaration
+    positions: Positions
+
+
+class CreateResult(NamedTuple):
+    """A stream that is the result of a query; ``sql`` is as that of a :class:`CreateView`."""
+
+    name: str
+    sql: str
     positions: Positions
 
 
@@ -84,7 +93,7 @@ class DropStream(NamedTuple):
     positions: Positions
 
 
-Declaration = CreateStream | CreateView | Attach | Detach | DropStream
+Declaration = CreateStream | CreateResult | CreateView | Attach | Detach | DropStream
 
 
 def declaration_of(text: str) -> Declaration | None:
@@ -215,10 +224,12 @@ def position_at(text: str, at: int) -> str:
     return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
 
 
-def _create(reader: Reader) -> CreateStream:
+def _create(reader: Reader) -> CreateStream | CreateResult:
     reader.needs("stream")
     positions = {"name": reader.position()}
     name = reader.name("the stream")
+    if reader.takes("as"):
+        return CreateResult(name, reader.rest("a query"), positions)
     columns, start = reader.bracketed()
     positions["schema"] = position_at(reader.text, start)
     fields: dict[str, Any] = {"name": name, "schema": _schema(reader.text, columns, start)}

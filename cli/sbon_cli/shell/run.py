@@ -14,12 +14,21 @@ from sbon_cli.commands.queries.explain import show_explanation
 from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_cli.commands.queries.query import print_unanswered, show_queries, show_query, show_query_usage
 from sbon_cli.commands.queries.rows import follow_to_the_end
-from sbon_cli.commands.queries.submit import submitted
+from sbon_cli.commands.queries.submit import result_of, submitted
 from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
 from sbon_cli.shell import actions
 from sbon_cli.shell.actions import HELP, Action, action_of, positions_of
 from sbon_cli.shell.carets import complain_at
-from sbon_cli.shell.declarations import Attach, CreateStream, CreateView, Declaration, Detach, DropStream, with_position
+from sbon_cli.shell.declarations import (
+    Attach,
+    CreateResult,
+    CreateStream,
+    CreateView,
+    Declaration,
+    Detach,
+    DropStream,
+    with_position,
+)
 from sbon_cli.shell.statements import Statement
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, print_json, say
 
@@ -69,7 +78,7 @@ class Runner:
                 self._tell(client.members(), show_members)
             case actions.ShowQuery(query=query):
                 self._tell(client.query(query), show_query)
-            case CreateStream() | CreateView() | Attach() | Detach() | DropStream():
+            case CreateStream() | CreateResult() | CreateView() | Attach() | Detach() | DropStream():
                 self._declare(action)
             case actions.Describe(stream=stream):
                 self._tell(client.stream(stream), show_stream)
@@ -87,6 +96,9 @@ class Runner:
             match action:
                 case CreateStream(declaration=declaration):
                     self._tell(client.create_stream(declaration), lambda info: say(f"{declaration.name} created"))
+                case CreateResult(name=name, sql=sql):
+                    result = submitted(client, result_of(sql, name, **self._goal_options))
+                    self._tell(result, lambda info: say(f"{name} created: the result of {info.id} at {info.consumer}"))
                 case CreateView(view=view):
                     self._tell(client.create_view(view), lambda info: say(f"{view.name} created"))
                 case Attach():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sbon_node.model.adaptation import OFF, Adapt
 from sbon_node.model.goal import Goal
-from sbon_node.model.plan import IDLE_CORES, Plan, PlannedOperator
+from sbon_node.model.plan import IDLE_CORES, Plan, PlannedOperator, Rate
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 
 CONSUMER = "consumer"
@@ -21,10 +21,13 @@ def problem_of(
     refused: Mapping[str, frozenset[str]] | None = None,
     goal: Goal | None = None,
     adapt: Adapt = OFF,
+    *,
+    sink_follows: bool = False,
 ) -> PlacementProblem:
     """Return the placement problem of ``plan``.
 
     Sources are pinned to their nodes and the sink to node ``consumer``; ``refused`` maps an operator to the nodes to leave out.
+    Where the ``sink_follows`` the operator that feeds it, its links carry nothing.
 
     Raises :class:`~sbon_node.errors.SbonError` ``unknown-objective``.
     """
@@ -32,13 +35,14 @@ def problem_of(
     rates = {source.source.id: source.rate for source in plan.sources} | {source.id: source.rate for source in plan.operators}
     links = [(i.stream, operator.id) for operator in plan.operators for i in operator.inputs]
     links += [(output, CONSUMER) for output in plan.outputs]
+    carried = [Rate(rows_s=0.0, bytes_s=0.0) if sink_follows and to == CONSUMER else rates[stream] for stream, to in links]
     return PlacementProblem(
         pinned={**{source.source.id: source.source.node for source in plan.sources}, CONSUMER: consumer},
         operators=tuple(
             _operator(operator, refused.get(operator.id, frozenset()), sum(rates[i.stream].rows_s for i in operator.inputs))
             for operator in plan.operators
         ),
-        edges=tuple(Edge(stream, reader, rates[stream].bytes_s, rates[stream].rows_s) for stream, reader in links),
+        edges=tuple(Edge(*link, rate.bytes_s, rate.rows_s) for link, rate in zip(links, carried, strict=True)),
         objective=goal.minimised,
         bounds=goal.bounds,
         adapt=adapt,

@@ -20,8 +20,8 @@ _DATABASES = ("postgres", "postgresql")
 def sink_of(to: str, format_: str | None, options: tuple[str, ...], *, failover: bool = False) -> SinkSpec:
     """Return the sink; a relative path is made absolute from here. Raises a usage error.
 
-    ``postgres://HOST/DATABASE/TABLE``, ``http://HOST/PATH``, ``blackhole:``, ``file:PATH``, and ``NAME:...`` for any other sink,
-    whose option ``url`` it becomes.
+    ``postgres://HOST/DATABASE/TABLE``, ``http://HOST/PATH``, ``stream:NAME``, ``blackhole:``, ``file:PATH``, and ``NAME:...`` for
+    any other sink, whose option ``url`` it becomes.
     """
     return msgspec.structs.replace(_sink_of(to, format_, options), failover=failover)
 
@@ -40,6 +40,8 @@ def _sink_of(to: str, format_: str | None, options: tuple[str, ...]) -> SinkSpec
     if scheme in ("http", "https"):
         return SinkSpec(kind="http", options={"url": to, **chosen})
     rest = to[match.end() :]
+    if scheme == "stream":
+        return SinkSpec(kind="stream", options={"stream": rest, **chosen})
     return SinkSpec(kind=scheme, options={"url": to, **chosen} if rest else chosen)
 
 

@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from sbon import SbonError
-from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
+from sbon.model import QueryInfo, SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
+from sbon_cli.commands.queries.submit import result_of, submitted
 from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
 from sbon_cli.options.checked import checked
@@ -40,19 +41,34 @@ def stream() -> None:
 @click.option("--event-time", default="", metavar="COLUMN", help="The column with a row's event time.")
 @click.option("--delay", default="0s", show_default=True, help="Longest delay of a row behind the newest one: 500ms, 10s, 5m.")
 @click.option("--view", "sql", default="", metavar='"SELECT ..."|@FILE|-', help="Create a view: a name for this query.")
+@click.option("--as", "result", default="", metavar='"SELECT ..."|@FILE|-', help="Run this query; its result is the stream.")
 @click.option("--comment", default="", help="A comment.")
 @json_option
 @click.pass_obj
 @reports_errors
-def create(api: str, name: str, schema: str, event_time: str, delay: str, sql: str, comment: str, json_: bool) -> None:
-    """Declares the stream NAME; attach sources to it next. With --view, NAME stands for a query, and is read as a stream is."""
-    if sql and (schema or event_time or delay != "0s"):
-        raise click.UsageError("--view takes columns and event time from its query: leave out --schema, --event-time and --delay")
+def create(
+    api: str, name: str, schema: str, event_time: str, delay: str, sql: str, result: str, comment: str, json_: bool
+) -> None:
+    """Declares the stream NAME; attach sources to it next. With --view, NAME stands for a query, and is read as a stream is.
+
+    With --as, a query runs whose result is the stream; sbon submit --to stream:NAME does the same with all options.
+    """
+    if (sql or result) and (schema or event_time or delay != "0s"):
+        reason = "take columns and event time from their query: leave out --schema, --event-time and --delay"
+        raise click.UsageError(f"--view and --as {reason}")
+    if sql and result:
+        raise click.UsageError("--view gives a query a name, and --as runs it: one of them, please")
+    if result:
+        if comment:
+            raise click.UsageError("--as takes no comment")
+        info = submitted(Client(api), result_of(text_of(result, "--as"), name), quiet=True)
+        _tell(info, json_, f"{name} created: the result of {info.id} at {info.consumer}")
+        return
     if sql:
         _create_view(api, name, text_of(sql, "--view"), comment, json_)
         return
     if not schema or not event_time:
-        raise click.UsageError(f"{'--event-time' if schema else '--schema'} is missing, or --view for a view")
+        raise click.UsageError(f"{'--event-time' if schema else '--schema'} is missing; or --view, or --as")
     try:
         declaration = checked(
             {
@@ -314,7 +330,7 @@ def connector_of(
     return connectors[0], chosen
 
 
-def _tell(info: StreamInfo, json_: bool, text: str) -> None:
+def _tell(info: StreamInfo | QueryInfo, json_: bool, text: str) -> None:
     if json_:
         print_json(info)
     else:
