@@ -30,7 +30,7 @@ def test_a_view_is_created_from_its_query_alone(api: str, node: Any) -> None:
     assert run(api, "stream", "create", "late", "--view", "SELECT ts FROM flights", "--comment", "of more").exit_code == 0
     assert [(view.name, view.sql, view.comment) for view in node.views] == [("late", "SELECT ts FROM flights", "of more")]
     for options, said in (
-        (("--view", "SELECT 1", "--schema", "ts timestamp"), "--view takes columns and event time from its query"),
+        (("--view", "SELECT 1", "--schema", "ts timestamp"), "--view and --as take columns and event time from their query"),
         (("--event-time", "ts"), "--schema is missing"),
         (("--schema", "ts timestamp"), "--event-time is missing"),
     ):

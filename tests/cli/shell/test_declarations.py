@@ -8,7 +8,7 @@ import pytest
 
 from sbon.model import Column
 from sbon_cli.shell.actions import action_of
-from sbon_cli.shell.declarations import Attach, CreateStream, CreateView, Detach, DropStream, with_position
+from sbon_cli.shell.declarations import Attach, CreateResult, CreateStream, CreateView, Detach, DropStream, with_position
 from sbon_node.errors import SbonError
 from tests.cli.commands import lines, run
 
@@ -28,6 +28,12 @@ def test_a_stream_is_declared() -> None:
         again = action_of(f"CREATE STREAM s (ts timestamp) EVENT TIME ts DELAY {delay}")
         assert isinstance(again, CreateStream)
         assert again.declaration.delay_ms == expected
+
+
+def test_a_stream_may_be_the_result_of_a_query() -> None:
+    found = action_of("CREATE STREAM late AS\n  SELECT ts FROM flights")
+    assert isinstance(found, CreateResult)
+    assert (found.name, found.sql.split("\n")[1]) == ("late", "  SELECT ts FROM flights")
 
 
 def test_a_view_keeps_the_lines_and_columns_of_its_text() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 import msgspec
+from rich.markup import escape
 
 from sbon import SbonError
 from sbon.model import QueryInfo, SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
 from sbon_cli.commands.queries.submit import result_of, submitted
+from sbon_cli.commands.streams.lineage import Line, Lineage
 from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
 from sbon_cli.options.checked import checked
@@ -231,16 +233,34 @@ def show_streams(streams: Sequence[StreamInfo]) -> None:
 
 @stream.command()
 @click.argument("name", type=STREAM, metavar="STREAM")
+@click.option("--upstream", is_flag=True, help="Show where it comes from: queries, their streams, and sources.")
+@click.option("--downstream", is_flag=True, help="Show the live queries that read it, and what reads their results.")
 @json_option
 @click.pass_obj
 @reports_errors
-def show(api: str, name: str, json_: bool) -> None:
-    """Shows a stream's columns and its sources with their counts."""
-    info = Client(api).stream(name)
-    if json_:
+def show(api: str, name: str, upstream: bool, downstream: bool, json_: bool) -> None:
+    """Shows a stream's columns and its sources with their counts, or its lineage."""
+    client = Client(api)
+    info = client.stream(name)
+    if upstream or downstream:
+        lineage = Lineage(client.streams(), client.queries())
+        ways = {"upstream": lineage.upstream, "downstream": lineage.downstream}
+        chosen = {way: ways[way](name) for way, is_chosen in (("upstream", upstream), ("downstream", downstream)) if is_chosen}
+        if json_:
+            print_json({way: [line._asdict() for line in lines] for way, lines in chosen.items()})
+        else:
+            _show_lineage(name, chosen)
+    elif json_:
         print_json(info)
     else:
         show_stream(info)
+
+
+def _show_lineage(name: str, chosen: Mapping[str, Sequence[Line]]) -> None:
+    for way, lines in chosen.items():
+        say(f"[bold]{name}[/] {way}" + ("" if lines else ": nothing"))
+        for line in lines:
+            say(f"{'  ' * line.depth}{line.kind} [bold]{escape(line.name)}[/] {escape(line.detail)}".rstrip())
 
 
 def show_stream(info: StreamInfo) -> None:
