@@ -19,6 +19,7 @@ from sbon_cli.commands.queries.sink_urls import sink_of
         ("C.csv", "file", {"path": str(Path("C.csv").absolute())}),
         ("file:///x/a%20b.csv", "file", {"path": "/x/a b.csv"}),
         ("blackhole:", "blackhole", {}),
+        ("stream:late", "stream", {"stream": "late"}),
         ("postgres://me@h:1/db/t", "postgres", {"url": "postgres://me@h:1/db", "table": "t"}),
         ("postgresql://h/db/s.t?sslmode=require", "postgres", {"url": "postgresql://h/db?sslmode=require", "table": "s.t"}),
         ("http://h/x?y=1", "http", {"url": "http://h/x?y=1"}),

@@ -41,6 +41,27 @@ def test_a_view_is_created_from_its_query_alone(api: str, node: Any) -> None:
     show_stream(StreamInfo(entry=CatalogEntry(declaration=declared)))
 
 
+def test_a_stream_is_made_of_a_querys_result(api: str, node: Any) -> None:
+    created = run(api, "stream", "create", "late", "--as", "SELECT ts FROM flights")
+    assert created.exit_code == 0
+    assert "late created: the result of" in created.stdout
+    (sent,) = node.submitted
+    assert (sent.name, sent.sql, sent.sink.kind, sent.sink.options) == (
+        "late",
+        "SELECT ts FROM flights",
+        "stream",
+        {"stream": "late"},
+    )
+    for options, said in (
+        (("--as", "SELECT 1", "--delay", "5s"), "--view and --as take columns and event time from their query"),
+        (("--as", "SELECT 1", "--view", "SELECT 1"), "one of them, please"),
+        (("--as", "SELECT 1", "--comment", "of more"), "--as takes no comment"),
+    ):
+        refused = run(api, "stream", "create", "s", *options)
+        assert (refused.exit_code, len(node.submitted)) == (2, 1)
+        assert said in refused.stderr
+
+
 def test_a_bad_schema_names_its_column(api: str, node: Any) -> None:
     result = run(api, "stream", "create", "s", "--schema", "ts timestamp, a strin", "--event-time", "ts")
     assert (result.exit_code, node.declared) == (2, [])
