@@ -12,20 +12,25 @@ SHARE = 4
 """A caller may have one of so many checks under way, so that it cannot keep the others from theirs."""
 
 
+CODES = {"control.checks": "too-many-checks", "migration.checks": "too-many-moves"}
+"""Codes of refusals, by setting."""
+
+
 class CallerChecks:
     """The checks under way: at most ``most``, which is the setting of that name."""
 
-    def __init__(self, most: int, setting: str, code: str = "too-many-checks") -> None:
-        self._most, self._setting, self._code = most, setting, code
+    def __init__(self, most: int, setting: str) -> None:
+        self._most, self._setting = most, setting
         self._of: Counter[str] = Counter()
 
     @contextmanager
     def one(self, caller: str, where: str) -> Iterator[None]:
-        """Count a check until the end of the block. Raises ``too-many-checks``, or the other code: the caller tries again."""
+        """Count a check until the end of the block. Raises the setting's code: the caller tries again."""
         share = max(1, self._most // SHARE)
         if self._of.total() >= self._most or self._of[caller] >= share:
             message = f"{self._of.total()} registers are being read, {self._of[caller]} of them for {caller}"
-            raise SbonError(self._code, message, where=where, hint=f"try again later, or raise {self._setting}")
+            code = CODES.get(self._setting, "too-many-checks")
+            raise SbonError(code, message, where=where, hint=f"try again later, or raise {self._setting}")
         self._of[caller] += 1
         try:
             yield

@@ -25,7 +25,7 @@ def test_one_caller_has_a_share_of_the_checks() -> None:
 
 
 def test_all_callers_together_are_bounded() -> None:
-    checks = CallerChecks(4, "migration.checks", "too-many-moves")
+    checks = CallerChecks(4, "migration.checks")
     with ExitStack() as many:
         for number in range(4):
             many.enter_context(checks.one(f"node{number}", "q.o1"))

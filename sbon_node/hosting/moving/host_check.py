@@ -29,7 +29,7 @@ class HostCheck:
 
     def __init__(self, context: Context, registers: Registers, settings: MigrationSettings) -> None:
         self._context, self._registers = context, registers
-        self._checks = CallerChecks(settings.checks, "migration.checks", "too-many-moves")
+        self._checks = CallerChecks(settings.checks, "migration.checks")
 
     async def may_move(self, spec: OperatorSpec, attempt: str, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the operator in its epoch, and moves it here in this attempt."""
