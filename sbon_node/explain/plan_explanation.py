@@ -8,9 +8,11 @@ from typing import Literal
 
 import msgspec
 
+from sbon_node.connectors.sources.result import query_of
 from sbon_node.model.measurements import Measurement
 from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_node.model.queries import MoveInfo, OperatorInfo
+from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.states.query_states import LIVE
@@ -38,6 +40,8 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     """State of the operator or source; ``planned`` if nothing runs."""
     reason: str = ""
     reads: tuple[str, ...] = ()
+    result_of: str = ""
+    """For a source: the query whose result its stream is, if it is any's."""
     fragment: str = ""
     signature: str = ""
     estimated: Flow = Flow()
@@ -186,6 +190,7 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedCompone
         node=source.node,
         state=info.state if info is not None else UNREACHABLE,
         reason=info.trouble if info is not None else "",
+        result_of=name_of(query_of(source)),
         signature=source.id,
         estimated=_flow(planned.estimate or planned.rate),
         measured=measured,

@@ -172,3 +172,15 @@ def test_a_refusal_reads_like_that_of_a_submission(api: str, node: Any) -> None:
 def test_figures_have_three_digits_and_fit_their_column(value: float | None, text: str) -> None:
     assert figure_text(value) == text
     assert len(text) <= 7
+
+
+async def test_a_source_that_is_a_result_names_its_query(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = SourceDeclaration(stream="late", name="query", node="london", connector="query", options={"query": "late-7f3kqz"})
+    declaration = StreamDeclaration(name="late", schema=parse_schema("ts timestamp, carrier string"), event_time="ts")
+    monkeypatch.setitem(CATALOG, "late", CatalogEntry(declaration=declaration, sources=(source,)))
+    show_explanation(await explanation("SELECT carrier FROM late WHERE carrier = 'UA'", runs=True))
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (at,) = (number for number, line in enumerate(lines) if "late/query at london" in line)
+    assert lines[at + 1] == "the result of late"

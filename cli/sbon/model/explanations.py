@@ -21,6 +21,7 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     reason: str = ""
     reads: tuple[str, ...] = ()
+    result_of: str = ""
     fragment: str = ""
     signature: str = ""
     estimated: Flow = Flow()

@@ -125,6 +125,11 @@ export class Model extends EventTarget {
     return this.shown().flatMap(({ components }) => components.filter(({ kind, node }) => kind === "operator" && node));
   }
 
+  /** The query whose result a source is, as it is listed; undefined if it is none's, or that is gone. */
+  queryOf({ connector, options }) {
+    return connector === "query" ? this.queries.find(({ uid }) => uid === options?.query) : undefined;
+  }
+
   /** Components at each node: name to `{source, operator, sink}`, lists of components, each with its query. */
   parts() {
     const found = new Map();
@@ -134,7 +139,8 @@ export class Model extends EventTarget {
     };
     for (const stream of this.streams) {
       for (const { source, state } of stream.sources) {
-        at(source.node).source.push({ id: `${source.stream}/${source.name}`, state, query: "" });
+        const resultOf = this.queryOf(source)?.id ?? "";
+        at(source.node).source.push({ id: `${source.stream}/${source.name}`, state, query: "", resultOf });
       }
     }
     for (const explanation of this.shown()) {

@@ -28,6 +28,7 @@ export class PartView {
     showFacts(this.facts, [
       ["Reason", part.reason],
       ["Reads", part.reads.map((id) => partName(id, explanation.query)).join(", ")],
+      ["Result of", part.result_of],
       ["Rows so far", part.rows === null ? null : count(part.rows)],
       ...both("Rows", (flow) => rows(flow.rows_s)),
       ...both("Bytes", (flow) => perSecond(flow.bytes_s)),

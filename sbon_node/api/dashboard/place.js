@@ -30,7 +30,7 @@ export class PlaceView {
     if (member) showBadge(this.state, member.state, STATES[member.state]?.path);
     const here = member ? model.parts().get(member.name) : null;
     const parts = here ? Object.entries(here).flatMap(([kind, found]) => found.map((part) => ({ ...part, kind }))) : [];
-    keep(this.parts, parts.slice(0, 40), (part) => `${part.kind} ${part.query} ${part.id}`, (part) => this.part(part), (item, part) => {
+    keep(this.parts, parts.slice(0, 40), (part) => `${part.kind} ${part.query || part.resultOf} ${part.id}`, (part) => this.part(part), (item, part) => {
       say(item.querySelector(".text"), describe(part));
     });
     const links = member ? model.traffic().filter((link) => link.source === member.name || link.target === member.name) : [];
@@ -45,15 +45,17 @@ export class PlaceView {
 
   part(part) {
     const words = el("span", { class: "text" });
-    if (!part.query) return el("li", {}, glyph(KINDS[part.kind], part.kind), words);
+    const query = part.query || part.resultOf;
+    if (!query) return el("li", {}, glyph(KINDS[part.kind], part.kind), words);
     const button = el("button", { type: "button", class: "link" }, words);
-    button.addEventListener("click", () => this.model.chooseQuery(part.query));
+    button.addEventListener("click", () => this.model.chooseQuery(query));
     return el("li", {}, glyph(KINDS[part.kind], part.kind), button);
   }
 }
 
-function describe({ kind, id, query, state }) {
-  const name = kind === "sink" ? `sink of ${query}` : query ? `${query}: ${partName(id, query)}` : `source ${id}`;
+function describe({ kind, id, query, state, resultOf }) {
+  const source = resultOf ? `stream ${id.split("/")[0]}, the result of ${resultOf}` : `source ${id}`;
+  const name = kind === "sink" ? `sink of ${query}` : query ? `${query}: ${partName(id, query)}` : source;
   return `${name}, ${state}`;
 }
 

@@ -12,7 +12,7 @@ export class StreamsView {
     const of = (row, text) => (none(row) ? "" : text(row.info));
     const columns = [
       { head: "Stream", first: true, text: (row) => row.stream },
-      { head: "Source", text: (row) => of(row, ({ source }) => `${source.name} at ${source.node}`) },
+      { head: "Source", text: (row) => of(row, ({ source }) => `${this.named(source)} at ${source.node}`) },
       { head: "State", make: badge, update: (element, row) => showBadge(element, none(row) ? "no sources" : line(row.info.state)) },
       { head: "Rate", numeric: true, text: (row) => of(row, ({ rows_s }) => (rows_s === null ? "–" : `${count(rows_s)} rows/s`)) },
       { head: "Bytes", numeric: true, text: (row) => of(row, (info) => perSecond(info.bytes_s)) },
@@ -23,8 +23,13 @@ export class StreamsView {
       { head: "Watermark", numeric: true, text: (row) => of(row, ({ watermark_ms: at }) => (at === null ? "–" : moment(at))) },
     ];
     this.table = new Table(parent, "Streams", columns, (row) => row.key);
-    model.on(["streams"], () => this.draw());
+    model.on(["streams", "queries"], () => this.draw());
     this.draw();
+  }
+
+  named(source) {
+    const query = this.model.queryOf(source);
+    return query ? `result of ${query.id}` : source.name;
   }
 
   draw() {

@@ -180,6 +180,8 @@ def tree(components: dict[str, ExplainedComponent], root: str, width: int) -> li
             return
         shown.add(name)
         lines.extend(_with_figures(text, below, component, label))
+        if component.result_of:
+            lines.append(f"{below}the result of {component.result_of}")
         if component.late:
             lines.append(f"{below}{rows_text(component.late)} late")
         for position, read in enumerate(component.reads):
