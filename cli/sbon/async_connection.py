@@ -36,6 +36,7 @@ from .model import (
     QueryUsage,
     SinkSpec,
     StreamInfo,
+    Submission,
     ViewDeclaration,
 )
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
@@ -105,7 +106,13 @@ class AsyncConnection:
     async def stream(self, name: str) -> StreamInfo:
         return await self._http.ask(endpoints.stream(name))
 
-    async def create_stream(self, name: str, schema: str, *, event_time: str, delay_ms: int = 0, comment: str = "") -> StreamInfo:
+    async def create_stream(
+        self, name: str, schema: str = "", *, event_time: str = "", delay_ms: int = 0, comment: str = "", as_: str = ""
+    ) -> StreamInfo:
+        if as_:
+            endpoints.check_result(schema, event_time, delay_ms, comment)
+            await self._submitted(endpoints.result_of(name, as_))
+            return await self.stream(name)
         return await self._http.ask(endpoints.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment)))
 
     async def create_view(self, name: str, sql: str, *, comment: str = "") -> StreamInfo:
@@ -136,7 +143,10 @@ class AsyncConnection:
         return await self._http.ask(endpoints.push_rows(stream, rows, source, key))
 
     async def sql(self, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:
-        async with aclosing(self._http.events(endpoints.submit(endpoints.submission_of(text, to, options)))) as events:
+        return await self._submitted(endpoints.submission_of(text, to, options))
+
+    async def _submitted(self, submission: Submission | Mapping[str, Any]) -> AsyncQuery:
+        async with aclosing(self._http.events(endpoints.submit(submission))) as events:
             async for event in events:
                 if isinstance(event, Accepted):
                     return AsyncQuery(self._http, event.query)

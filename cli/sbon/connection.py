@@ -40,6 +40,7 @@ from .model import (
     Rows,
     SinkSpec,
     StreamInfo,
+    Submission,
     ViewDeclaration,
 )
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
@@ -90,11 +91,19 @@ class Connection:
     def stream(self, name: str) -> StreamInfo:
         return self._client.stream(name)
 
-    def create_stream(self, name: str, schema: str, *, event_time: str, delay_ms: int = 0, comment: str = "") -> StreamInfo:
-        """Declare a stream.
+    def create_stream(
+        self, name: str, schema: str = "", *, event_time: str = "", delay_ms: int = 0, comment: str = "", as_: str = ""
+    ) -> StreamInfo:
+        """Declare a stream, or make it the result of a query.
 
-        ``schema`` is as in SQL: ``"ts timestamp, price double"``; rows may come ``delay_ms`` behind the newest.
+        ``schema`` is as in SQL: ``"ts timestamp, price double"``; rows may come ``delay_ms`` behind the newest. ``as_`` is a
+        query that is submitted, and whose result the stream is; :meth:`sql` takes more options of it, with the sink
+        ``SinkSpec(kind="stream", options={"stream": name})``.
         """
+        if as_:
+            endpoints.check_result(schema, event_time, delay_ms, comment)
+            self._submitted(endpoints.result_of(name, as_))
+            return self.stream(name)
         return self._client.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment))
 
     def create_view(self, name: str, sql: str, *, comment: str = "") -> StreamInfo:
@@ -141,7 +150,10 @@ class Connection:
         ``options`` are the fields of a ``Submission`` (docs/api.md): ``name``, ``strategy``, ``objective``, ``max_delay_ms``,
         ``min_throughput_bytes_s``, ``consumer`` and so on; with ``to`` its rows go to a sink.
         """
-        with closing(self._client.events(endpoints.submit(endpoints.submission_of(text, to, options)))) as events:
+        return self._submitted(endpoints.submission_of(text, to, options))
+
+    def _submitted(self, submission: Submission | Mapping[str, Any]) -> Query:
+        with closing(self._client.events(endpoints.submit(submission))) as events:
             for event in events:
                 if isinstance(event, Accepted):
                     return Query(self._client, event.query)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+
+from sbon_protocol.errors import SbonError
 
 from .columns import columns_of
 from .model import (
@@ -43,6 +46,7 @@ from .model import (
 )
 from .requests import Ask
 
+STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 UNANSWERED_HEADER = "Sbon-Unanswered"
 
 
@@ -159,6 +163,25 @@ def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepte
 def submission_of(text: str, to: SinkSpec | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a submission, with ``options`` as the user gives them."""
     return {"sql": text, **options} if to is None else {"sql": text, "sink": to, **options}
+
+
+def result_of(name: str, sql: str, **options: Any) -> Submission:
+    """Return the submission of a query whose result is a stream; both have the name, as far as a query may have it.
+
+    Raises ``bad-name``.
+    """
+    if not STREAM_NAME.fullmatch(name):
+        hint = "lower case letters, digits and _ are allowed, at most 63, a letter first"
+        raise SbonError("bad-name", f"{name!r} is not a stream's name", where="name", hint=hint)
+    sink = SinkSpec(kind="stream", options={"stream": name})
+    return Submission(sql=sql, name=name.replace("_", "-").rstrip("-"), sink=sink, **options)
+
+
+def check_result(schema: str, event_time: str, delay_ms: int, comment: str) -> None:
+    """Refuse to declare a stream that is the result of a query."""
+    if schema or event_time or delay_ms or comment:
+        message = "a query's result takes columns and event time from the query, and no comment"
+        raise SbonError("bad-request", message, where="as_", hint="leave out schema, event_time, delay_ms and comment")
 
 
 def queries() -> Ask[list[QueryInfo]]:

@@ -283,6 +283,22 @@ async def test_streams_are_detached_and_dropped(api: str, node: Any) -> None:
     assert node.stopped == ["flights/jfk", "flights/a", "flights", "flights/a", "flights"]
 
 
+async def test_a_stream_may_be_the_result_of_a_query(api: str, node: Any) -> None:
+    wrong = {"schema": "ts timestamp", "event_time": "ts", "delay_ms": 1, "comment": "of more"}
+    with connect(api) as overlay:
+        made = await asyncio.to_thread(overlay.create_stream, "very_late", as_="SELECT ts FROM flights")
+        for name, value in wrong.items():
+            with pytest.raises(SbonError, match="leave out schema") as refused:
+                overlay.create_stream("late", as_="SELECT ts FROM flights", **{name: value})
+            assert refused.value.code == "bad-request"
+    async with connect_async(api) as overlay:
+        assert await overlay.create_stream("very_late", as_="SELECT ts FROM flights") == made
+    assert [(one.name, one.sql, one.sink.kind, one.sink.options) for one in node.submitted] == [
+        ("very-late", "SELECT ts FROM flights", "stream", {"stream": "very_late"})
+    ] * 2
+    assert not node.declared
+
+
 async def test_the_nodes_of_a_list_that_did_not_answer_are_named(api: str, node: Any) -> None:
     node.unanswered = [Unanswered("new-york", "dead")]
     assert connect(api).queries().unanswered == (model.Unanswered("new-york", "dead"),)

@@ -52,6 +52,9 @@ def test_a_stream_is_made_of_a_querys_result(api: str, node: Any) -> None:
         "stream",
         {"stream": "late"},
     )
+    run(api, "stream", "create", "very_late_", "--as", "SELECT ts FROM flights")
+    sent = node.submitted.pop()
+    assert (sent.name, sent.sink.options) == ("very-late", {"stream": "very_late_"})
     for options, said in (
         (("--as", "SELECT 1", "--delay", "5s"), "--view and --as take columns and event time from their query"),
         (("--as", "SELECT 1", "--view", "SELECT 1"), "one of them, please"),

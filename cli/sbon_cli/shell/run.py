@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sbon import SbonError
+from sbon import SbonError, endpoints
 from sbon.model import QuerySpec, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
@@ -14,7 +14,7 @@ from sbon_cli.commands.queries.explain import show_explanation
 from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_cli.commands.queries.query import print_unanswered, show_queries, show_query, show_query_usage
 from sbon_cli.commands.queries.rows import follow_to_the_end
-from sbon_cli.commands.queries.submit import result_of, submitted
+from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
 from sbon_cli.shell import actions
 from sbon_cli.shell.actions import HELP, Action, action_of, positions_of
@@ -97,7 +97,7 @@ class Runner:
                 case CreateStream(declaration=declaration):
                     self._tell(client.create_stream(declaration), lambda info: say(f"{declaration.name} created"))
                 case CreateResult(name=name, sql=sql):
-                    result = submitted(client, result_of(sql, name, **self._goal_options))
+                    result = submitted(client, endpoints.result_of(name, sql, **self._goal_options))
                     self._tell(result, lambda info: say(f"{name} created: the result of {info.id} at {info.consumer}"))
                 case CreateView(view=view):
                     self._tell(client.create_view(view), lambda info: say(f"{view.name} created"))

@@ -254,7 +254,7 @@ def _show_delivery(info: QueryInfo) -> None:
 
 
 def _target(info: QueryInfo) -> str:
-    return str(info.sink.options.get("url") or info.sink.options.get("path") or "")
+    return next((str(info.sink.options[one]) for one in ("url", "path", "stream") if info.sink.options.get(one)), "")
 
 
 @query.command()

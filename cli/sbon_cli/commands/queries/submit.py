@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import click
 from rich.markup import escape
@@ -145,11 +144,6 @@ def submit(
     if sink.kind == FOLLOW:
         sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm, quiet=quiet))
     sys.exit(_wait(client, info, stop_after=rm, quiet=quiet))
-
-
-def result_of(sql: str, name: str, **options: Any) -> Submission:
-    """Return the submission of a query whose result is a stream; both have the name."""
-    return Submission(sql=sql, name=name, sink=SinkSpec(kind="stream", options={"stream": name}), **options)
 
 
 def submitted(client: Client, submission: Submission, *, quiet: bool = False) -> QueryInfo:

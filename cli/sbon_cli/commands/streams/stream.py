@@ -10,11 +10,11 @@ import click
 import msgspec
 from rich.markup import escape
 
-from sbon import SbonError
+from sbon import SbonError, endpoints
 from sbon.model import QueryInfo, SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
-from sbon_cli.commands.queries.submit import result_of, submitted
+from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.lineage import Line, Lineage
 from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
@@ -63,7 +63,7 @@ def create(
     if result:
         if comment:
             raise click.UsageError("--as takes no comment")
-        info = submitted(Client(api), result_of(text_of(result, "--as"), name), quiet=True)
+        info = submitted(Client(api), endpoints.result_of(name, text_of(result, "--as")), quiet=True)
         _tell(info, json_, f"{name} created: the result of {info.id} at {info.consumer}")
         return
     if sql:
@@ -244,10 +244,11 @@ def show(api: str, name: str, upstream: bool, downstream: bool, json_: bool) -> 
     info = client.stream(name)
     if upstream or downstream:
         lineage = Lineage(client.streams(), client.queries())
-        ways = {"upstream": lineage.upstream, "downstream": lineage.downstream}
-        chosen = {way: ways[way](name) for way, is_chosen in (("upstream", upstream), ("downstream", downstream)) if is_chosen}
+        chosen = {"upstream": lineage.upstream(name)} if upstream else {}
+        if downstream:
+            chosen["downstream"] = lineage.downstream(name)
         if json_:
-            print_json({way: [line._asdict() for line in lines] for way, lines in chosen.items()})
+            print_json({direction: [line._asdict() for line in lines] for direction, lines in chosen.items()})
         else:
             _show_lineage(name, chosen)
     elif json_:
@@ -257,8 +258,8 @@ def show(api: str, name: str, upstream: bool, downstream: bool, json_: bool) -> 
 
 
 def _show_lineage(name: str, chosen: Mapping[str, Sequence[Line]]) -> None:
-    for way, lines in chosen.items():
-        say(f"[bold]{name}[/] {way}" + ("" if lines else ": nothing"))
+    for direction, lines in chosen.items():
+        say(f"[bold]{name}[/] {direction}" + ("" if lines else ": nothing"))
         for line in lines:
             say(f"{'  ' * line.depth}{line.kind} [bold]{escape(line.name)}[/] {escape(line.detail)}".rstrip())
 
