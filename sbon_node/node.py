@@ -345,8 +345,7 @@ class Node:
         await self._sources.attach(msgspec.structs.replace(source, node=source.node or self.name))
 
     async def detach_source(self, stream: str, source: str) -> None:
-        await self._lookup.check_unread(self._catalogue.entry(stream).declaration.name)
-        await self._catalogue.detach(stream, source)
+        await self._declarations.detach(stream, source)
 
     async def streams(self) -> list[StreamInfo]:
         return [await self._sources.describe(name) for name in self._catalogue.entries]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.sinks.results import StreamSinkOptions
-from sbon_node.connectors.sources.result import QUERY, ResultSource
+from sbon_node.connectors.sources.result import QUERY, ResultSource, query_of
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.schema import check_stream
+from sbon_node.model.states import source_states
 from sbon_node.workflow.context import Context
 
 LOOKS, LOOK_S = 50, 0.1
@@ -46,22 +49,26 @@ class ResultStreams:
         if declared is None:
             raise SbonError("sink-lost", f"the stream {stream!r} was dropped", where=query)
         runner = self._sources.runner(declared.id)
-        if runner is None or not isinstance(runner.source, ResultSource) or not runner.source.is_open:
+        if runner is None or not isinstance(runner.source, ResultSource):
             return None
-        return runner.source
+        if runner.state == source_states.FAILED:
+            raise SbonError("sink-lost", f"the source of the stream {stream!r} has failed: {runner.reason}", where=query)
+        if runner.state == source_states.ENDED:
+            runner.source.resume(runner.position)
+            return runner.source
+        return runner.source if runner.source.is_open else None
 
     def _declared(self, query: str, stream: str) -> SourceDeclaration | None:
         """Return the source of the query's stream; None if there is none."""
         entry = self._catalogue.entries.get(stream)
-        own = [one for one in entry.sources if one.connector == QUERY and one.options.get("query") == query] if entry else []
-        return own[0] if own else None
+        return next((one for one in entry.sources if query_of(one) == query), None) if entry else None
 
     async def drop(self, query: str, stream: str) -> None:
         if self._declared(query, stream) is not None:
             await self._catalogue.drop(stream)
 
-    def end(self, query: str, stream: str) -> None:
+    def end(self, query: str, stream: str, schema: pa.Schema) -> None:
         declared = self._declared(query, stream)
         runner = self._sources.runner(declared.id) if declared is not None else None
         if runner is not None and isinstance(runner.source, ResultSource):
-            runner.source.fail(f"the query {query} is over, and its result is not whole")
+            runner.source.fail(f"the query {query} is over, and its result is not whole", schema)

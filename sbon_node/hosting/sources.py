@@ -13,6 +13,7 @@ from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import check_moves, open_source
+from sbon_node.connectors.sources.result import check_not_result
 from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
@@ -225,7 +226,8 @@ class SourceHost:
         if source.durability == REPLICATED:
             check_moves(source.connector)
         check_no_secrets(source.options)
-        declaration = self._catalogue.entry(source.stream).declaration
+        check_not_result(entry := self._catalogue.entry(source.stream))
+        declaration = entry.declaration
         check_source(source, declaration)
         opened = open_source(source, declaration, self._settings, self._context.clock)
         opened.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sbon_node.catalogue.catalogue import Catalogue
-from sbon_node.connectors.sources.result import QUERY
+from sbon_node.connectors.sources.result import check_not_result, query_of
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import StreamDeclaration, ViewDeclaration
 from sbon_node.model.queries import QuerySpec
@@ -20,7 +20,7 @@ StopQuery = Callable[[str], Awaitable[object]]
 
 
 class Declarations:
-    """Declares streams and views in the catalogue, and drops them."""
+    """Declares streams and views in the catalogue, drops them, and detaches sources."""
 
     def __init__(self, planning: Planning, catalogue: Catalogue, check_unread: CheckUnread, stop: StopQuery) -> None:
         self._planning, self._catalogue, self._check_unread, self._stop = planning, catalogue, check_unread, stop
@@ -44,13 +44,19 @@ class Declarations:
         check_stream(declaration)
         await self._catalogue.create(declaration)
 
+    async def detach(self, stream: str, source: str) -> None:
+        """Take a source away; raise ``unknown-stream``, ``unknown-source``, ``stream-in-use``, ``is-a-result``."""
+        check_not_result(self._catalogue.entry(stream))
+        await self._check_unread(stream)
+        await self._catalogue.detach(stream, source)
+
     async def drop(self, name: str) -> None:
         """Drop a stream or view, and end the query whose result it is; raise ``unknown-stream``, ``stream-in-use``."""
         entry = self._catalogue.entry(name)
         await self._check_unread(name)
         for source in entry.sources:
-            if source.connector == QUERY:
-                await self._end(source.options.get("query", ""))
+            if query := query_of(source):
+                await self._end(query)
         if name in self._catalogue.entries:
             await self._catalogue.drop(name)
 

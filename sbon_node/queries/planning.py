@@ -62,6 +62,10 @@ class Planning:
         self._check_alive(consumer, "consumer")
         return consumer
 
+    def check_new(self, stream: str) -> None:
+        """Raise ``stream-exists`` if a stream or view has that name."""
+        self._catalogue.check_new(stream)
+
     def adaptation(self, spec: QuerySpec) -> Adapt:
         """Return how the query will be adapted."""
         return adapted(spec.adapt or self._adapt, spec.strategy)

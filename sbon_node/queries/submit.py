@@ -74,8 +74,10 @@ class Submitter:
         submission.check()
         check_no_secrets(submission.sink.options)
         consumer = self._planning.consumer(submission.consumer)
-        if consumer == context.name:
+        if consumer == context.name or submission.sink.kind == STREAM:
             check_sink(submission.sink.kind, submission.sink.options, self._settings)
+        if submission.sink.kind == STREAM:
+            self._planning.check_new(submission.sink.options["stream"])
         name = submission.name or new_name(context.rng)
         failures: list[NotStartedError] = []
         while True:

@@ -30,7 +30,7 @@ class Result:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    async def start(self) -> None:
+    async def start(self, *, opens: bool = True) -> None:
         self.outbox = Outbox(self.folder / "outbox.db", StreamSettings())
         self.source = ResultSource(ResultOptions(query="q-1"))
         self.runner = SourceRunner(
@@ -43,7 +43,7 @@ class Result:
             dead_letters=self.folder / "dead-letters",
         )
         self.task = asyncio.get_running_loop().create_task(self.runner.run())
-        while not self.source.is_open:  # noqa: ASYNC110
+        while opens and not self.source.is_open:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
@@ -114,10 +114,13 @@ def test_a_result_that_is_not_whole_fails_and_does_not_end(tmp_path: Path) -> No
         result = Result(tmp_path)
         await result.start()
         await result.put([1_000], 1, 1_000)
-        result.source.fail("the query q-1 is over")
-        await asyncio.wait([result.task])
-        assert (result.runner.state, result.frames()[-1].ended) == ("failed", False)
-        assert "the query q-1 is over" in result.runner.reason
+        result.source.fail("the query q-1 is over", SCHEMA)
+        for _ in range(2):
+            await asyncio.wait([result.task])
+            assert (result.runner.state, result.frames()[-1].ended) == ("failed", False)
+            assert "the query q-1 is over" in result.runner.reason
+            await result.stop()
+            await result.start(opens=False)
         await result.stop()
 
     virtually(main)

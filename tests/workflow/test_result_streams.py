@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
@@ -57,6 +58,8 @@ def test_two_queries_read_the_result_of_a_third(tmp_path: Path) -> None:
         await submitted(cluster, "c", tmp_path / "six.ndjson", name="six", sql="SELECT id FROM third WHERE id % 6 = 0")
         windows = "SELECT window(ts, '1 second').start AS w, count(*) AS id FROM third GROUP BY window(ts, '1 second')"
         await submitted(cluster, "c", tmp_path / "counts.ndjson", name="counts", sql=windows)
+        explanation = await ask(cluster, "a", cluster.at("a").daemon.explain_query("six"))
+        assert {part.kind: part.result_of for part in explanation.components} == {"sink": "", "operator": "", "source": "third"}
         error = await refused(cluster, "a", cluster.at("a").daemon.drop_stream("third"))
         assert error.code == "stream-in-use"
         await finished(cluster, "six")
@@ -95,22 +98,30 @@ def test_a_refused_query_leaves_no_stream(tmp_path: Path) -> None:
             ("numbers", THIRD, "stream-exists"),
             ("ids", "SELECT id FROM numbers", "no-event-time"),
             ("select", THIRD, "bad-name"),
+            ("Numbers", THIRD, "bad-option"),
+            ("sums", "SELECT ts, id + 1 AS `id + 1` FROM numbers", "bad-name"),
+            ("twice", "SELECT ts, id, v AS ID FROM numbers", "duplicate-column"),
         ):
             error = await refused(cluster, "a", derive(cluster, "a", name, sql))
-            assert error.code == code
+            assert error.code == code, (name, error)
+            error = await refused(cluster, "a", derive(cluster, "a", name, sql, consumer="b"))
+            assert error.code == code, (name, error)
         source = source_at("a")
         by_hand = type(source)(stream="numbers", name="q", node="a", connector="query", options={"query": "x"})
         assert (await refused(cluster, "a", cluster.at("a").daemon.attach_source(by_hand))).code == "bad-source"
         assert set(cluster.at("a").daemon._catalogue.entries) == {"numbers"}
 
-    in_cluster(tmp_path, "a", test)
+    in_cluster(tmp_path, "ab", test)
 
 
-def test_dropping_a_stream_stops_its_query(tmp_path: Path) -> None:
+def test_a_stream_has_its_query_alone_and_dropping_it_stops_the_query(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=100_000, rate=20.0))
         await derive(cluster, "b", "third", THIRD)
         await cluster.clock.sleep(3.0)
+        another = msgspec.structs.replace(source_at("b"), stream="third")
+        for change in (cluster.at("b").daemon.attach_source(another), cluster.at("b").daemon.detach_source("third", "query")):
+            assert (await refused(cluster, "b", change)).code == "is-a-result"
         await ask(cluster, "b", cluster.at("b").daemon.drop_stream("third"))
         assert (await state_of(cluster, "b", "third")).state == "stopped"
         assert set(cluster.at("b").daemon._catalogue.entries) == {"numbers"}
@@ -132,3 +143,40 @@ def test_the_stream_is_at_the_node_of_the_operator_that_makes_it(tmp_path: Path)
         assert (await state_of(cluster, "c", "named")).consumer == "b"
 
     in_cluster(tmp_path, "abc", test, latency=lambda one, other: 0.05)
+
+
+def test_a_result_that_ended_just_before_its_node_died_is_finished(tmp_path: Path) -> None:
+    """Its source has ended and is not opened again, and the query's record has not heard of the sink's end."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=30, rate=60.0))
+        await derive(cluster, "a", "third", THIRD, consumer="b")
+        await known(cluster, "b", "third")
+        (source,) = cluster.at("b").daemon._catalogue.entries["third"].sources
+        await cluster.until(lambda: cluster.at("b").daemon._sources.runner(source.id).state == "ended")
+        cluster.crash(cluster.at("b"))
+        assert (await state_of(cluster, "a", "third")).state == "running"
+        await cluster.clock.sleep(1.0)
+        cluster.boot(cluster.at("b"))
+        await finished(cluster, "third")
+        await submitted(cluster, "a", tmp_path / "rows.ndjson", name="reader", sql="SELECT id FROM third")
+        await finished(cluster, "reader")
+        assert ids(tmp_path / "rows.ndjson") == list(range(0, 30, 3))
+
+    in_cluster(tmp_path, "ab", test, latency=lambda one, other: 0.5)
+
+
+def test_a_query_whose_stream_is_gone_fails(tmp_path: Path) -> None:
+    """As when it is dropped while no node that answers knows of the query."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=20.0))
+        await derive(cluster, "b", "third", THIRD)
+        await ask(cluster, "b", cluster.at("b").daemon._catalogue.drop("third"))
+        for _ in range(60):
+            if (info := await state_of(cluster, "b", "third")).state != "running":
+                break
+            await cluster.clock.sleep(0.5)
+        assert (info.state, "the stream 'third' was dropped" in info.reason) == ("failed", True)
+
+    in_cluster(tmp_path, "ab", test)

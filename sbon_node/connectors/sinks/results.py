@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol
 
 import msgspec
+import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.connectors.sources.result import ResultSource
@@ -12,12 +13,15 @@ from sbon_node.model.columns import Schema
 
 STREAM = "stream"
 """The kind of sink."""
+STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 
 
 class StreamSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the sink ``stream``. The node that takes the submission sets ``event_time``: a column of the result."""
 
-    stream: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="name of the new stream")]
+    stream: Annotated[
+        str, Meta(pattern=STREAM_NAME, description="lower case letters, digits and _ are allowed, at most 63, a letter first")
+    ]
     event_time: Annotated[str, Meta(max_length=256, description="set by the node")] = ""
 
 
@@ -36,6 +40,6 @@ class ResultStreams(Protocol):
         """Drop the stream, if it is that query's."""
         ...
 
-    def end(self, query: str, stream: str) -> None:
-        """End the stream as failed, if it is that query's and is not whole."""
+    def end(self, query: str, stream: str, schema: pa.Schema) -> None:
+        """End the stream, of that schema, as failed, if it is that query's and is not whole."""
         ...

@@ -25,9 +25,9 @@ class StreamSink(BufferedSink):
     max_buffered_bytes: ClassVar[int] = BUFFERED_BYTES
     flush_after_s = 0.0
 
-    def __init__(self, context: SinkContext, source: ResultSource) -> None:
+    def __init__(self, context: SinkContext, stream: str, source: ResultSource) -> None:
         super().__init__(context, source.at.delivery)
-        self._source = source
+        self._stream, self._source = stream, source
         self._watermarks = {stream: source.at.watermarks.get(stream, NO_WATERMARK_MS) for stream in context.inputs}
 
     def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
@@ -35,6 +35,8 @@ class StreamSink(BufferedSink):
         self._watermarks[frame.stream] = max(self._watermarks[frame.stream], frame.watermark_ms)
 
     async def _deliver(self, *, finished: bool) -> None:
+        if not self._source.is_open:
+            self._source = await _results(self._context).source(self._context.query, self._stream)
         buffer = self._buffer
         delivery = DeliveryPosition(
             streams=dict(buffer.taken), ended=tuple(sorted(buffer.ended)), rows=self._at.rows + buffer.rows, finished=finished
@@ -43,7 +45,8 @@ class StreamSink(BufferedSink):
         table = pa.concat_tables(tables) if tables else self._context.schema.empty_table()
         (rows,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
         position = ResultPosition(delivery=delivery, watermarks=dict(self._watermarks))
-        await self._source.put(rows, min(self._watermarks.values()), position)
+        if self._source.at.delivery != delivery:  # It was stored already if the source was closed just then.
+            await self._source.put(rows, min(self._watermarks.values()), position)
         self._at = delivery
         buffer.clear()
 
@@ -56,14 +59,14 @@ async def open_stream_sink(context: SinkContext, options: StreamSinkOptions) -> 
     results = _results(context)
     if context.fresh:
         await results.make(context.query, options, context.columns)
-    return StreamSink(context, await results.source(context.query, options.stream))
+    return StreamSink(context, options.stream, await results.source(context.query, options.stream))
 
 
 async def withdraw_stream_sink(context: SinkContext, options: StreamSinkOptions, delivered: bool) -> None:
     if delivered:
         await _results(context).drop(context.query, options.stream)
     else:
-        _results(context).end(context.query, options.stream)
+        _results(context).end(context.query, options.stream, context.schema)
 
 
 def _results(context: SinkContext) -> ResultStreams:

@@ -18,9 +18,26 @@ from msgspec import Meta
 from sbon_node.connectors.interface import AWAY, Chunk, Receipt
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
+from sbon_node.model.frames import NO_WATERMARK_MS
+from sbon_node.model.query_ids import name_of
 
 QUERY = "query"
 """The connector's name, and that of its source in each stream."""
+
+
+def query_of(source: SourceDeclaration) -> str:
+    """Return the uid of the query whose result the source is; empty if it is none's."""
+    return str(source.options.get("query", "")) if source.connector == QUERY else ""
+
+
+def check_not_result(entry: CatalogEntry) -> None:
+    """Raise ``is-a-result`` if the stream is the result of a query, which is its only source."""
+    query = next((query for one in entry.sources if (query := query_of(one))), "")
+    if query:
+        name = entry.declaration.name
+        hint = f"sbon stream drop {name} ends the query; for more rows, let it read a UNION ALL"
+        raise SbonError("is-a-result", f"{name!r} is the result of {name_of(query)}", where="stream", hint=hint)
 
 
 class ResultOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,10 +47,11 @@ class ResultOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ResultPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the sink has come, and the watermark of each of its streams up to there."""
+    """How far the sink has come, and the watermark of each of its streams up to there; and why nothing follows, if so."""
 
     delivery: DeliveryPosition = DeliveryPosition()
     watermarks: dict[str, int] = {}
+    failure: str = ""
 
 
 class ResultSource:
@@ -49,7 +67,6 @@ class ResultSource:
         self._queue: deque[tuple[Chunk, asyncio.Future[None]]] = deque()
         self._read: deque[asyncio.Future[None]] = deque()
         self._news = asyncio.Event()
-        self._failure: SbonError | None = None
 
     def check(self) -> None:
         """Refuse to be attached by a user."""
@@ -57,13 +74,13 @@ class ResultSource:
         raise SbonError("bad-source", "only a query attaches its own result", where="connector", hint=hint)
 
     async def open(self, position: bytes | None) -> None:
-        self.at = msgspec.msgpack.decode(position, type=ResultPosition) if position else ResultPosition()
+        self.resume(position)
         self.is_open = True
 
     async def read(self) -> Chunk | None:
         while not self._queue:
-            if self._failure is not None:
-                raise self._failure
+            if self.at.failure:
+                raise SbonError("query-over", self.at.failure, where=self.query)
             if self.at.delivery.finished:
                 return None
             self._news.clear()
@@ -89,6 +106,10 @@ class ResultSource:
         self._read.clear()
         self._queue.clear()
 
+    def resume(self, position: bytes | None) -> None:
+        """Take a stored position; one that has ended is not opened again."""
+        self.at = msgspec.msgpack.decode(position, type=ResultPosition) if position else ResultPosition()
+
     # -- what its sink asks -------------------------------------------------------------------------------------------
 
     async def put(self, rows: pa.RecordBatch, watermark_ms: int, position: ResultPosition) -> None:
@@ -98,17 +119,20 @@ class ResultSource:
         """
         if not self.is_open:
             raise _closed(self.query)
+        await asyncio.shield(self._queued(rows, watermark_ms, position))
+
+    def fail(self, reason: str, schema: pa.Schema) -> None:
+        """End the source as failed soon, and after each restart, unless its result is whole."""
+        if self.is_open and not self.at.delivery.finished:
+            nothing = pa.RecordBatch.from_pylist([], schema=schema)
+            self._queued(nothing, NO_WATERMARK_MS, msgspec.structs.replace(self.at, failure=reason))
+
+    def _queued(self, rows: pa.RecordBatch, watermark_ms: int, position: ResultPosition) -> asyncio.Future[None]:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         chunk = Chunk(rows, msgspec.msgpack.encode(position), lambda _: (0, ""), watermark_ms=watermark_ms)
         self._queue.append((chunk, answer))
         self._news.set()
-        await asyncio.shield(answer)
-
-    def fail(self, reason: str) -> None:
-        """End the source as failed, unless its result is whole."""
-        if not self.at.delivery.finished:
-            self._failure = SbonError("query-over", reason, where=self.query)
-            self._news.set()
+        return answer
 
 
 def _closed(query: str) -> SbonError:

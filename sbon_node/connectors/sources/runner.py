@@ -126,6 +126,11 @@ class SourceRunner:
         """Return the counts of all written rows."""
         return self._stored.counts
 
+    @property
+    def position(self) -> bytes | None:
+        """Return the connector's position after all written rows."""
+        return self._stored.connector
+
     def describe(self) -> SourceInfo:
         state = f"{self.state}: {self.reason}" if self.reason else self.state
         letters = str(self._letters.path) if self.counts.bad or self.counts.too_large else ""
