@@ -44,8 +44,8 @@ def with_watermark(rows: DataFrame, event_time: str) -> DataFrame:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the columns of ``schema``, in its order and types."""
-    if batch.schema.equals(schema):
+    """Return the batch with the columns of ``schema``, in its order and types, and without metadata, which Spark refuses."""
+    if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
         pa.repeat(pa.scalar(False), batch.num_rows) if field.name == MARK else batch.column(field.name).cast(field.type)

@@ -164,9 +164,12 @@ class Output:
 def cut(table: pa.Table, frame_bytes: int) -> list[OutputFrame]:
     """Return the frames of a table: each about ``frame_bytes`` before compression, in the table's order.
 
+    They leave out Spark's metadata of columns, such as those of watermarks, which would be refused where they are read.
+
     Raises :class:`SbonError` ``row-too-large``: without the error the row would be missing downstream unnoticed.
     """
-    frames = []
+    plain = pa.schema([pa.field(field.name, field.type, field.nullable) for field in table.schema])
+    table, frames = pa.Table.from_arrays(table.columns, schema=plain), []
     spans = [(0, table.num_rows)] if table.num_rows else []
     while spans:
         start, rows = spans.pop()
