@@ -36,18 +36,20 @@ class ResultStreams:
         source = SourceDeclaration(stream=stream, name=QUERY, node=self._context.name, connector=QUERY, options={"query": query})
         await self._catalogue.attach(source)
 
-    async def source(self, query: str, stream: str) -> ResultSource:
+    async def source(self, query: str, stream: str, schema: Schema) -> ResultSource:
         for _ in range(LOOKS):
-            found = self._opened(query, stream)
+            found = self._opened(query, stream, schema)
             if found is not None:
                 return found
             await self._context.clock.sleep(LOOK_S)
         raise SbonError(AWAY, "its source is not open yet", where=stream)
 
-    def _opened(self, query: str, stream: str) -> ResultSource | None:
+    def _opened(self, query: str, stream: str, schema: Schema) -> ResultSource | None:
         declared = self._declared(query, stream)
         if declared is None:
             raise SbonError("sink-lost", f"the stream {stream!r} was dropped", where=query)
+        if self._catalogue.entry(stream).declaration.schema != schema:
+            raise SbonError("sink-lost", f"another stream {stream!r} was declared at the same time", where=query)
         runner = self._sources.runner(declared.id)
         if runner is None or not isinstance(runner.source, ResultSource):
             return None
@@ -63,9 +65,13 @@ class ResultStreams:
         entry = self._catalogue.entries.get(stream)
         return next((one for one in entry.sources if query_of(one) == query), None) if entry else None
 
-    async def drop(self, query: str, stream: str) -> None:
-        if self._declared(query, stream) is not None:
+    async def drop(self, query: str, stream: str, schema: Schema) -> None:
+        if self._declared(query, stream) is None:
+            return
+        if self._catalogue.entry(stream).declaration.schema == schema:
             await self._catalogue.drop(stream)
+        else:
+            await self._catalogue.detach(stream, QUERY)
 
     def end(self, query: str, stream: str, schema: pa.Schema) -> None:
         declared = self._declared(query, stream)

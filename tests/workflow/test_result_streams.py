@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.queries import Accepted, SinkSpec, Submission
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, state_of, submitted
 
 THIRD = "SELECT id, v, ts FROM numbers WHERE id % 3 = 0"
 ROWS = 600
@@ -180,3 +181,22 @@ def test_a_query_whose_stream_is_gone_fails(tmp_path: Path) -> None:
         assert (info.state, "the stream 'third' was dropped" in info.reason) == ("failed", True)
 
     in_cluster(tmp_path, "ab", test)
+
+
+def test_a_query_whose_stream_was_declared_otherwise_at_the_same_time_is_refused(tmp_path: Path) -> None:
+    """Neither node knows of the other's declaration in time, and the rows are not those of the one that stays."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=20.0))
+        await known(cluster, "b", "numbers")
+        submission = asyncio.ensure_future(derive(cluster, "b", "third", THIRD, consumer="b"))
+        await known(cluster, "b", "third")
+        other = msgspec.structs.replace(NUMBERS, name="third", schema=NUMBERS.schema[1:])
+        await ask(cluster, "a", cluster.at("a").daemon.create_stream(other))
+        error = (await asyncio.gather(submission, return_exceptions=True))[0]
+        assert "another stream 'third' was declared at the same time" in str(error)
+        await cluster.clock.sleep(20.0)
+        entries = [cluster.at(node).daemon._catalogue.entries["third"] for node in "ab"]
+        assert [(entry.declaration, entry.sources) for entry in entries] == [(other, ())] * 2
+
+    in_cluster(tmp_path, "ab", test, latency=lambda one, other: 0.4)

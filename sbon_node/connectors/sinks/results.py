@@ -32,12 +32,12 @@ class ResultStreams(Protocol):
         """Declare the stream, with the query's sink as its source; raise ``stream-exists`` and others."""
         ...
 
-    async def source(self, query: str, stream: str) -> ResultSource:
-        """Return the source once it is open. Raises ``sink-lost`` if the stream was dropped."""
+    async def source(self, query: str, stream: str, schema: Schema) -> ResultSource:
+        """Return the source once it is open. Raises ``sink-lost`` if the stream was dropped, or is another one."""
         ...
 
-    async def drop(self, query: str, stream: str) -> None:
-        """Drop the stream, if it is that query's."""
+    async def drop(self, query: str, stream: str, schema: Schema) -> None:
+        """Drop the stream, if it is that query's; of another one of that name, take the query's source away."""
         ...
 
     def end(self, query: str, stream: str, schema: pa.Schema) -> None:

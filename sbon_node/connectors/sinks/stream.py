@@ -36,7 +36,7 @@ class StreamSink(BufferedSink):
 
     async def _deliver(self, *, finished: bool) -> None:
         if not self._source.is_open:
-            self._source = await _results(self._context).source(self._context.query, self._stream)
+            self._source = await _results(self._context).source(self._context.query, self._stream, self._context.columns)
         buffer = self._buffer
         delivery = DeliveryPosition(
             streams=dict(buffer.taken), ended=tuple(sorted(buffer.ended)), rows=self._at.rows + buffer.rows, finished=finished
@@ -59,12 +59,12 @@ async def open_stream_sink(context: SinkContext, options: StreamSinkOptions) -> 
     results = _results(context)
     if context.fresh:
         await results.make(context.query, options, context.columns)
-    return StreamSink(context, options.stream, await results.source(context.query, options.stream))
+    return StreamSink(context, options.stream, await results.source(context.query, options.stream, context.columns))
 
 
 async def withdraw_stream_sink(context: SinkContext, options: StreamSinkOptions, delivered: bool) -> None:
     if delivered:
-        await _results(context).drop(context.query, options.stream)
+        await _results(context).drop(context.query, options.stream, context.columns)
     else:
         _results(context).end(context.query, options.stream, context.schema)
 
