@@ -7,12 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.model.queries import QueryInfo
+from sbon_node.model.queries import QueryInfo, SinkSpec
+from sbon_node.queries.restart_text import sink_of_restart
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.backups.test_lost_twice import lose
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
 from tests.workflow.test_pushes import http_at, push
+from tests.workflow.test_result_streams import derive
 
 ROWS = 400
 CHECKS = {FILTER: check_filtered, WINDOWS: check_windows}
@@ -61,6 +63,47 @@ def test_a_lost_query_begins_anew_and_says_what_that_means_for_its_rows(tmp_path
         assert before.uid not in parts
 
     in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_result_that_begins_anew_is_a_new_stream(tmp_path: Path) -> None:
+    """The old stream is left as it is, for its readers cannot get other rows."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=ROWS, rate=10.0))
+        await derive(cluster, "a", "late", FILTER.replace("id", "ts, id", 1), consumer="c", allow_restart_from_sources=True)
+        before = await state_of(cluster, "a", "late")
+        await cluster.clock.sleep(10.0)
+        cluster.crash(cluster.at("c"))
+        await cluster.clock.sleep(20.0)
+        await lose(cluster, "c")
+        assert (await until_over(cluster, before.uid)).state == "failed"
+        new = await state_of(cluster, "a", "late")
+        assert new.restart.endswith(
+            "all rows are in the stream late_restart1, a new one; those of before are in the old one, too"
+        )
+        await submitted(cluster, "a", tmp_path / "out.csv", name="reader", sql="SELECT * FROM late_restart1")
+        while (await state_of(cluster, "a", "reader")).state == "running":
+            await cluster.clock.sleep(1)
+        check_filtered(tmp_path / "out.csv", ROWS)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+@pytest.mark.parametrize(
+    "sink, restarts, becomes",
+    [
+        (SinkSpec(kind="file", options={"path": "/x/r.csv", "format": "csv"}), 1, {"path": "/x/r.restart1.csv", "format": "csv"}),
+        (SinkSpec(kind="file", options={"path": "/x/r.restart1.csv"}), 2, {"path": "/x/r.restart2.csv"}),
+        (SinkSpec(kind="stream", options={"stream": "late"}), 1, {"stream": "late_restart1"}),
+        (SinkSpec(kind="stream", options={"stream": "late_restart9"}), 10, {"stream": "late_restart10"}),
+        (SinkSpec(kind="stream", options={"stream": "a" * 63}), 1, {"stream": "a" * 54 + "_restart1"}),
+        (SinkSpec(kind="http", options={"url": "http://x"}), 1, {"url": "http://x"}),
+    ],
+)
+def test_files_and_streams_of_a_query_that_begins_anew_are_new_ones(
+    sink: SinkSpec, restarts: int, becomes: dict[str, str]
+) -> None:
+    assert sink_of_restart(sink, restarts).options == becomes
 
 
 def test_a_lost_query_stays_failed_where_nobody_allowed_more(tmp_path: Path) -> None:
