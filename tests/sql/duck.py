@@ -33,7 +33,14 @@ class Duck:
     def rows(self, relation: Relation | Stage) -> Counter[str]:
         """The bag of rows, each by its values in the order of the columns; NaN equals NaN and 0.0 differs from -0.0."""
         sql = sql_of_stage(relation) if isinstance(relation, Stage) else sql_of(relation, ())
+        return self.bag(sql)
+
+    def bag(self, sql: str) -> Counter[str]:
         return Counter(map(repr, self._connection.execute(sql).fetchall()))
+
+    def types(self, sql: str) -> list[tuple[str, str]]:
+        """The columns of a query and their types."""
+        return [(name, type_) for name, type_, *_ in self._connection.execute(f"DESCRIBE {sql}").fetchall()]
 
 
 def sql_of_stage(stage: Stage) -> str:

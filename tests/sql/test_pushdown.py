@@ -148,7 +148,7 @@ def test_an_unsound_rule_is_found_out(rule: str, monkeypatch: pytest.MonkeyPatch
     name, wrong = PLANTED[rule]
     monkeypatch.setattr(pushdown, name, wrong)
     if rule.startswith("equal values"):
-        monkeypatch.setattr(pushdown, "is_error_free", lambda condition, type_: True)
+        monkeypatch.setattr(pushdown, "is_error_free", lambda condition, types: True)
     assert any(differing(sql, range(4)) for sql in CASES)
 
 

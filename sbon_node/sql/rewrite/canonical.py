@@ -66,7 +66,16 @@ def _plain(node: exp.Expr, name: str, value: object) -> str:
 
 def canonical_conditions(conditions: Iterable[exp.Expr]) -> list[str]:
     """Return the canonical texts of conditions that must all hold, however they are grouped."""
-    return _texts(side for condition in conditions for side in _flatten(exp.And(this=condition, expression=condition)))
+    return _texts(plain_conjuncts(conditions))
+
+
+def plain_conjuncts(conditions: Iterable[exp.Expr]) -> list[exp.Expr]:
+    """Return the parts of all conditions, in their order and each in the plain form that its canonical text has."""
+    parts: list[exp.Expr] = []
+    for condition in conditions:
+        plain = _plainer(condition.copy())
+        parts += reversed(_flatten(plain)) if isinstance(plain, exp.And) else [plain]
+    return parts
 
 
 def _texts(sides: Iterable[exp.Expr]) -> list[str]:

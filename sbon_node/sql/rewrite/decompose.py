@@ -74,7 +74,7 @@ def decompose_aggregate(select: Select, types: Mapping[str, str], *, exact_overf
     that are NULL would be missing from the total.
     """
     aggregate = _aggregate(select)
-    parts = _DecomposedAggregates(types, aggregate.names, exact_overflow=exact_overflow)
+    parts = DecomposedAggregates(types, aggregate.names, exact_overflow=exact_overflow)
     if not all(parts.take(output) for output in aggregate.aggregates):
         return None
     at_once = replace(aggregate, aggregates=tuple(parts.undivided))
@@ -145,7 +145,7 @@ def _parts(aggregate: Aggregate) -> list[Select]:
 # -- aggregates -----------------------------------------------------------------------------------------------------------
 
 
-class _DecomposedAggregates:
+class DecomposedAggregates:
     """Partial, final and undivided aggregates, and the final expression of each original aggregate."""
 
     def __init__(self, types: Mapping[str, str], taken: Iterable[str], *, exact_overflow: bool) -> None:

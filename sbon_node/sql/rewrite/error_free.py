@@ -6,6 +6,8 @@ conditions are evaluated on rows that the user's condition never reaches, so onl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlglot import exp
 
 from sbon_node.sql.syntax.dialect import call_name
@@ -17,38 +19,39 @@ _COUNTED = words("length char_length character_length len octet_length")
 _OF_TIME = words("year month day hour minute second quarter dayofweek dayofmonth dayofyear weekofyear weekday")
 
 
-def is_error_free(condition: exp.Expr, type_: str) -> bool:
-    """Return whether a condition gives true, false or NULL for every value of its column.
+Types = Mapping[str, str]
+"""Maps columns to their types."""
 
-    The condition has one column, of type ``type_``.
-    """
+
+def is_error_free(condition: exp.Expr, types: Types) -> bool:
+    """Return whether a condition gives true, false or NULL for all values of its columns, which have these types."""
     node = condition.unnest()
     if isinstance(node, exp.And | exp.Or):
-        return is_error_free(node.this, type_) and is_error_free(node.expression, type_)
+        return is_error_free(node.this, types) and is_error_free(node.expression, types)
     if isinstance(node, exp.Not):
-        return is_error_free(node.this, type_)
+        return is_error_free(node.this, types)
     if isinstance(node, exp.Is):
-        return _family(node.this, type_) is not None
+        return _family(node.this, types) is not None
     if isinstance(node, exp.Like):
-        return _family(node.this, type_) == _family(node.expression, type_) == "text"
+        return _family(node.this, types) == _family(node.expression, types) == "text"
     if isinstance(node, exp.In):
-        return _alike([node.this, *node.expressions], type_)
+        return are_alike([node.this, *node.expressions], types)
     if isinstance(node, exp.Between):
-        return _alike([node.this, node.args["low"], node.args["high"]], type_)
-    return isinstance(node, _COMPARISONS) and _alike([node.this, node.expression], type_)
+        return are_alike([node.this, node.args["low"], node.args["high"]], types)
+    return isinstance(node, _COMPARISONS) and are_alike([node.this, node.expression], types)
 
 
-def _alike(values: list[exp.Expr], type_: str) -> bool:
+def are_alike(values: list[exp.Expr], types: Types) -> bool:
     """Return whether the values are compared without a cast that may fail."""
-    families = {_family(value, type_) for value in values} - {"null"}
+    families = {_family(value, types) for value in values} - {"null"}
     return None not in families and len(families) <= 1
 
 
-def _family(value: exp.Expr, type_: str) -> str | None:
+def _family(value: exp.Expr, types: Types) -> str | None:
     """Return a value's comparison family; None if it may raise or is unknown."""
     node = value.unnest()
     if isinstance(node, exp.Column):
-        return _family_of(type_)
+        return _family_of(types.get(node.name, ""))
     if isinstance(node, exp.Null):
         return "null"
     if isinstance(node, exp.Literal):
@@ -56,17 +59,17 @@ def _family(value: exp.Expr, type_: str) -> str | None:
     if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal):
         return _family_of(node.to.sql("spark").lower())
     if isinstance(node, exp.Mod):
-        return _remainder([node.this, node.expression], type_)
-    return _family_of_call(node, type_)
+        return _remainder([node.this, node.expression], types)
+    return _family_of_call(node, types)
 
 
-def _family_of_call(node: exp.Expr, type_: str) -> str | None:
+def _family_of_call(node: exp.Expr, types: Types) -> str | None:
     name = call_name(node)
     if name in ("mod", "pmod"):
-        return _remainder(node.expressions, type_)
+        return _remainder(node.expressions, types)
     if name == "date_trunc" and len(node.expressions) == 2:
         unit, time = node.expressions
-        return "time" if isinstance(unit, exp.Literal) and _family(time, type_) == "time" else None
+        return "time" if isinstance(unit, exp.Literal) and _family(time, types) == "time" else None
     takes, gives = next(
         (
             pair
@@ -75,14 +78,14 @@ def _family_of_call(node: exp.Expr, type_: str) -> str | None:
         ),
         (None, None),
     )
-    return gives if takes is not None and len(node.expressions) == 1 and _family(node.expressions[0], type_) == takes else None
+    return gives if takes is not None and len(node.expressions) == 1 and _family(node.expressions[0], types) == takes else None
 
 
-def _remainder(values: list[exp.Expr], type_: str) -> str | None:
+def _remainder(values: list[exp.Expr], types: Types) -> str | None:
     """Return the family of a remainder by a number that is not zero."""
     dividend, by = values if len(values) == 2 else (exp.Null(), exp.Null())
     nonzero = isinstance(by, exp.Literal) and not by.is_string and by.name.isdigit() and int(by.name) > 0
-    return "number" if nonzero and _family(dividend, type_) == "number" else None
+    return "number" if nonzero and _family(dividend, types) == "number" else None
 
 
 def _family_of(type_: str) -> str | None:

@@ -211,7 +211,7 @@ def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]
         if b.table not in _FILTERED_BY_ON[join.kind]:
             continue
         for condition in of_side[a.table]:
-            if {read.name for read in condition.find_all(exp.Column)} == {a.name} and is_error_free(condition, type_):
+            if {read.name for read in condition.find_all(exp.Column)} == {a.name} and is_error_free(condition, {a.name: type_}):
                 to[b.table].append(condition.transform(lambda node, b=b: b.copy() if isinstance(node, exp.Column) else node))
 
 

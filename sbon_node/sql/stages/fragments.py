@@ -79,7 +79,7 @@ def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr])
     sides = {"inner": "", "semi": "LEFT"}
     clause = exp.Join(
         this=_relation(join.right, RIGHT),
-        on=_all([*join.conditions, *_present(join)]),
+        on=_all([*join.conditions, *presence(join)]),
         side=sides.get(join.kind, join.kind.upper()),
     )
     if join.kind == "semi":
@@ -88,7 +88,7 @@ def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr])
     return _where(select, [_put(condition, columns) for condition in conditions])
 
 
-def _present(join: Join) -> list[exp.Expr]:
+def presence(join: Join) -> list[exp.Expr]:
     """Return the conditions that keys are not NULL, where Spark does not infer them.
 
     Spark's stream joins match partners by the keys' bytes, and would pair NULL with NULL. Spark infers the conditions for
