@@ -121,8 +121,13 @@ _OF_STREAM = frozenset({"stream-exists", "stream-in-use", "unknown-stream", "bad
 _OF_SOURCE = frozenset({"ambiguous-source", "source-exists", "unknown-source"})
 
 
+_POSITION = re.compile(r"line \d+, column \d+")
+
+
 def with_position(error: SbonError, positions: Positions) -> SbonError:
-    """Add the position of the named part to the node's error, if it is in the statement."""
+    """Add the position of the named part to the node's error, if it is in the statement; a query's errors have theirs."""
+    if _POSITION.match(error.where):
+        return error
     field = error.where
     while field and field not in positions:
         field = field.rpartition(".")[0]

@@ -34,6 +34,8 @@ def test_a_stream_may_be_the_result_of_a_query() -> None:
     found = action_of("CREATE STREAM late AS\n  SELECT ts FROM flights")
     assert isinstance(found, CreateResult)
     assert (found.name, found.sql.split("\n")[1]) == ("late", "  SELECT ts FROM flights")
+    in_the_query = SbonError("unknown-stream", "there is no stream 'flights'", where="line 2, column 18")
+    assert with_position(in_the_query, found.positions).where == "line 2, column 18"
 
 
 def test_a_view_keeps_the_lines_and_columns_of_its_text() -> None:
