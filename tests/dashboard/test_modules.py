@@ -362,3 +362,35 @@ def test_the_steps_of_a_move_are_shown(page: Page) -> None:
         "moves to london: following, 3 frames behind",
         "moves to london: settling",
     ]
+
+
+def test_a_stream_that_a_query_makes_names_and_chooses_its_query(page: Page) -> None:
+    """Of several queries of that name, its own; if that is no longer known, the source has its own name."""
+    source = {"stream": "late", "name": "query", "node": "paris", "connector": "query", "options": {"query": "late-aaaaaa"}}
+    work = """(async () => {
+      const { Model } = await import("/dashboard/model.js");
+      const { StreamsView } = await import("/dashboard/streams.js");
+      const [model, place, streams, title] = [new Model(), ...["div", "div", "div"].map((name) => document.createElement(name))];
+      document.createElement("div").append(title);
+      new m.PlaceView(model, place, title);
+      new StreamsView(model, streams, document.createElement("p"));
+      const paris = { name: "paris", state: "alive", rtt_ms: 1, load_per_core: 0, tags: {}, coordinate: [0, 0] };
+      model.setMembers([{ ...paris, address: "a", api: "b" }]);
+      model.chooseNode("paris");
+      const counts = { rows_s: 1, bytes_s: 1, rows: 1, bytes: 1, late: 0, dropped: 0, bad: 0, too_large: 0 };
+      const info = { source: x, state: "running", watermark_ms: null, ...counts };
+      model.setStreams([{ entry: { declaration: { name: "late" } }, sources: [info] }]);
+      const shown = () => [place.querySelector(".parts .text").textContent, streams.querySelectorAll("tbody td")[0].textContent];
+      const told = [shown()];
+      const query = (id, uid, submitted_ms) => ({ id, uid, state: "running", submitted_ms });
+      model.setQueries([query("other", "other-bbbbbb", 1), query("late", "late-aaaaaa", 0)]);
+      told.push(shown(), [model.query]);
+      place.querySelector(".parts button").click();
+      return [...told, [model.query]];
+    })()"""
+    assert run(page, "place", f"await {work}", source) == [
+        ["source late/query, running", "query at paris"],
+        ["stream late, the result of late, running", "result of late at paris"],
+        ["other"],
+        ["late"],
+    ]
