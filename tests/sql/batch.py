@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.engine_process import analyse
@@ -26,6 +26,15 @@ class Batch:
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
         return analyse(self._session, fragment, inputs)
+
+    def table(self, rows: pa.Table, schema: Schema) -> DataFrame:
+        return self._session.createDataFrame(rows, schema=ddl(schema))
+
+    def run(self, fragment: str, views: Sequence[DataFrame]) -> DataFrame:
+        """The output of a fragment over tables."""
+        for number, view in enumerate(views):
+            view.createOrReplaceTempView(f"in{number}")
+        return self._session.sql(fragment)
 
     def rows(self, plan: Plan, tables: Mapping[str, pa.Table]) -> list[tuple[object, ...]]:
         """The result over a table for each source, by its name."""

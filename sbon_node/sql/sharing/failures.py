@@ -20,6 +20,7 @@ _FRACTIONS = ("float", "double")
 _SAFE_ARGUMENTS = words("count count_if min max bool_and bool_or every any some isnull isnotnull")
 _SAFE_IF_ALIKE = words("coalesce ifnull nvl nullif concat")
 _SUMS = words("sum try_sum avg mean try_avg stddev stddev_pop stddev_samp std variance var_pop var_samp")
+_DECIMAL_DIGITS = 38
 _NEVER_TOO_LONG = ("tinyint", "smallint", "int", *_FRACTIONS)
 """Types whose sums exceed no range."""
 
@@ -66,10 +67,15 @@ class Failures:
         if name in _SUMS and len(arguments) == 1:
             value = arguments[0].unnest()
             type_ = self._types.get(value.name, "") if isinstance(value, exp.Column) else ""
-            return type_ in _NEVER_TOO_LONG
+            return type_ in _NEVER_TOO_LONG or _has_room(type_)
         if name in _SAFE_IF_ALIKE:
             return are_alike(arguments, self._types)
         return name in _SAFE_ARGUMENTS or are_alike([node], self._types)
+
+
+def _has_room(type_: str) -> bool:
+    """Return whether a sum of decimals has ten digits more than its values."""
+    return type_.startswith("decimal(") and int(type_.removeprefix("decimal(").split(",")[0]) <= _DECIMAL_DIGITS - 10
 
 
 def _reads(node: exp.Expr) -> bool:
