@@ -74,6 +74,7 @@ from sbon_node.queries.ant_updates import AntUpdates
 from sbon_node.queries.declarations import Declarations
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.follow import Follows
+from sbon_node.queries.further_sinks import FurtherSinks
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.listing import QueryList
@@ -89,6 +90,7 @@ from sbon_node.queries.records import Records
 from sbon_node.queries.replacements import Replacements
 from sbon_node.queries.restarts import Restarts
 from sbon_node.queries.sink_failovers import SinkFailovers
+from sbon_node.queries.sink_requests import SinkRequests
 from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
@@ -177,23 +179,22 @@ class Node:
             bandwidth_bytes_s=capacity.bandwidth_bytes_s,
             version=version("sbon"),
         )
-        acceptors = self._record_acceptors
+        acceptors, owners = self._record_acceptors, self._operator_registers
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
-        owners = self._operator_registers
         self._moves = Moves(config.engine, config.migration, self.context, self._operators, self.engine, owners, acceptors)
         self._backups = NodeBackups(
             self.context, self._operators, self._moves, self.engine, owners, config.backups, config.engine
         )
         ended = EndedQueries(config.control.max_forgotten)
         self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
-        self._sinks.results = ResultStreams(self.context, self._catalogue, self._sources)
+        self._sinks.open.results = ResultStreams(self.context, self._catalogue, self._sources)
         self._reader_positions = ReaderPositions(self.context, owners)
         self._takeover = SinkTakeover(self.context, self._sinks, acceptors, owners, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
         self._destroyer = ComponentDestroyer(
             self.context, self._operators, self._sinks, acceptors, ended, self._moves, self._backups.keeper
         )
-        self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
+        self._orphans = OrphanCheck(self.context, self.registers, self._destroyer, self._reader_positions)
         optimizer = OptimizerParts(self.context, self._operators, acceptors, config.adaptation, config.placement)
         self._optimizer = LocalOptimizer(optimizer, self._moves, self._machine.load)
         parts = (self._sources, self._operators, self._moves, self._sinks, self._backups.keeper)
@@ -208,10 +209,9 @@ class Node:
         known = (self.context, self._operator_registers, self._decisions, self._config.membership.tombstone_s)
         hosts = QueryHosts(*known, self._catalogue.node_of)
         self._book = QueryHolder(self.context, self._measurements, records, hosts)
-        self._failovers = SinkFailovers(self.context, records, self._book, self._operator_registers, hosts)
-        self._record_calls = RecordCalls(
-            self.context, records, self._book, self._operator_registers, hosts, self._destroyer.components, self._sinks.rows
-        )
+        keeping = (self.context, records, self._book, self._operator_registers, hosts)
+        self._failovers, self._further = SinkFailovers(*keeping), FurtherSinks(*keeping)
+        self._record_calls = RecordCalls(*keeping, self._further, self._destroyer.components, self._sinks.rows)
 
     def _operate(self, publisher: Publisher) -> Operations:
         """Create what answers the node's administrator."""
@@ -226,19 +226,20 @@ class Node:
         """Create what accepts, explains and follows queries."""
         config, self._lookup = self._config, QueryLookup(self.context)
         self._mover = OperatorMover(self.context, self._lookup, self._operator_registers, config.migration.report_s)
-        self._follows = Follows(self.context, self._sinks, self._lookup)
         default = (config.adaptation.default, config.query.durability)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement, *default)
+        self.sinks = SinkRequests(self.context, self._lookup, planning, config.connectors)
+        self._follows = Follows(self.context, self._sinks, self._lookup, self.sinks)
         self._declarations = Declarations(planning, self._catalogue, self._lookup.check_unread, self._lookup.stop)
-        names = QueryNames(self.registers, records, self._lookup.is_over)
-        leader = AntLeader(self.context, self._operators.ants)
+        names, leader = QueryNames(self.registers, records, self._lookup.is_over), AntLeader(self.context, self._operators.ants)
         led = (self.context, self._book, self._mover, self._decisions)
         self._ants = AntUpdates(*led, leader, config.placement)
         self._replacements = Replacements(*led, config.adaptation, config.placement)
-        set_here = (config.connectors, leader)
-        self._submitter = Submitter(self.context, planning, self._book, self._operator_registers, names, *set_here)
+        ours = (self._book, self._operator_registers, names, config.connectors, leader)
+        self._submitter = Submitter(self.context, planning, *ours)
         restarts = Restarts(self.context, records, self._book, self._lookup, self._submitter)
-        self._unasked = (self._optimizer, self._ants.led, self._replacements.led, restarts, self._failovers)
+        adapting = (self._optimizer, self._ants.led, self._replacements.led)
+        self._unasked = (*adapting, restarts, self._failovers, self._further, self._follows)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
@@ -283,7 +284,6 @@ class Node:
         await self._rejoin.close()
         if away and not self.leaving.is_set():
             await self.membership.go_away()
-        await self._follows.close()
         await self._submitter.close()
         await self._book.close()
         await self.registers.close()
@@ -392,8 +392,8 @@ class Node:
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
         return (await self._lookup.show(query_id, after_ms))[1]
 
-    def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
-        return self._follows.follow(query_id, after)
+    def follow(self, query_id: str, after: dict[str, int], sink: str = "") -> AsyncIterator[Rows | Finished]:
+        return self._follows.follow(query_id, after, sink)
 
-    async def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
-        await self._follows.acknowledge(query_id, numbers)
+    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
+        await self._follows.acknowledge(query_id, numbers, sink)

@@ -34,6 +34,8 @@ from .model import (
     QueryInfo,
     QueryList,
     QueryUsage,
+    SinkInfo,
+    SinkRequest,
     SinkSpec,
     StreamInfo,
     Submission,
@@ -236,6 +238,12 @@ class AsyncQuery(KnownQuery):
 
     async def cancel_move(self, operator: str) -> MoveCancelled:
         return await self._http.ask(endpoints.cancel_move(self.id, operator))
+
+    async def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: str = "") -> SinkInfo:
+        return await self._http.ask(endpoints.add_sink(self.id, SinkRequest(sink=to, consumer=consumer, begin=begin)))
+
+    async def remove_sink(self, sink: str) -> SinkInfo:
+        return await self._http.ask(endpoints.remove_sink(self.id, sink))
 
     async def query_usage(self) -> QueryUsage:
         return await self._http.ask(endpoints.query_usage(self.id))

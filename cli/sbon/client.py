@@ -33,6 +33,8 @@ from .model import (
     Readiness,
     Rows,
     RttRequest,
+    SinkInfo,
+    SinkRequest,
     SourceDeclaration,
     StreamDeclaration,
     StreamInfo,
@@ -164,14 +166,25 @@ class Client(Http):
                 return event.query
         raise not_accepted(self.api)
 
-    def rows(
-        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = lambda: None
-    ) -> Iterator[Rows | Finished]:
-        """Yield frames after those numbers, until the query is over or the connection is lost; ``idle`` as in :meth:`events`."""
-        return self.events(endpoints.rows(query_id, after or {}), idle)
+    def add_sink(self, query_id: str, request: SinkRequest) -> SinkInfo:
+        """Add a sink to a query that runs; it is open on return."""
+        return self.ask(endpoints.add_sink(query_id, request))
 
-    def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
-        self.ask(endpoints.acknowledge(query_id, numbers))
+    def remove_sink(self, query_id: str, sink: str) -> SinkInfo:
+        """Remove a further sink of a query; what it has delivered stays."""
+        return self.ask(endpoints.remove_sink(query_id, sink))
+
+    def rows(
+        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = lambda: None, sink: str = ""
+    ) -> Iterator[Rows | Finished]:
+        """Yield frames after those numbers, until the query is over or the connection is lost; ``idle`` as in :meth:`events`.
+
+        They are those of the first sink, of a further ``sink``, or, with ``any``, of one of its own, which they name.
+        """
+        return self.events(endpoints.rows(query_id, after or {}, sink), idle)
+
+    def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
+        self.ask(endpoints.acknowledge(query_id, numbers, sink))
 
     def at(self, elsewhere: Elsewhere) -> Self:
         """Return a client of that node, or this client if its node is the same.

@@ -38,6 +38,8 @@ from .model import (
     QueryList,
     QueryUsage,
     Rows,
+    SinkInfo,
+    SinkRequest,
     SinkSpec,
     StreamInfo,
     Submission,
@@ -265,6 +267,14 @@ class Query(KnownQuery):
     def cancel_move(self, operator: str) -> MoveCancelled:
         """Give up the move of an operator, which goes on where it is; raise ``move-committed`` where that is too late."""
         return self._client.cancel_move(self.id, operator)
+
+    def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: str = "") -> SinkInfo:
+        """Add a sink, which begins with the ``earliest`` row or ``now``; by default with the earliest if no row is gone."""
+        return self._client.add_sink(self.id, SinkRequest(sink=to, consumer=consumer, begin=begin))
+
+    def remove_sink(self, sink: str) -> SinkInfo:
+        """Remove a sink that was added; what it has delivered stays."""
+        return self._client.remove_sink(self.id, sink)
 
     def query_usage(self) -> QueryUsage:
         return self._client.query_usage(self.id)

@@ -36,6 +36,8 @@ from .model import (
     Readiness,
     Rows,
     RttRequest,
+    SinkInfo,
+    SinkRequest,
     SinkSpec,
     SourceDeclaration,
     StreamDeclaration,
@@ -232,13 +234,24 @@ def explain_query_placement(query_id: str) -> Ask[PlacementExplanation]:
     return Ask("GET", f"/v1/queries/{_part(query_id)}/explain/placement", PlacementExplanation)
 
 
-def rows(query_id: str, after: Mapping[str, int]) -> Ask[Rows | Finished]:
-    position = "?" + urlencode({"after": msgspec.json.encode(after).decode()}) if after else ""
-    return Ask("GET", f"/v1/queries/{_part(query_id)}/rows{position}", Rows | Finished)  # type: ignore[arg-type]
+def add_sink(query_id: str, request: SinkRequest) -> Ask[SinkInfo]:
+    return Ask("POST", f"/v1/queries/{_part(query_id)}/sinks", SinkInfo, msgspec.json.encode(request))
 
 
-def acknowledge(query_id: str, numbers: Mapping[str, int]) -> Ask[None]:
-    body = msgspec.json.encode({"numbers": numbers})
+def remove_sink(query_id: str, sink: str) -> Ask[SinkInfo]:
+    return Ask("DELETE", f"/v1/queries/{_part(query_id)}/sinks/{_part(sink)}", SinkInfo)
+
+
+def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Rows | Finished]:
+    """Return the request for rows of the first sink, or of a further ``sink``; ``any``: of one of its own, if need be."""
+    position = {"after": msgspec.json.encode(after).decode()} if after else {}
+    parameters = urlencode(position | ({"sink": sink} if sink else {}))
+    path = f"/v1/queries/{_part(query_id)}/rows{'?' if parameters else ''}{parameters}"
+    return Ask("GET", path, Rows | Finished)  # type: ignore[arg-type]
+
+
+def acknowledge(query_id: str, numbers: Mapping[str, int], sink: str = "") -> Ask[None]:
+    body = msgspec.json.encode({"numbers": numbers, **({"sink": sink} if sink else {})})
     return Ask("POST", f"/v1/queries/{_part(query_id)}/acknowledge", type(None), body)
 
 

@@ -28,12 +28,12 @@ class Followed(Protocol):
     def api(self) -> str: ...
 
     def rows(
-        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = ...
+        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = ..., sink: str = ""
     ) -> Iterator[Rows | Finished]: ...
 
     def query(self, query_id: str) -> Recorded: ...
 
-    def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None: ...
+    def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None: ...
 
 
 class Listening:
@@ -48,7 +48,11 @@ class Listening:
 
 @dataclass
 class Follower:
-    """A follower of a query at its consumer. ``notice`` reports lost connections to the user."""
+    """A follower of a query. ``notice`` reports lost connections to the user.
+
+    It reads the query's first sink, a further ``sink``, or, with ``any``, one of its own where the first has another follower or
+    delivers by itself; ``sink`` is the id of that then.
+    """
 
     client: Followed
     query: str
@@ -58,6 +62,7 @@ class Follower:
     now: Callable[[], float] = time.monotonic
     seen: dict[str, int] = field(default_factory=dict)
     rows: int = 0
+    sink: str = ""
 
     def frames(self) -> Frames:
         """Yield each frame once, with a callback for when its rows are stored; return the query's end.
@@ -71,10 +76,11 @@ class Follower:
         state = Following(self.seen)
         while True:
             try:
-                for event in self.client.rows(self.query, self.seen, self.listening.lasts):
+                for event in self.client.rows(self.query, self.seen, self.listening.lasts, self.sink):
                     new = state.is_new(event)
                     if isinstance(event, Finished):
                         return self._with_reason(event)
+                    self.sink = acknowledger.sink = event.sink
                     if new:
                         yield event, partial(self._written, event, acknowledger)
                     self.listening.broken()

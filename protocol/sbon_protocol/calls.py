@@ -13,7 +13,18 @@ import msgspec
 from msgspec import Meta
 
 from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
-from sbon_protocol.failover import FenceReader, ReaderPosition, TakeOverSink
+from sbon_protocol.failover import (
+    AddQuerySink,
+    AddSink,
+    BeginReader,
+    FenceReader,
+    QuerySink,
+    ReaderBegun,
+    ReaderPosition,
+    RemoveQuerySink,
+    SinkAdded,
+    TakeOverSink,
+)
 from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
 from sbon_protocol.measuring import (
     KeepMeasurements,
@@ -312,6 +323,7 @@ class ComponentStates(Message, frozen=True):
     has_sink: bool | None = None
     sample: Any = None
     delay: Any = None
+    further: Records = ()
 
 
 CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
@@ -358,6 +370,10 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "yield-source": (YieldSource, None),
     "take-over-sink": (TakeOverSink, None),
     "fence-reader": (FenceReader, ReaderPosition),
+    "add-sink": (AddSink, SinkAdded),
+    "begin-reader": (BeginReader, ReaderBegun),
+    "add-query-sink": (AddQuerySink, QuerySink),
+    "remove-query-sink": (RemoveQuerySink, QuerySink),
     "weigh-joint-move": (WeighJointMove, JointSide),
     "move-jointly": (MoveJointly, OperatorMove),
     "add-subtree": (AddSubtree, None),

@@ -14,7 +14,18 @@ from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration, View
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
-from sbon_node.model.queries import Accepted, LinkInfo, OperatorInfo, Progress, QueryInfo, QuerySpec, SinkSpec, Submission
+from sbon_node.model.queries import (
+    Accepted,
+    LinkInfo,
+    OperatorInfo,
+    Progress,
+    QueryInfo,
+    QuerySpec,
+    SinkInfo,
+    SinkRequest,
+    SinkSpec,
+    Submission,
+)
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.streams import SourceInfo, StreamInfo
 from sbon_node.model.usage import LinkUsage, QueryUsage
@@ -43,11 +54,25 @@ __all__ = [
     "QueryUsage",
     "Rows",
     "RttRequest",
+    "SinkInfo",
+    "SinkRequest",
     "SinkSpec",
     "SourceInfo",
     "StreamInfo",
     "Submission",
 ]
+
+
+class SinksInterface(Protocol):
+    """The further sinks of queries. Errors are those of :class:`NodeInterface`."""
+
+    async def add(self, query: str, request: SinkRequest) -> SinkInfo:
+        """Add a sink to a query that runs, and return it once it is open; a refusal leaves nothing behind."""
+        ...
+
+    async def remove(self, query: str, sink: str) -> SinkInfo:
+        """Remove a further sink; what it has delivered stays."""
+        ...
 
 
 class NodeInterface(Protocol):
@@ -145,13 +170,19 @@ class NodeInterface(Protocol):
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage: ...
 
-    def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
+    @property
+    def sinks(self) -> SinksInterface:
+        """Sinks that are added to queries while these run."""
+        ...
+
+    def follow(self, query_id: str, after: dict[str, int], sink: str = "") -> AsyncIterator[Rows | Finished]:
         """Rows of a ``follow`` sink at any node, from the frames after those numbers by stream (all retained, if none).
 
-        One follower at a time: a second one is refused with ``already-followed``, wherever it is.
+        One follower at a time: a second one is refused with ``already-followed``, wherever it is. With ``any`` as ``sink`` it
+        gets a further sink of its own, which its rows name.
         """
         ...
 
-    async def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
         """The follower has durably taken all frames up to these numbers; they may be forgotten upstream."""
         ...

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from sbon_node.model.columns import Schema
 from sbon_node.model.queries import SinkSpec
+from sbon_node.model.query_ids import is_further_sink
 from sbon_node.registers.states import Acceptor
 from sbon_protocol.calls import ClaimComponent
 
 
 class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Order to the consumer's node: deliver the streams ``inputs`` (stream, node) as ``spec`` says."""
+    """Order to the consumer's node: deliver the streams ``inputs`` (stream, node) as ``spec`` says.
+
+    A further sink has a ``claim`` from the query's record, and begins where ``begin`` says. One that is ``temporary`` is a
+    follower's, and removed once that has left.
+    """
 
     query: str
     component: str
@@ -21,6 +29,24 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     spec: SinkSpec
     epoch: int = 1
+    claim: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?$")] = ""
+    begin: Literal["", "earliest", "now"] = ""
+    temporary: bool = False
+
+    @property
+    def is_further(self) -> bool:
+        return is_further_sink(self.component)
+
+
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a further sink begins: after these frames by stream; ``ended`` are the streams that end with theirs.
+
+    ``rows`` is the number of rows of the result before.
+    """
+
+    frames: dict[str, int] = {}
+    ended: tuple[str, ...] = ()
+    rows: int = 0
 
 
 class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +54,7 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
 
     ``claim`` marks the sink's files as its own. It is ``taken_over`` if another node hosted it before. ``done`` holds the last
     frame that a follower has taken of each stream, ``rows`` the number of rows in them; ``ended`` are the streams whose last
-    frame is among them.
+    frame is among them. A further sink has begun at ``beginning``, None until that is known.
     """
 
     order: SinkOrder
@@ -38,11 +64,16 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     done: dict[str, int] = {}
     ended: tuple[str, ...] = ()
     rows: int = 0
+    beginning: Beginning | None = None
+
+    def after(self, delivered: Mapping[str, int]) -> dict[str, int]:
+        """Return the last frame of each stream that is done with: those ``delivered``, or else before the beginning."""
+        return {**(self.beginning.frames if self.beginning is not None else {}), **delivered}
 
 
 def claim_of(order: SinkOrder, rng: random.Random) -> str:
     """Return the word that marks everything made for the sink: every node that may take it over has it in the order."""
-    return order.spec.claim if order.spec.failover else new_claim(rng)
+    return order.claim or (order.spec.claim if order.spec.failover else new_claim(rng))
 
 
 def new_claim(rng: random.Random) -> str:

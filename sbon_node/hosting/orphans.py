@@ -1,4 +1,4 @@
-"""Components whose query is over although this host has missed its end.
+"""Components whose query is over although this host has missed its end, and readers that are.
 
 A host asks the acceptors of its queries now and then. It ends components for a tombstone alone: a record that no node has is no
 proof that the query is over.
@@ -12,6 +12,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import Registers
 from sbon_node.workflow.context import Context
@@ -36,8 +37,9 @@ class OrphanCheck:
         context: Context,
         registers: Registers,
         destroyer: ComponentDestroyer,
+        readers: ReaderPositions,
     ) -> None:
-        self._context, self._registers, self._destroyer = context, registers, destroyer
+        self._context, self._registers, self._destroyer, self._readers = context, registers, destroyer, readers
 
     async def run(self) -> None:
         while True:
@@ -50,6 +52,7 @@ class OrphanCheck:
             unknown += await self._ask(node, queries[:MOST_ASKED])
         for query in unknown[:MOST_SEARCHED]:
             await self._search(query)
+        await self._readers.end_removed()
 
     def _by_acceptor(self) -> dict[str, list[str]]:
         """Return this host's queries by the first acceptor that is present."""

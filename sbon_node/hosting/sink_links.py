@@ -27,14 +27,14 @@ class SinkLinks:
         """Return a link for each of the sink's streams, which begins after the frame that is ``done``."""
         return [self._link(hosted, stream, node, done.get(stream, 0)) for stream, node in hosted.order.inputs]
 
-    def delay(self, query: str) -> SinkDelay | None:
-        """Return the delay of the newest rows that have arrived for the query's sink; None while it is not open."""
-        delays = self._delays.get(query)
+    def delay(self, sink: str) -> SinkDelay | None:
+        """Return the delay of the newest rows that have arrived for the sink; None while it is not open."""
+        delays = self._delays.get(sink)
         return delays.report() if delays is not None else None
 
-    def closed(self, query: str) -> None:
+    def closed(self, sink: str) -> None:
         """Forget the delays of a sink that is closed."""
-        self._delays.pop(query, None)
+        self._delays.pop(sink, None)
 
     def forget(self, sink: str) -> None:
         """Forget which streams a sink has read."""
@@ -43,7 +43,7 @@ class SinkLinks:
     def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
         context, order = self._context, hosted.order
         host = StreamHost(context, self._records, order.query, stream, node, hosted.acceptors)
-        delays = self._delays.setdefault(order.query, SinkDelays(context))
+        delays = self._delays.setdefault(order.component, SinkDelays(context))
         return Link(
             stream,
             order.component,

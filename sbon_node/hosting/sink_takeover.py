@@ -85,14 +85,14 @@ class SinkTakeover:
         context, sinks = self._context, self._sinks
         register = await self._owners.read(order.query, order.component)
         mine = (register.host, register.instance) == context.membership.expected(context.name)
-        if sinks.hosted(order.query) is not None:
+        if sinks.hosted(order.component) is not None:
             if mine:
                 return
             raise SbonError("sink-exists", f"{order.query} has a sink here already", where=context.name)
         if not mine and not self._lost.has(register.host, register.instance):
             raise SbonError(NOT_OWNER, f"{context.name} takes {register.host} to be there", where=order.component)
         sinks.check(order)
-        await reach_sink(order.spec.kind, order.spec.options, sinks.context_of(asked, fresh=False))
+        await reach_sink(order.spec.kind, order.spec.options, sinks.open.context_of(asked, fresh=False))
         epoch = register.epoch if mine else register.epoch + 1
         hosted = msgspec.structs.replace(asked, order=msgspec.structs.replace(order, epoch=epoch), taken_over=True)
         sinks.keep(hosted)
@@ -103,5 +103,5 @@ class SinkTakeover:
             await sinks.release(hosted)  # If the register names this node nevertheless, the leader asks again.
             raise
         log.warning("sink-recovered", sink=order.component, host=register.host, epoch=epoch)
-        if sinks.hosted(order.query) is hosted:  # Otherwise its query has ended meanwhile.
+        if sinks.hosted(order.component) is hosted:  # Otherwise its query has ended meanwhile.
             sinks.begin(hosted)

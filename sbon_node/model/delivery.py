@@ -12,6 +12,8 @@ from sbon_node.model.states.query_states import QueryState
 
 FOLLOW = "follow"
 """The sink whose rows a follower reads; any other sink delivers by itself."""
+STREAM_SINK = "stream"
+"""The sink that makes the result a stream."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
@@ -27,6 +29,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="eve
     watermark_ms: int
     delay_ms: int
     """Time from the oldest row's entry into the overlay until its delivery to this client."""
+    sink: str = ""
+    """The further sink whose rows these are: acknowledge them there, and follow it again; empty for the query's first sink."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):
@@ -76,3 +80,15 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     """The file, on the consumer's node, that keeps the refused rows."""
     retries: Counted = 0
     """Tries that failed temporarily since the node's start."""
+
+
+class FurtherReport(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a further sink, as its host reports it."""
+
+    component: str
+    rows: Counted | None = None
+    """Rows that it has delivered, or that its follower has acknowledged; None if unknown."""
+    begins_after: Counted = 0
+    """Rows of the result that it does not get, since it was added after them."""
+    report: SinkReport | None = None
+    """None for a follower's."""

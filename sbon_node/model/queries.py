@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from sbon_node.errors import SbonError
 from sbon_node.model.adaptation import MAX_PAST_MOVES, OFF, Adapt, MoveDecision, PastMove
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
-from sbon_node.model.delivery import FOLLOW, Sample, SinkDelay, SinkReport
+from sbon_node.model.delivery import FOLLOW, STREAM_SINK, Sample, SinkDelay, SinkReport
 from sbon_node.model.durability import LOCAL, BackupInfo, Durability, Survival
 from sbon_node.model.goal import Goal
 from sbon_node.model.measures import OperatorMeasures
@@ -17,6 +18,7 @@ from sbon_node.model.moves import MoveProgress
 from sbon_node.model.operators import OnError, OperatorStats, StateChoice
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Decompose, Plan
+from sbon_node.model.query_ids import MAX_SINKS
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.model.streams import SourceInfo
@@ -48,6 +50,51 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self) -> SinkSpec:
         """Return the sink without its credentials."""
         return msgspec.structs.replace(self, options=shown(self.options), claim="")
+
+
+SinkBegin = Literal["", "earliest", "now"]
+"""Where a further sink begins: with the first row, or after the newest; by default with the first if no row is gone."""
+
+
+class SinkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A further sink for a query that runs, at the node ``consumer``, by default the node that is asked."""
+
+    sink: SinkSpec
+    consumer: str = ""
+    begin: SinkBegin = ""
+    temporary: bool = False
+    """Whether it is removed once its follower has left; for the sink ``follow`` alone."""
+
+    def check(self) -> None:
+        """Raise ``bad-sink`` for a sink that cannot be added."""
+        if self.sink.kind == STREAM_SINK:
+            hint = 'declare it with the query: sbon stream create NAME --as "SELECT ..."'
+            raise SbonError("bad-sink", "a stream is made by a query's first sink alone", where="sink.kind", hint=hint)
+        if self.sink.failover:
+            hint = "add it without failover: it goes on once its node is back"
+            raise SbonError("no-failover", "no other node takes over a further sink", where="sink.failover", hint=hint)
+        if self.temporary and self.sink.kind != FOLLOW:
+            raise SbonError("bad-sink", f"a sink {self.sink.kind} has no follower that could leave", where="temporary")
+
+
+class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A further sink of a query."""
+
+    id: str
+    """Its id within the query, such as ``sink2``; that of a sink that was removed is used again."""
+    node: str
+    sink: SinkSpec
+    state: str
+    """A state of :mod:`.states.further_sink_states`."""
+    reason: str = ""
+    begins_after: Counted = 0
+    """Rows of the result that it does not get, since it was added after them; 0 if it begins with the first row."""
+    rows: Counted | None = None
+    """Rows that it has delivered, or its follower has acknowledged, over all restarts; None if unknown."""
+    temporary: bool = False
+    """Whether it is removed once its follower has left."""
+    delivery: SinkReport | None = None
+    """Report of a sink that delivers by itself, as long as its node is reachable."""
 
 
 class QuerySpec(Goal, frozen=True, kw_only=True):
@@ -208,6 +255,9 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     """Whether no majority of the acceptors confirms this: the query may have changed since; ``reason`` says why."""
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
+    """Its first sink, at the node ``consumer``, with which it ends."""
+    sinks: Annotated[tuple[SinkInfo, ...], Meta(max_length=MAX_SINKS)] = ()
+    """Further sinks, which were added while it ran."""
     strategy: str = ""
     adapt: Adapt = OFF
     durability: Durability = LOCAL

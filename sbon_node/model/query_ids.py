@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import random
 
+MAX_SINKS = 8
+"""Most sinks of a query, its first one included."""
+_SINK = "sink"
+_FURTHER = frozenset(f"{_SINK}{number}" for number in range(2, MAX_SINKS + 1))
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _DIGITS = 6
 
@@ -31,13 +35,28 @@ def shown(component: str) -> str:
 
 
 def sink_of(uid: str) -> str:
-    """Return the id of the query's sink, as a component."""
-    return f"{uid}.sink"
+    """Return the id of the query's first sink, as a component."""
+    return f"{uid}.{_SINK}"
+
+
+def further_sinks_of(uid: str) -> tuple[str, ...]:
+    """Return the ids that further sinks of the query may have, in order; an id is used again once its sink is removed."""
+    return tuple(f"{uid}.{part}" for part in sorted(_FURTHER))
 
 
 def is_sink(component: str) -> bool:
-    """Return whether a component is the sink of its query."""
-    return component == sink_of(component.rpartition(".")[0])
+    """Return whether a component is a sink of its query."""
+    return part_of(component) == _SINK or is_further_sink(component)
+
+
+def is_further_sink(component: str) -> bool:
+    """Return whether a component is a sink that was added to its query while that ran."""
+    return part_of(component) in _FURTHER
+
+
+def part_of(component: str) -> str:
+    """Return a component's id without the uid of its query."""
+    return component.rpartition(".")[2]
 
 
 def _random(rng: random.Random) -> str:

@@ -10,9 +10,10 @@ from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
-from sbon_node.model.queries import QueryInfo, SinkSpec, Submission
-from sbon_node.model.query_ids import sink_of
-from sbon_node.model.states import query_states
+from sbon_node.model.queries import QueryInfo, SinkBegin, SinkSpec, Submission
+from sbon_node.model.query_ids import part_of, sink_of
+from sbon_node.model.states import further_sink_states, query_states
+from sbon_node.model.states.further_sink_states import FurtherSinkState
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.usage import QueryUsage
 
@@ -32,6 +33,30 @@ class QueryEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     last: QueryInfo | None
     query_usage: QueryUsage | None
+
+
+class FurtherSink(msgspec.Struct, frozen=True, kw_only=True):
+    """A sink that was added to the query while that ran, at ``node``. Its random ``claim`` tells it from others of its id."""
+
+    component: str
+    claim: str
+    node: str
+    spec: SinkSpec
+    begin: SinkBegin = ""
+    temporary: bool = False
+    state: FurtherSinkState = further_sink_states.OPENING
+    reason: str = ""
+    begins_after: int = 0
+    """Rows of the result before it."""
+    opened: bool = False
+    """Whether it has run: what it has delivered stays once it is removed."""
+    cleared: bool = False
+    """Whether one that has failed is ended, and its rows are kept no more."""
+
+    @property
+    def part(self) -> str:
+        """The id within the query."""
+        return part_of(self.component)
 
 
 class QueryRegister(Goal, frozen=True, kw_only=True):
@@ -69,6 +94,10 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
     """Whether a part of it was lost, and it has yet to begin anew."""
     restarted_as: str = ""
     """The uid under which it has begun anew."""
+    more_sinks: tuple[FurtherSink, ...] = ()
+    """Sinks beside the first one; at most :data:`~sbon_node.model.query_ids.MAX_SINKS` in all."""
+    sink_finished: bool = False
+    """Whether the first sink has delivered all rows, and others have yet to."""
     definition_digest: str = ""
     placement_digest: str = ""
     end_digest: str = ""
@@ -102,7 +131,8 @@ class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
     ``instance`` is the host's, or empty if it was not known. ``backup``, if there is one, is the node that has stored all that
     the operator has shown, and goes on if the host is lost. ``definition_digest`` names the document with its specification, the
     definition of the query that made it. ``queries`` are the uids of the queries that refer to it. ``move`` is set by the host as
-    long as it tries to hand the operator over; nobody relies on it to be there.
+    long as it tries to hand the operator over; nobody relies on it to be there. ``claim`` is that of a further sink; once that is
+    removed or has failed, there is no ``host``.
     """
 
     id: str
@@ -114,6 +144,7 @@ class OperatorRegister(msgspec.Struct, frozen=True, kw_only=True):
     move: MoveLease | None = None
     backup: str = ""
     backup_instance: str = ""
+    claim: str = ""
 
 
 class SourceRegister(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,8 +173,9 @@ class QueryRecord(QueryRegister, frozen=True, kw_only=True):
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The ids of its operators and its sink."""
-        return (*(operator.id for operator in self.plan.operators), self.sink_component)
+        """The ids of its operators and sinks."""
+        sinks = (self.sink_component, *(one.component for one in self.more_sinks))
+        return (*(operator.id for operator in self.plan.operators), *sinks)
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def metrics_of(components: Components) -> NodeMetrics:
         outbox=context.outbox.counts(),
         served=components.publisher.connections,
         outstanding_bytes=components.publisher.outstanding_bytes,
-        links=_of_links([*components.operators.links(), *components.sinks.links()]),
+        links=_of_links([*components.operators.links(), *components.sinks.open.links()]),
         sources=components.sources.reports(),
         operators=components.operators.all(),
         sinks=len(components.sinks.components()),

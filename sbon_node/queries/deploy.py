@@ -17,7 +17,7 @@ from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.plan import PlannedOperator
 from sbon_node.model.queries import Progress
-from sbon_node.model.records import QueryRecord
+from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents, InstantiateOperator, OpenSink, ReserveOperator
@@ -163,6 +163,12 @@ async def destroy(context: Context, record: QueryRecord, hosts: Mapping[str, str
         answers = await _destroy_at_all(context, again - missed, call)
         again = {node for node, answer in answers.items() if answer is None}
     return Destroyed(sorted(missed | again), sink)
+
+
+async def end_sink(context: Context, record: QueryRecord, sink: FurtherSink, nodes: Collection[str]) -> None:
+    """Ask ``nodes`` to end a further sink; one that has never run leaves nothing. Nodes that are away are not asked again."""
+    call = DestroyComponents(query=record.id, components=(sink.component,), refused=not sink.opened)
+    await _destroy_at_all(context, nodes, call)
 
 
 async def confirm(context: Context, record: QueryRecord, consumer: str) -> None:

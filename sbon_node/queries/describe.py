@@ -17,9 +17,10 @@ from sbon_node.hosting.sources import SourceHost, shown_source, unreported_sourc
 from sbon_node.model.adaptation import MoveDecision
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import SourceDeclaration, called
-from sbon_node.model.delivery import Sample, SinkDelay, SinkReport
+from sbon_node.model.delivery import FurtherReport, Sample, SinkDelay, SinkReport
 from sbon_node.model.plan import Plan, PlannedOperator
 from sbon_node.model.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo
+from sbon_node.model.query_ids import sink_of
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import operator_states, query_states, sink_states, source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
@@ -27,6 +28,7 @@ from sbon_node.model.streams import SourceInfo, unknown_at
 from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.peers import Caller
 from sbon_node.queries.delays import stated_delay
+from sbon_node.queries.further_reports import described_sinks
 from sbon_node.queries.progress import progress_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
@@ -71,11 +73,12 @@ class Descriptions:
                 if (one_way_ms := directory.estimate_rtt_ms(name, target).one_way_ms) is not None
             },
             rows=self._sinks.rows(call.query),
-            sink=self._sinks.report(call.query),
+            sink=self._sinks.open.report(sink_of(call.query)),
             sources=tuple(self._sources.reports_of(call.streams)),
             has_sink=self._sinks.has(call.query),
-            sample=self._sinks.sample(call.query),
-            delay=self._sinks.delay(call.query),
+            sample=self._sinks.open.sample(sink_of(call.query)),
+            delay=self._sinks.open.delay(sink_of(call.query)),
+            further=tuple(self._sinks.further(call.query)),
         )
 
     def _described_operators(self, call: DescribeComponents) -> Iterator[OperatorInfo]:
@@ -119,6 +122,7 @@ class Reported(NamedTuple):
     has_sink: bool | None
     sample: Sample | None
     delay: SinkDelay | None
+    further: list[FurtherReport]
 
 
 class Waits(NamedTuple):
@@ -170,13 +174,15 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     A part is ``unreachable`` if its node gives no valid answer. The query's reason names the silent nodes, the sources that
     cannot be read, and the operators that wait, with what they wait for.
     """
-    components = {o.id for o in record.plan.operators} | {record.sink_component}
+    components = frozenset(record.components)
     planned = [_at(p.source, hosts) for p in record.plan.sources]
     streams = {source.id: source.node for source in planned} | {o.id: hosts[o.id] for o in record.plan.operators if o.id in hosts}
     readers = {**hosts, record.sink_component: record.consumer}
+    readers |= {one.component: one.node for one in record.more_sinks}
     nodes = sorted({*streams.values(), record.consumer})
-    asked = await asyncio.gather(*(_ask(context, record, n, streams, nodes, decisions) for n in nodes))
-    answers = dict(zip(nodes, asked, strict=True))
+    everywhere = sorted({*nodes, *(one.node for one in record.more_sinks)})
+    asked = await asyncio.gather(*(_ask(context, record, n, streams, everywhere, decisions) for n in everywhere))
+    answers = dict(zip(everywhere, asked, strict=True))
     reports = {node: answer for node, answer in answers.items() if answer is not None}
     unanswered = [node for node in nodes if node not in reports]
     operators = {operator.id: operator for report in reports.values() for operator in report.operators}
@@ -219,6 +225,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         node=context.name,
         consumer=record.consumer,
         sink=record.sink.shown(),
+        sinks=described_sinks(record, {node: report.further for node, report in reports.items()}),
         **record.goal_options(),
         on_error=record.on_error,
         adapt=record.adapt,
@@ -261,6 +268,7 @@ async def _ask(
         operators: list[OperatorInfo] = [decode_record(value, OperatorInfo) for value in answer.operators]
         links: list[LinkInfo] = [decode_record(value, LinkInfo) for value in answer.links]
         sources: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
+        further: list[FurtherReport] = [decode_record(value, FurtherReport) for value in answer.further]
     except SbonError as error:
         context.counters.note("description-missing", node=node, query=record.id, reason=str(error))
         return None
@@ -277,6 +285,7 @@ async def _ask(
         has_sink=answer.has_sink,
         sample=_decoded(context, answer.sample, Sample),
         delay=_decoded(context, answer.delay, SinkDelay),
+        further=further,
     )
 
 

@@ -11,21 +11,32 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from typing import Literal
 
+import msgspec
+import structlog
+
 from sbon_node.connectors.sinks.follow import rows_of
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sinks import SinkHost
-from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.delivery import FOLLOW, Finished, Rows
 from sbon_node.model.frames import Frame
-from sbon_node.model.queries import ForeignComponent, QueryInfo
+from sbon_node.model.queries import ForeignComponent, QueryInfo, SinkRequest, SinkSpec
+from sbon_node.model.query_ids import name_of, part_of
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.lookup import QueryLookup
-from sbon_node.tasks import Tasks
+from sbon_node.queries.sink_requests import SinkRequests
+from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ListQueries, QueryRecords
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.following import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
 
+log = structlog.get_logger()
+
+ANY_SINK = "any"
+"""In place of a sink's id: the first one, or else one of the follower's own."""
+LOOK_S = 5.0
+"""Seconds between two looks for followers that have left."""
 NOT_FOLLOWABLE = "not-followable"
 _SILENT = frozenset({"peer-unreachable", "node-away", "unknown-node"})
 Purpose = Literal["take", "hold", "end"]
@@ -36,28 +47,86 @@ _PATIENCE = 6
 class Follows:
     """Lets users of this node follow any query of the cluster."""
 
-    def __init__(self, context: Context, sinks: SinkHost, lookup: QueryLookup) -> None:
-        self._context, self._sinks, self._lookup = context, sinks, lookup
+    def __init__(self, context: Context, sinks: SinkHost, lookup: QueryLookup, requests: SinkRequests) -> None:
+        self._context, self._sinks, self._lookup, self._requests = context, sinks, lookup, requests
         self._slots = asyncio.Semaphore(context.settings.relayed_followers)
         self._consumers: dict[str, str] = {}
         self._tasks = Tasks()
 
+    def start(self) -> None:
+        self._tasks.start("followers that left", self._remove_left())
+
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def follow(self, query: str, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
+    async def follow(self, query: str, after: Mapping[str, int], sink: str = "") -> AsyncGenerator[Rows | Finished, None]:
         """Yield rows of the frames after those numbers; end with a Finished once every input has ended and is acknowledged.
 
+        They are those of the first sink, of the further ``sink`` of that id, or, for :data:`ANY_SINK`, of a further one that is
+        added where the first has a follower, or delivers by itself.
+
         Raises ``already-followed``, ``consumer-unreachable``, ``not-followable`` if the sink delivers by itself or is not open
-        yet, and the errors of :class:`~sbon_node.queries.lookup.QueryLookup`.
+        yet, and the errors of :class:`~sbon_node.queries.lookup.QueryLookup` and :class:`SinkRequests`.
         """
-        rows = self._sinks.follow(query, after) if self._is_here(query) else self._relayed(query, after)
+        if sink == ANY_SINK:
+            rows = self._any(query, after)
+        elif sink:
+            rows = self._further(query, after, sink)
+        else:
+            rows = self._sinks.follow(query, after) if self._is_here(query) else self._relayed(query, after)
         async with aclosing(rows) as events:
             async for event in events:
                 yield event
 
-    async def acknowledge(self, query: str, numbers: Mapping[str, int]) -> None:
+    async def _any(self, query: str, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
+        has_begun = False
+        try:
+            async with aclosing(self.follow(query, after)) as events:
+                async for event in events:
+                    has_begun = True
+                    yield event
+                return
+        except SbonError as error:
+            if has_begun or after or not await self._needs_own(query, error):
+                raise
+        added = await self._requests.add(query, SinkRequest(sink=SinkSpec(), temporary=True))
+        async with aclosing(self._further(query, {}, added.id)) as events:
+            async for event in events:
+                yield event
+
+    async def _needs_own(self, query: str, error: SbonError) -> bool:
+        """Return whether a follower needs a sink of its own, as the error of the first sink says."""
+        if error.code != NOT_FOLLOWABLE:
+            return error.code == "already-followed"
+        info, _ = await self._lookup.show(query)
+        return info.state in LIVE and info.sink.kind != FOLLOW
+
+    async def _further(self, query: str, after: Mapping[str, int], sink: str) -> AsyncGenerator[Rows | Finished, None]:
+        here = (one for one in self._sinks.components() if part_of(one.component) == sink)
+        if not any(query in (one.query, name_of(one.query)) for one in here):
+            hint = "follow it at its node, as sbon query show names it; a follower that leaves for long is removed: follow anew"
+            raise SbonError("unknown-sink", f"{query} has no sink {sink!r} at this node", where="sink", hint=hint)
+        async with aclosing(self._sinks.follow(query, after, sink)) as events:
+            async for event in events:
+                yield msgspec.structs.replace(event, sink=sink) if isinstance(event, Rows) else event
+
+    async def _remove_left(self) -> None:
+        """Remove the sinks of followers that have left this node for good."""
+        settings = self._context.settings
+        while True:
+            await self._context.clock.sleep(min(LOOK_S, settings.follower_grace_s / 2))
+            for order in self._sinks.idle_followers(settings.follower_grace_s):
+                try:
+                    await self._requests.remove(order.query, part_of(order.component), order.claim)
+                except SbonError as error:
+                    check_cancelled()
+                    log.info("follower-not-removed", sink=order.component, code=error.code, reason=str(error))
+
+    async def acknowledge(self, query: str, numbers: Mapping[str, int], sink: str = "") -> None:
         """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream."""
+        if sink:
+            await self._sinks.acknowledge(query, numbers, sink)
+            return
         if self._is_here(query):
             await self._sinks.acknowledge(query, numbers)
             return

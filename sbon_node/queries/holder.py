@@ -27,6 +27,7 @@ from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, restarted, with_last, withdrawn
 from sbon_node.queries.records import Records, Step
 from sbon_node.queries.restart_text import restart_text
+from sbon_node.queries.sink_steps import concluded
 from sbon_node.queries.stops import Stops
 from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
@@ -352,14 +353,9 @@ class QueryHolder:
         described = await self._described(record, decisions=True)
         query_usage = query_usage_of(self._context, record, described, self._histories.at_end(query))
         last = as_terminal(msgspec.structs.replace(described.info, state=state, reason=reason))
-
-        def concluded(current: QueryRecord) -> QueryRecord | None:
-            if current.state not in LIVE:
-                return None
-            end = {"last": last, "query_usage": query_usage, "restart_due": lost and current.submission is not None}
-            return msgspec.structs.replace(current, state=state, reason=reason, **end)
-
-        concluded_record = await self._change(query, concluded)
+        concluded_record = await self._change(query, partial(concluded, last=last, query_usage=query_usage, lost=lost))
+        if concluded_record.state in LIVE:
+            return concluded_record
         self._forget_counts(query)
         if (concluded_record.state, concluded_record.reason) == (state, reason):
             log.info("query-over", query=query, state=state, reason=reason)

@@ -87,6 +87,10 @@ class QueryLookup:
         answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)
         return _decoded(answer.query, QueryInfo)
 
+    async def keepers(self, query: str) -> Kept:
+        """Return who keeps the record of a query, by uid or name."""
+        return await self._kept(query)
+
     async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
         """Return the answer of the first acceptor that gives one, the driver first; else raise the last error."""
         last: SbonError | None = None

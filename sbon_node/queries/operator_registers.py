@@ -15,7 +15,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER
-from sbon_node.model.records import MoveLease, OperatorRegister, QueryRecord
+from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.records import Records
 from sbon_node.registers.changes import Verdict
@@ -218,6 +218,54 @@ class OperatorRegisters:
             return goes_on_at(register, me.node, me.instance)
 
         return (await self._change(query, sink, taken)).epoch
+
+    # -- further sinks ----------------------------------------------------------------------------------------------------
+
+    async def place_sink(self, record: QueryRecord, sink: FurtherSink) -> OperatorRegister:
+        """Store the host of a further sink, in epoch 1, or in the next one where an earlier sink had its id.
+
+        Raises ``query-over`` if the sink has been removed, or its id is another sink's.
+        """
+
+        def placed(register: OperatorRegister) -> OperatorRegister | None:
+            if register.claim == sink.claim and register.host == sink.node:
+                return None
+            if register.claim == sink.claim or register.host:
+                raise SbonError(QUERY_OVER, f"{sink.component} has been removed meanwhile", where=sink.component)
+            instance = self._context.membership.expected(sink.node).instance
+            return msgspec.structs.replace(goes_on_at(register, sink.node, instance), claim=sink.claim)
+
+        return await self._change_sink(record, sink, sink.node, placed)
+
+    async def end_sink(self, record: QueryRecord, sink: FurtherSink) -> None:
+        """Leave a further sink without a host, so that none of its readers is admitted any more."""
+
+        def ended(register: OperatorRegister) -> OperatorRegister | None:
+            return goes_on_at(register, "", "") if register.claim == sink.claim and register.host else None
+
+        await self._change_sink(record, sink, "", ended)
+
+    async def _change_sink(
+        self, record: QueryRecord, sink: FurtherSink, host: str, step: Callable[[OperatorRegister], OperatorRegister | None]
+    ) -> OperatorRegister:
+        """Change the register of a further sink, or make it with that host."""
+        key = operator_key(sink.component)
+        if await self._registers.read(key) is None:
+            made = OperatorRegister(
+                id=sink.component,
+                host=host,
+                instance=self._context.membership.expected(host).instance if host else "",
+                epoch=1,
+                definition_digest=record.definition_digest,
+                queries=(record.id,),
+                claim=sink.claim,
+            )
+            attached = Attached((record.definition_digest,))
+            acceptors = self._records.acceptors(record.id)
+            outcome = await self._registers.create(key, msgspec.msgpack.encode(made), acceptors, attached)
+            if outcome.verdict == Verdict.APPLIED:
+                return made
+        return await self._change(record.id, sink.component, step)
 
     async def _change(
         self, query: str, operator: str, step: Callable[[OperatorRegister], OperatorRegister | None]

@@ -103,7 +103,8 @@ class QueryHosts:
         registers = await self._read(record, parts)
         hosts = self.known(record) | {register.id: register.host for register in registers}
         targets = {register.move.target for register in registers if register.move is not None}
-        everywhere = {*record.hosts.values(), *hosts.values(), record.consumer, *targets}
+        sinks = {record.consumer, *(one.node for one in record.more_sinks)}
+        everywhere = {*record.hosts.values(), *hosts.values(), *sinks, *targets}
         return await deploy.destroy(self._context, record, hosts, nodes or everywhere)
 
     async def confirm(self, record: QueryRecord) -> None:

@@ -16,6 +16,7 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.usage import QueryUsage
 from sbon_node.net.peers import Caller
+from sbon_node.queries.further_sinks import FurtherSinks
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.lost_records import end_components
 from sbon_node.queries.operator_registers import OperatorRegisters, check_owner
@@ -56,11 +57,12 @@ class RecordCalls:
         holder: QueryHolder,
         operators: OperatorRegisters,
         hosts: QueryHosts,
+        sinks: FurtherSinks,
         components: Callable[[], list[HostedComponent]],
         delivered: Callable[[str], int | None],
     ) -> None:
         self._context, self._records, self._holder, self._operators = context, records, holder, operators
-        self._hosts, self._components, self._delivered = hosts, components, delivered
+        self._hosts, self._sinks, self._components, self._delivered = hosts, sinks, components, delivered
         handle = context.server.handle
         handle(ClaimComponent, self._claim)
         handle(LocateComponent, self._locate)
@@ -84,7 +86,7 @@ class RecordCalls:
         if record.state in LIVE:
             register = await self._operators.read(call.query, call.component)
             check_owner(register, caller.node, caller.instance, call.epoch or register.epoch)
-            await self._holder.finish(record, call, caller.node)
+            await self._sinks.ended(record, call, caller.node)
 
     async def _record(self, query: str) -> QueryRecord:
         record = await self._records.read(query)

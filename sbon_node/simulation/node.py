@@ -76,5 +76,5 @@ class SimulatedNode:
         if self.node is None or not self.alive:
             return []
         links = [link for port in self.node._operators.ports.open.values() for link in port.links]
-        links += [link for runner in self.node._sinks._runners.values() for link in runner._links]
-        return links + [link for sink in self.node._sinks._followed.values() for link in sink._links.values()]
+        links += [link for runner in self.node._sinks.open.runners.values() for link in runner._links]
+        return links + [link for sink in self.node._sinks.open.followed.values() for link in sink._links.values()]

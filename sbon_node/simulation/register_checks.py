@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from sbon_node.model.query_ids import sink_of
+from sbon_node.model.query_ids import is_sink
 from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.model.states.query_states import LIFECYCLE, LIVE, RUNNING
 from sbon_node.queries.names import NAME, NameRecord
@@ -120,8 +120,7 @@ class RegisterChecks:
         self._expect(was.epoch <= now.epoch <= was.epoch + versions, f"{change}: epoch {was.epoch}, {now.epoch}")
         same = (was.host, was.instance) == (now.host, now.instance)
         self._expect(same or was.epoch < now.epoch or now.epoch == 1, f"{change}: {was.host}, {now.host} in epoch {now.epoch}")
-        is_sink = now.id == sink_of(now.id.rpartition(".")[0])
-        taken_over = is_sink or versions > 1 or (was.backup, was.backup_instance) == (now.host, now.instance)
+        taken_over = is_sink(now.id) or versions > 1 or (was.backup, was.backup_instance) == (now.host, now.instance)
         if was.epoch < now.epoch and was.host != now.host and now.epoch > 1 and not taken_over:
             leases = self._leases.get(now.id, [])
             attempts = [one.attempt for one in leases if (one.target, one.instance) == (now.host, now.instance)]

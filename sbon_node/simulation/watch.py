@@ -7,7 +7,6 @@ from pathlib import Path
 
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.failpoints import Failpoint
-from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.checks import Checker
@@ -95,23 +94,23 @@ class Watch:
 
     def _resumed(self, node: SimulatedNode) -> None:
         """Record the stored position of a new sink as finished, even if the checker did not see it stored."""
-        for query, runner in node.created._sinks._runners.items() if node.created is not None else ():
-            if self._runners.get(query) is not runner:
-                self._runners[query] = runner
+        for sink, runner in node.created._sinks.open.runners.items() if node.created is not None else ():
+            if self._runners.get(sink) is not runner:
+                self._runners[sink] = runner
                 for stream, frame in runner._sink.positions().items():
-                    self.checker.done(stream, f"{query}.sink", frame)
+                    self.checker.done(stream, sink, frame)
 
     def _delivered(self, node: SimulatedNode) -> None:
         """Record the frames up to a sink's stored position as finished."""
         if node.created is None:
             return
-        for query, runner in node.created._sinks._runners.items():
+        for sink, runner in node.created._sinks.open.runners.items():
             for stream, frame in runner._sink.positions().items():
-                self.checker.done(stream, f"{query}.sink", frame)
-        for query in node.created._sinks._followed:
-            hosted = node.created.context.store.get("sink", query, HostedSink)
+                self.checker.done(stream, sink, frame)
+        for sink in node.created._sinks.open.followed:
+            hosted = node.created._sinks.hosted(sink)
             for stream, frame in hosted.done.items() if hosted is not None else ():
-                self.checker.done(stream, f"{query}.sink", frame)
+                self.checker.done(stream, sink, frame)
 
 
 def _publisher(node: SimulatedNode, stream: str) -> str:

@@ -137,6 +137,15 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "live_retention_bytes counts); raise it if consumers are away for long",
         ),
     ] = 512 * MIB
+    sink_quota_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**50,
+            description="bytes of a query's result that a further sink, or a second follower, may leave unacknowledged before it "
+            "fails alone; raise it if one is often away and the disk is large",
+        ),
+    ] = 512 * MIB
     follower_quota_bytes: Annotated[
         int,
         Meta(

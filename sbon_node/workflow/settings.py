@@ -156,6 +156,15 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "over long distances",
         ),
     ] = 2**20
+    follower_grace_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e6,
+            description="seconds after which a follower beside a query's first sink is given up once it has left, with what is "
+            "kept for it; raise it if terminals lose their connections for long",
+        ),
+    ] = 60.0
     follow_wait_s: Annotated[
         float,
         Meta(gt=0, le=600, description="time for which such a follower's call waits for rows before it is repeated; seconds"),

@@ -28,6 +28,8 @@ from sbon_node.model.queries import (
     Progress,
     QueryInfo,
     QuerySpec,
+    SinkInfo,
+    SinkRequest,
     SinkSpec,
     Submission,
 )
@@ -77,6 +79,27 @@ def explanation(query: str, strategy: str, consumer: str) -> Explanation:
 
 
 @dataclass
+class ScriptedSinks:
+    """Further sinks of ``q1``, as a node has them."""
+
+    added: list[tuple[str, SinkRequest]] = field(default_factory=list)
+    removed: list[tuple[str, str]] = field(default_factory=list)
+    shown: tuple[SinkInfo, ...] = ()
+
+    async def add(self, query: str, request: SinkRequest) -> SinkInfo:
+        self.added.append((query, request))
+        if request.begin == "earliest":
+            raise SbonError("not-retained", "the first 7 frames are gone", where="q1.b0", hint="begin with --from now")
+        return SinkInfo(id="sink2", node=request.consumer or "a", sink=request.sink, state="running", begins_after=1200)
+
+    async def remove(self, query: str, sink: str) -> SinkInfo:
+        self.removed.append((query, sink))
+        if sink != "sink2":
+            raise SbonError("unknown-sink", f"{query} has no further sink {sink!r}", where="sink", hint="it has: sink2")
+        return SinkInfo(id=sink, node="a", sink=SinkSpec(), state="running")
+
+
+@dataclass
 class ScriptedNode:
     """Answers what a node would. ``script`` are the events of each following in turn; ``None`` cuts all connections, and for a
     number of seconds nothing comes."""
@@ -99,6 +122,10 @@ class ScriptedNode:
     submitted: list[Submission] = field(default_factory=list)
     asked: list[QuerySpec] = field(default_factory=list)
     acknowledged: list[dict[str, int]] = field(default_factory=list)
+    followed: list[str] = field(default_factory=list)
+    acknowledged_sinks: list[str] = field(default_factory=list)
+    """The sinks that were followed, and those of acknowledgements."""
+    sinks: ScriptedSinks = field(default_factory=lambda: ScriptedSinks())
     refuse_acknowledgements: list[SbonError] = field(default_factory=list)
     consumer: str = "a"
     consumer_api: str = "a:7480"
@@ -258,6 +285,7 @@ class ScriptedNode:
             reason=self.reason,
             consumer=self.consumer,
             sink=self.sink,
+            sinks=self.sinks.shown,
             operators=(operator,),
             links=(link,),
             rows=3,
@@ -293,8 +321,9 @@ class ScriptedNode:
             query="q1", strategy="relaxation", links=(line,), baseline=(whole,), byte_ms=50_000.0, baseline_byte_ms=200_000.0
         )
 
-    async def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
+    async def follow(self, query_id: str, after: dict[str, int], sink: str = "") -> AsyncIterator[Rows | Finished]:
         self.after.append(after)
+        self.followed.append(sink)
         sent: dict[str, int] = {}
         for event in self.script.pop(0) if self.script else []:
             if event is None:
@@ -320,7 +349,8 @@ class ScriptedNode:
             while not all(any(a.get(s, 0) >= number for a in self.acknowledged) for s, number in sent.items()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    async def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
         if self.refuse_acknowledgements:
             raise self.refuse_acknowledgements.pop(0)
         self.acknowledged.append(numbers)
+        self.acknowledged_sinks.append(sink)

@@ -16,7 +16,16 @@ import pytest
 import sbon.local.node
 from sbon import endpoints
 from sbon.columns import columns_of
-from sbon.model import QuerySpec, RttRequest, SourceDeclaration, StreamDeclaration, Submission, ViewDeclaration
+from sbon.model import (
+    QuerySpec,
+    RttRequest,
+    SinkRequest,
+    SinkSpec,
+    SourceDeclaration,
+    StreamDeclaration,
+    Submission,
+    ViewDeclaration,
+)
 from sbon.requests import DEFAULT_API, Ask
 from sbon_cli import operations
 from sbon_node.api.routes.route import Route, Shape, shape_of
@@ -63,7 +72,9 @@ ASKS: dict[str, Ask[Any]] = {
     "explain_query": endpoints.explain_query(NAME),
     "explain_placement": endpoints.explain_placement(QuerySpec(sql=SQL)),
     "explain_query_placement": endpoints.explain_query_placement(NAME),
-    "rows": endpoints.rows(NAME, {"s": 7}),
+    "add_sink": endpoints.add_sink(NAME, SinkRequest(sink=SinkSpec(kind="blackhole"))),
+    "remove_sink": endpoints.remove_sink(NAME, NAME),
+    "rows": endpoints.rows(NAME, {"s": 7}, "any"),
     "acknowledge": endpoints.acknowledge(NAME, {"s": 7}),
     "examine": operations.examine(),
     "debug_dump": operations.debug_dump(),

@@ -280,7 +280,7 @@ def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, othe
                 await ask(cluster, caller, cluster.at(caller).daemon.context.call("d", call))
             assert refused.value.code == code
         assert (await owner_of(cluster, "a", sink)) == ("e", 1)
-        assert cluster.at("d").daemon._sinks.hosted(record.id) is None
+        assert cluster.at("d").daemon._sinks.hosted(record.sink_component) is None
         await finished(cluster)
         check_rows(other, "table")
 

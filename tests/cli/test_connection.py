@@ -30,7 +30,7 @@ from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import DrainStep, MoveCancelled, Moved, Moving, NodeDrained
 from sbon_node.model.nodes import MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.plan import Plan
-from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
+from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, SinkRequest, Submission
 from sbon_node.model.streams import StreamInfo
 from sbon_node.model.usage import QueryUsage
 from sbon_node.operations.readiness import Readiness
@@ -162,6 +162,8 @@ async def test_other_tasks_run_while_rows_are_awaited(api: str, planned: Any) ->
     assert (await query.query_usage()).query == "q1"
     assert (await query.move("b0", "paris")).node == "paris"
     assert (await query.cancel_move("b0")).node == "b"
+    assert (await query.add_sink(model.SinkSpec(kind="blackhole"), consumer="paris", begin="now")).id == "sink2"
+    assert (await query.remove_sink("sink2")).id == "sink2"
 
 
 async def test_a_task_that_is_given_up_leaves_its_socket_and_no_thread_behind(api: str, planned: Any) -> None:
@@ -354,6 +356,7 @@ def _described() -> set[Any]:
         NodeDrained,
         Rows,
         Finished,
+        SinkRequest,
         Submission,
         ViewDeclaration,
         QuerySpec,

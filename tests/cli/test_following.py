@@ -17,7 +17,7 @@ from sbon_cli.commands.queries import follow
 from sbon_node.errors import SbonError
 from sbon_node.model import delivery
 from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.queries import QueryInfo, SinkSpec
+from sbon_node.model.queries import QueryInfo, SinkInfo, SinkSpec
 from sbon_node.model.streams import SourceInfo
 from tests.cli.commands import FINISHED, frame, on_a_terminal, run
 
@@ -206,15 +206,24 @@ def test_skipped_rows_are_reported_at_the_end(
     )
 
 
-def test_a_query_whose_rows_go_elsewhere_says_where_they_go(api: str, node: Any) -> None:
+def test_a_follower_beside_others_has_a_sink_of_its_own_and_removes_it(api: str, node: Any) -> None:
     node.sink = SinkSpec(kind="file", options={"path": "/srv/x.csv"})
-    node.script = [[SbonError("not-followable", "no sink")]]
+    node.sinks.shown = (SinkInfo(id="sink2", node="a", sink=SinkSpec(), state="running", begins_after=1200, temporary=True),)
+    beside = [msgspec.structs.replace(frame(number, number), sink="sink2") for number in (1, 2)]
+    node.script = [[beside[0], None], [beside[1], FINISHED]]
     result = run(api, "query", "follow", "q1")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.splitlines() == [
-        "error: q1: its rows are delivered to file /srv/x.csv",
-        "  hint: for its progress: sbon query show q1",
-    ]
+    assert [json.loads(line)["x"] for line in result.stdout.splitlines()] == [1, 2]
+    assert node.followed == ["any", "sink2"]
+    assert set(node.acknowledged_sinks) == {"sink2"}
+    assert node.sinks.removed == [("q1", "sink2")]
+    assert "q1 has another reader: followed beside it as sink2, after the first 1,200 rows" in result.stderr
+    assert "q1 finished: 2 rows" in result.stderr
+
+
+def test_a_sink_that_was_added_for_followers_stays(api: str, node: Any) -> None:
+    node.script = [[msgspec.structs.replace(frame(1, 1), sink="sink3"), FINISHED]]
+    assert run(api, "query", "follow", "q1", "--sink", "sink3").exit_code == 0
+    assert (node.followed, node.sinks.removed) == (["sink3"], [])
 
 
 def test_neither_rows_that_come_seldom_nor_a_reader_that_takes_its_time_are_silence(api: str, node: Any) -> None:
@@ -302,7 +311,7 @@ def test_the_record_of_a_query_with_a_sink_has_the_count_of_rows(api: str, node:
 
 @pytest.mark.parametrize(
     "sink, told",
-    [(SinkSpec(), "q1 finished: 2 rows"), (SinkSpec(kind="file", options={}), "q1 finished: its rows delivered to file")],
+    [(SinkSpec(), "q1 finished: 2 rows"), (SinkSpec(kind="file", options={}), "q1 finished: 2 rows")],
 )
 def test_a_query_whose_record_is_away_at_its_end_has_ended_well(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch, sink: SinkSpec, told: str

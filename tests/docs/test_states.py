@@ -16,4 +16,4 @@ def test_the_document_is_what_the_generator_writes() -> None:
 
 def test_every_lifecycle_is_drawn() -> None:
     folder = ROOT / "sbon_node" / "model" / "states"
-    assert {f"{one.subject}_states" for one in LIFECYCLES} == {path.stem for path in folder.glob("*_states.py")}
+    assert {f"{one.subject.replace(' ', '_')}_states" for one in LIFECYCLES} == {path.stem for path in folder.glob("*_states.py")}

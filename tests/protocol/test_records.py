@@ -9,11 +9,11 @@ import pytest
 
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.adaptation import MoveDecision
-from sbon_node.model.delivery import SinkDelay, SinkReport
+from sbon_node.model.delivery import FurtherReport, SinkDelay, SinkReport
 from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures
 from sbon_node.model.moves import MoveProgress
 from sbon_node.model.operators import InputSpec, OperatorSpec
-from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo
+from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo, SinkInfo, SinkRequest
 from sbon_node.model.servers import ServerReport
 from sbon_node.model.streams import SourceInfo
 from tests.protocol.test_spec import SPEC
@@ -32,7 +32,9 @@ def meaning(message: str, field: str) -> str:
     [
         ("SourceStates", "sources", SourceInfo),
         ("InstantiateOperator", "spec", OperatorSpec),
-        ("OpenSink", "sink", SinkOrder),
+        ("AddQuerySink", "request", SinkRequest),
+        ("QuerySink", "sink", SinkInfo),
+        ("ComponentStates", "further", FurtherReport),
         ("QueryRecords", "components", ForeignComponent),
         ("ComponentStates", "operators", OperatorInfo),
         ("ComponentStates", "links", LinkInfo),
@@ -46,6 +48,15 @@ def meaning(message: str, field: str) -> str:
 def test_spec_names_each_field_of_a_record(message: str, field: str, record: type[msgspec.Struct]) -> None:
     told = re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", meaning(message, field)))
     assert told == list(record.__struct_fields__)
+
+
+def test_spec_names_each_field_of_the_order_of_a_further_sink() -> None:
+    told = [
+        name
+        for message in ("OpenSink", "AddSink")
+        for name in re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", meaning(message, "sink")))
+    ]
+    assert told == list(SinkOrder.__struct_fields__)
 
 
 def test_spec_names_each_field_of_an_operators_inputs() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.explain.plan_explanation import Explanation
-from sbon_node.hosting.sinks import SinkHost
+from sbon_node.hosting.open_sinks import OpenSinks
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.delivery import SinkReport
@@ -316,7 +316,7 @@ def test_a_paused_sink_is_the_querys_reason(tmp_path: Path, monkeypatch: pytest.
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         assert (await state_of(cluster, "a")).reason == ""
-        monkeypatch.setattr(SinkHost, "report", lambda host, query: SinkReport(state=state))
+        monkeypatch.setattr(OpenSinks, "report", lambda sinks, sink: SinkReport(state=state))
         assert (await state_of(cluster, "a")).reason == f"sink at d is {state}"
 
     in_cluster(tmp_path, "abcd", test)

@@ -47,7 +47,6 @@ from .plans import (
     Rate,
 )
 from .queries import (
-    FOLLOW,
     Accepted,
     DrainStep,
     Finished,
@@ -72,11 +71,16 @@ from .queries import (
     Rows,
     Sample,
     SinkDelay,
-    SinkReport,
-    SinkSpec,
     SpillCount,
     Submission,
     Unanswered,
+)
+from .sinks import (
+    FOLLOW,
+    SinkInfo,
+    SinkReport,
+    SinkRequest,
+    SinkSpec,
 )
 from .streams import (
     CatalogEntry,
@@ -154,7 +158,9 @@ __all__ = [
     "RttRequest",
     "Sample",
     "SinkDelay",
+    "SinkInfo",
     "SinkReport",
+    "SinkRequest",
     "SinkSpec",
     "SourceDeclaration",
     "SourceInfo",

@@ -9,23 +9,8 @@ import msgspec
 
 from .durability import BackupInfo, Survival
 from .plans import Placement, Plan
+from .sinks import SinkInfo, SinkReport, SinkSpec
 from .streams import SourceInfo
-
-FOLLOW = "follow"
-"""The sink whose rows a follower reads; any other sink delivers by itself."""
-
-
-class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A sink with its options (docs/connectors.md): ``SinkSpec(kind="file", options={"path": "/srv/rows.csv"})``.
-
-    With ``failover``, another node takes the sink over if its node is lost.
-    """
-
-    kind: str = FOLLOW
-    options: dict[str, Any] = {}
-    failover: bool = False
-    claim: str = ""
-    """Set by the node, and not shown."""
 
 
 class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +43,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
-
-
-class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
-    state: str
-    rows: int = 0
-    refused: int = 0
-    dead_letters: str = ""
-    retries: int = 0
 
 
 class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,6 +238,7 @@ class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
     stale: bool = False
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
+    sinks: tuple[SinkInfo, ...] = ()
     strategy: str = ""
     adapt: str = "off"
     durability: str = "local"
@@ -374,6 +352,8 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="eve
     rows: tuple[tuple[Any, ...], ...]
     watermark_ms: int
     delay_ms: int
+    sink: str = ""
+    """The further sink whose rows these are; empty for the query's first one."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):

@@ -100,6 +100,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "query stop": ("sbon query stop large",),
     "query usage": ("sbon query usage large",),
     "usage": ("sbon usage large", "sbon usage large --json | jq '.byte_ms / .baseline_byte_ms'"),
+    "query sink": ("sbon query sink list large", "sbon query sink add large --to large.csv"),
+    "query sink add": (
+        "sbon query sink add large --to large.csv",
+        "sbon query sink add large --to postgres://me@db.example.org/results/large --consumer paris --from now",
+    ),
+    "query sink remove": ("sbon query sink remove large sink2",),
+    "query sink list": ("sbon query sink list large",),
     "query follow": ("sbon query follow large", "sbon query follow large --rm > rows.ndjson"),
     "demo": ("sbon demo",),
     "bench": ("sbon bench engine --quick",),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sbon_node.model.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
+from sbon_node.model.states import (
+    backup_states,
+    further_sink_states,
+    move_states,
+    operator_states,
+    query_states,
+    sink_states,
+    source_states,
+)
 from sbon_node.model.states.lifecycle import Lifecycle
 
 FILE = "docs/states.md"
@@ -14,6 +22,7 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
     operator_states.LIFECYCLE,
     source_states.LIFECYCLE,
     sink_states.LIFECYCLE,
+    further_sink_states.LIFECYCLE,
     backup_states.LIFECYCLE,
     move_states.LIFECYCLE,
 )

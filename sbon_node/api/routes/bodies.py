@@ -21,9 +21,10 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcknowledgeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Frame numbers by stream."""
+    """Frame numbers by stream, of the further ``sink`` that the rows name, or of the query's first sink."""
 
     numbers: Annotated[dict[str, Annotated[int, Meta(ge=0, le=2**62)]], Meta(max_length=4096)]
+    sink: Annotated[str, Meta(max_length=512)] = ""
 
 
 class MembersQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,14 @@ class DrainQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class RowsQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: Annotated[str, Meta(description='numbers of frames by stream that the reader has, as JSON: {"stream": 7}')] = ""
+    sink: Annotated[
+        str,
+        Meta(
+            max_length=512,
+            description="id of a further sink to follow, at its node; `any`: one of the reader's own, where the first sink has "
+            "another reader or delivers by itself",
+        ),
+    ] = ""
 
 
 class PushQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
-from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
+from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, SinkInfo, SinkRequest, Submission
 from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
 
@@ -70,15 +70,25 @@ async def explain_placement(call: ApiCall[None, QuerySpec]) -> PlacementExplanat
     return await call.interface.explain_placement(call.body)
 
 
+async def add_sink(call: ApiCall[None, SinkRequest]) -> SinkInfo:
+    """Adds a sink to a query that runs; answered once it is open, and begins with the first row if all are still there."""
+    return await call.interface.sinks.add(call.path_value("id"), call.body)
+
+
+async def remove_sink(call: Plain) -> SinkInfo:
+    """Removes a sink that was added to a query; what it has delivered stays."""
+    return await call.interface.sinks.remove(call.path_value("id"), call.path_value("sink"))
+
+
 def rows(call: ApiCall[RowsQuery, None]) -> EventStream[Rows | Finished]:
-    """The rows of a query, from the frames after those the reader has; one reader at a time."""
+    """The rows of a query, from the frames after those the reader has; one reader of a sink at a time."""
     position = position_of(call.query.after or call.request.headers.get("Last-Event-ID", ""))
-    return EventStream(call.interface.follow(call.path_value("id"), position), position)
+    return EventStream(call.interface.follow(call.path_value("id"), position, call.query.sink), position)
 
 
 async def acknowledge(call: ApiCall[None, AcknowledgeBody]) -> None:
     """All frames up to these numbers are written out, and may be forgotten upstream."""
-    await call.interface.acknowledge(call.path_value("id"), call.body.numbers)
+    await call.interface.acknowledge(call.path_value("id"), call.body.numbers, call.body.sink)
 
 
 UNANSWERED = "members that did not answer and may hold more queries, each with its state: `new-york=dead, paris=away`"
@@ -95,6 +105,8 @@ ROUTES = (
     Route("GET", "/v1/queries/{id}/explain/placement", explain_query_placement),
     Route("POST", "/v1/explain", explain, refusals=(404,)),
     Route("POST", "/v1/explain/placement", explain_placement, refusals=(404,)),
+    Route("POST", "/v1/queries/{id}/sinks", add_sink, uncut=True, refusals=(403, 404, 409, 503, 504, 507)),
+    Route("DELETE", "/v1/queries/{id}/sinks/{sink}", remove_sink, uncut=True, refusals=(404, 409, 503)),
     Route("GET", "/v1/queries/{id}/rows", rows, refusals=(404, 409, 503)),
     Route("POST", "/v1/queries/{id}/acknowledge", acknowledge, uncut=True, refusals=(404, 409, 503)),
 )

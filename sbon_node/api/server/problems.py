@@ -85,6 +85,8 @@ _STATUS = {
     "already-followed": 409,
     "not-followable": 409,
     "query-over": 409,
+    "not-retained": 409,
+    "too-many-sinks": 409,
     "record-lost": 409,
     "stream-dropped": 410,
     "disk-full": 507,

@@ -68,6 +68,11 @@ class FollowSink:
     def links(self) -> tuple[Link, ...]:
         return tuple(self._links.values())
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds since a follower has had its turn; 0 while one has."""
+        return self._turn.idle_s
+
     def sample(self) -> Sample | None:
         """Return a sample of the follower's newest rows, else of the first waiting rows."""
         if self._newest.sample() is None:

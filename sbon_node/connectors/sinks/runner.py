@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import structlog
@@ -30,7 +30,10 @@ WAITED_OUT = frozenset({"disk-full", AWAY})
 
 
 class SinkRunner:
-    """Starts and closes ``links``, and delivers their streams to ``sink``. No link may have been started."""
+    """Starts and closes ``links``, and delivers their streams to ``sink``. No link may have been started.
+
+    ``ended`` are streams that ended before the sink began.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class SinkRunner:
         clock: Clock,
         settings: ConnectorSettings | None = None,
         executor: Executor = in_thread,
+        ended: Iterable[str] = (),
     ) -> None:
         self.query = query
         self.state: SinkState = sink_states.RUNNING
@@ -51,8 +55,8 @@ class SinkRunner:
         for link in self._links:
             link.inbox.news = self._news
         self.newest = NewestRows()
-        self._taken = sink.positions()
-        self._ended = set(sink.ended)
+        self._taken = {link.stream: link.inbox.released for link in self._links} | sink.positions()
+        self._ended = {*sink.ended, *ended}
 
     @property
     def links(self) -> tuple[Link, ...]:

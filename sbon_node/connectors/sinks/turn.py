@@ -15,8 +15,15 @@ class Turn:
     def __init__(self, query: str, clock: Clock) -> None:
         self._query, self._clock = query, clock
         self._follower: Hashable = None
-        self._until = 0.0
+        self._until = clock.now()
+        """When the turn ends, or the last one has ended."""
         self._requests = 0
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last turn has ended; 0 while a follower has its turn."""
+        now = self._clock.now()
+        return max(0.0, now - self._until) if self._follower is None or now >= self._until else 0.0
 
     def begin(self, follower: Hashable, for_s: float = math.inf) -> int:
         """Begin or continue the follower's turn; return the number of this request. Raises ``already-followed``."""
@@ -44,4 +51,4 @@ class Turn:
     def end(self, follower: Hashable, request: int | None = None) -> None:
         """End the follower's turn, unless it has made another request since ``request``."""
         if self._follower == follower and request in (None, self._requests):
-            self._follower = None
+            self._follower, self._until = None, self._clock.now()

@@ -14,6 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
+from sbon_node.model.query_ids import is_further_sink
 from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
@@ -193,7 +194,7 @@ class Publisher:
         if self._admitted.get((stream, subscriber)) == _Process(hello.node, hello.instance, epoch):
             return
         is_first = epoch <= 1 and self._outbox.epoch(stream) <= 1 and self._outbox.reader_epoch(stream, subscriber) == 0
-        if not is_first:
+        if not is_first or is_further_sink(subscriber):  # One that was removed reads no more.
             await self.check_host(component_of(subscriber), epoch, hello)
 
     def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
+from sbon_node.model.query_ids import is_further_sink
 from sbon_node.model.subscribers import followed_by, is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.signals import Signal
@@ -124,13 +125,13 @@ class Stream:
     def unreceived(self) -> int:
         """Bytes that hold the producer back.
 
-        An operator waits for its slowest subscriber. A source waits for its fastest: it retains the frames that others have not
-        read anyway, and an absent subscriber must not harm the others. Before anyone subscribes a finite stream counts in full,
-        while a live one continues within its retention. A follower reads what its host has received, so it is not the fastest.
+        An operator waits for its slowest subscriber, but not for further sinks, which a quota bounds. A source waits for its
+        fastest: it retains the frames that others have not read anyway, and an absent subscriber must not harm the others.
+        Before anyone subscribes a finite stream counts in full, while a live one continues within its retention. A follower
+        reads what its host has received, so it is not the fastest.
         """
-        active = self.active()
-        if self.kind != "operator":
-            active = [one for one in active if not is_follower(one.subscriber)] or active
+        active, aside = self.active(), is_further_sink if self.kind == "operator" else is_follower
+        active = [one for one in active if not aside(one.subscriber)] or active
         lags = [self.newest.upto - subscription.received_upto for subscription in active]
         if not lags:
             return 0 if self.live else self.newest.upto - self.trimmed_upto
@@ -169,10 +170,13 @@ class Stream:
         return [one for one in self.followers() if one.subscriber in far or followed_by(one.subscriber) in far]
 
     def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
-        """Return the subscriptions of a live source that have fallen behind its retention.
+        """Return the subscriptions of a live source that have fallen behind its retention, or further sinks of an operator.
 
         A subscriber that is followed may be frozen: what it leaves unread meanwhile does not count, up to the followers' quota.
         """
+        if self.kind == "operator":
+            further = [one for one in self.active() if is_further_sink(one.subscriber)]
+            return [one for one in further if self._lag(one) > settings.sink_quota_bytes]
         if not self.live:
             return []
         over: list[Subscription] = []

@@ -25,6 +25,7 @@ from sbon_node.model.stream_counts import OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.backups import BackupStreams
 from sbon_node.streams.outbox.counts import outbox_count, stream_count
+from sbon_node.streams.outbox.further import FurtherReaders
 from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, advance, number_frames, with_news
 from sbon_node.streams.outbox.retention import OnGone, Retention
@@ -50,16 +51,16 @@ class Outbox:
     def __init__(
         self, path: Path, settings: StreamSettings, failpoint: Failpoints = unobserved, rng: random.Random | None = None
     ) -> None:
-        self._settings = settings
-        self._failpoint = failpoint
-        rng = rng or random.SystemRandom()
-        self._store = FrameStore(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes, rng=rng)
+        self._settings, self._failpoint = settings, failpoint
+        max_bytes, rng = settings.outbox_max_bytes, rng or random.SystemRandom()
+        self._store = FrameStore(path, fsync=settings.fsync, max_bytes=max_bytes, rng=rng)
         self._streams = statements.load(self._store)
         self._retention = Retention(self._store, settings, failpoint)
         self._shrinking = Shrinking(self._store)
         self.handover = Handover(self._store, self._streams)
         self.backups = BackupStreams(self._store, self._streams, self.handover)
         self.sources = SourceStreams(self._store, self._streams, self.handover)
+        self.further = FurtherReaders(self._store, self._streams, self._retention)
         self.changed = Signal()
         """Notified when frames or acknowledgements are stored: :meth:`shrink` may have work then."""
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]
@@ -165,6 +166,7 @@ class Outbox:
                 statements.update_tail(connection, known, tail)
                 statements.forget_pending(connection, known, upto=batch)
             self._show(known, tail)
+            self._retention.grew(known)
         return known.visible.offsets
 
     def newest(self, stream: str) -> int:
@@ -217,7 +219,7 @@ class Outbox:
         self._failpoint("position-write")
         if frames:
             self._show(known, tail)
-            self._retention.source_grew(known)
+            self._retention.grew(known)
 
     def position(self, stream: str) -> bytes | None:
         """Return the position of a source's connector, as stored; ``None`` before its first write."""

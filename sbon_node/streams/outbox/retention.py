@@ -30,8 +30,9 @@ def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
 
 def _overdrawn(stream: Stream, subscription: Subscription) -> SbonError:
     reason = f"{subscription.subscriber} fell behind its retained frames, and {subscription.dropped:,} rows were dropped"
+    setting, where = ("sink", "operator runs") if stream.kind == "operator" else ("subscription", "source lives")
     return SbonError(
-        subscription.failed, reason, where=stream.name, hint="raise streams.subscription_quota_bytes where the source lives"
+        subscription.failed, reason, where=stream.name, hint=f"raise streams.{setting}_quota_bytes where the {where}"
     )
 
 
@@ -89,6 +90,16 @@ class Retention:
             statements.save_subscription(connection, stream, subscription)
         stream.subscriptions[subscription.subscriber] = subscription
         return subscription
+
+    def replace(self, stream: Stream, subscription: Subscription) -> None:
+        """Store a subscription in place of an earlier one of that name, whose reader is ended."""
+        before = stream.subscriptions.get(subscription.subscriber)
+        if before is None:
+            self._check_room(stream)
+        self._add(stream, subscription)
+        if before is not None:
+            reason = f"epoch {subscription.reader_epoch} of this reader has begun"
+            self.on_gone(stream.name, before.subscriber, SbonError("reader-fenced", reason, where=stream.name))
 
     def _end_followers(self, stream: Stream, reader: Subscription) -> None:
         """Delete the subscriptions of followers of earlier epochs: their attempts are over, whether committed or not."""
@@ -195,10 +206,10 @@ class Retention:
 
     # -- trimming -----------------------------------------------------------------------------------------------------
 
-    def source_grew(self, stream: Stream) -> None:
-        """Fail subscriptions of a source that are over quota, count their losses, and delete old frames.
+    def grew(self, stream: Stream) -> None:
+        """Fail subscriptions that are over quota, count their losses, and delete frames that nobody needs.
 
-        Call after new frames of the source.
+        Call after new frames of a source, or of an operator.
         """
         for follower in stream.followers_behind(self._settings):
             log.warning("follower_dropped", stream=stream.name, subscriber=follower.subscriber)
@@ -218,7 +229,7 @@ class Retention:
                 reason="quota",
                 rows=subscription.dropped,
             )
-        if stream.live:
+        if stream.live or failed:
             self._trim(stream)
         if failed:
             stream.room.notify()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -12,10 +12,13 @@ import msgspec
 from sbon import SbonError, follower, states
 from sbon.client import Client
 from sbon.follower import Listening
-from sbon.model import Finished, QueryInfo, Rows
+from sbon.model import Finished, QueryInfo, Rows, SinkInfo
 from sbon_cli.terminal.interrupts import whole
+from sbon_cli.terminal.output import rows_text
 from sbon_node.model.catalogue import called
 
+ANY_SINK = "any"
+"""In place of a sink's id: the first one, or else one of the follower's own."""
 SILENT_S, SILENT_MOST_S = 9.0, 300.0
 """First and longest time in seconds without rows, after which the query's record is asked for the reason; it doubles each time.
 
@@ -51,6 +54,9 @@ class Silence(Listening):
 class Follower:
     """Follows one query. ``write`` must have stored the rows when it returns; ``notice`` shows the reason
     why no rows come. Without it, nothing is asked.
+
+    It reads the first ``sink`` by default, a further one by its id, or, with ``any``, one of its own if need be, which it removes
+    at its end.
     """
 
     client: Client
@@ -59,31 +65,59 @@ class Follower:
     notice: Callable[[str], None] | None = None
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
+    sink: str = ""
 
     def run(self) -> Finished:
         """Follow until the query ends; raise :class:`SbonError` if it cannot be followed, or no longer."""
-        with closing(self._following().frames()) as frames:
-            while True:
-                try:
-                    frame, written = next(frames)
-                except StopIteration as end:
-                    finished: Finished = end.value
-                    return finished
-                with whole():
-                    self.write(frame)
-                    written()
+        following = self._following()
+        try:
+            with closing(following.frames()) as frames:
+                return self._written_out(frames, following)
+        finally:
+            if self.sink == ANY_SINK and following.sink not in ("", ANY_SINK):
+                with suppress(SbonError):  # Its node removes it a while later.
+                    self.client.remove_sink(self.query, following.sink)
+
+    def _written_out(self, frames: follower.Frames, following: follower.Follower) -> Finished:
+        is_first = True
+        while True:
+            try:
+                frame, written = next(frames)
+            except StopIteration as end:
+                finished: Finished = end.value
+                return finished
+            if is_first and self.sink == ANY_SINK and following.sink and self.notice is not None:
+                self.notice(self._beside(following.sink))
+            is_first = False
+            with whole():
+                self.write(frame)
+                written()
+
+    def _beside(self, sink: str) -> str:
+        """Return that other rows than its own go elsewhere, and with which row it begins."""
+        try:
+            found = next((one for one in self.client.query(self.query).sinks if one.id == sink), None)
+        except SbonError:
+            found = None
+        start = "" if found is None else f", {begins(found)}"
+        return f"{self.query} has another reader: followed beside it as {sink}{start}"
 
     def _following(self) -> follower.Follower:
         if self.notice is None:
-            return follower.Follower(self.client, self.query, sleep=self.sleep, now=self.now)
+            return follower.Follower(self.client, self.query, sleep=self.sleep, now=self.now, sink=self.sink)
         silence = Silence(self._silence_reason, self.notice, self.now)
-        return follower.Follower(self.client, self.query, self.notice, silence, self.sleep, self.now)
+        return follower.Follower(self.client, self.query, self.notice, silence, self.sleep, self.now, sink=self.sink)
 
     def _silence_reason(self) -> str:
         try:
             return silence_reason(self.client.query(self.query))
         except SbonError as error:
             return error.message
+
+
+def begins(sink: SinkInfo) -> str:
+    """Return with which row of the result a further sink begins."""
+    return "from the first row on" if not sink.begins_after else f"after the first {rows_text(sink.begins_after)}"
 
 
 def silence_reason(info: QueryInfo) -> str:

@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 import click
 from rich.markup import escape
 
-from sbon import SbonError, states
+from sbon import states
 from sbon.model import FOLLOW, Assignment, OperatorInfo, QueryInfo, QueryList, QueryUsage, SinkDelay
 from sbon.states import UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_backups, show_survival
-from sbon_cli.commands.queries.follow import unread
+from sbon_cli.commands.queries.follow import ANY_SINK, unread
 from sbon_cli.commands.queries.migrate import migrate, step_text
 from sbon_cli.commands.queries.progress import progress_text
 from sbon_cli.commands.queries.rows import follow_to_the_end
+from sbon_cli.commands.queries.sinks import show_sinks, sink
 from sbon_cli.options.names import LIVE_QUERY, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import (
@@ -100,6 +101,9 @@ def show_query(info: QueryInfo) -> None:
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
     if info.sink.kind != FOLLOW:
         _show_delivery(info)
+    if info.sinks:
+        show_sinks(info)
+        say()
     planned = {o.id: o.rate.rows_s for o in info.plan.operators} if info.plan else {}
     placed = {a.operator: a for a in info.placement.assignments} if info.placement else {}
     print_table(
@@ -320,21 +324,23 @@ def _mega(value: float | None) -> float | None:
 @query.command()
 @click.argument("query_id", type=QUERY, metavar="QUERY")
 @click.option("--rm", is_flag=True, help="Stop the query when this command ends.")
+@click.option(
+    "--sink", default=ANY_SINK, metavar="SINK", help="A sink that was added with --to follow: (default: one of its own)."
+)
 @json_option
 @click.pass_obj
 @reports_errors
-def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
-    """Prints the rows that no earlier follower has taken, until the query is over; any node passes them on."""
+def follow(api: str, query_id: str, rm: bool, sink: str, json_: bool) -> None:
+    """Prints the rows that no earlier follower has taken, until the query is over; any node passes them on.
+
+    If another follower reads the query, or its rows go to a file or a database, this one gets every row beside that: from the
+    first row if all are still there, or else from now on.
+    """
     client = Client(api)
-    info = client.query(query_id)
-    try:
-        sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm))
-    except SbonError as error:
-        if error.code != "not-followable" or info.sink.kind == FOLLOW:
-            raise
-        message = f"its rows are delivered to {info.sink.kind} {_target(info)}".rstrip()
-        hint = f"for its progress: sbon query show {info.id}"
-        raise SbonError("not-followable", message, where=info.id, hint=hint) from error
+    sys.exit(follow_to_the_end(client, client.query(query_id), json_=json_, stop_after=rm, sink=sink))
+
+
+query.add_command(sink)
 
 
 def _state(query: QueryInfo) -> str:

@@ -100,7 +100,9 @@ def writer(json_: bool) -> Writer:
     return forms[rows_output(json_)]()
 
 
-def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_after: bool, quiet: bool = False) -> int:
+def follow_to_the_end(
+    client: Client, info: QueryInfo, *, json_: bool, stop_after: bool, quiet: bool = False, sink: str = ""
+) -> int:
     """Print the query's rows until it ends, and its progress unless ``quiet``; return the exit code.
 
     Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to this command. Rows that have arrived are
@@ -109,7 +111,7 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     if stop_after:
         leave_on_signals()
     write = writer(json_)
-    follower = Follower(client, info.id, write, _notice)
+    follower = Follower(client, info.id, write, _notice, sink=sink)
     try:
         with watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console:
             if isinstance(write, LineWriter):
@@ -132,7 +134,7 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     if end.state == states.FAILED:
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
-    if info.sink.kind == FOLLOW:
+    if info.sink.kind == FOLLOW or write.rows:
         _notice(f"{info.id} {end.state}: {rows_text(write.rows)}")
     else:
         delivered = rows_text(record.rows) if record is not None else "its rows"
