@@ -46,6 +46,7 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.relayed_rows import RelayedRows
 from sbon_node.hosting.result_streams import ResultStreams
 from sbon_node.hosting.samples import SampleStore
+from sbon_node.hosting.shared_operators import SharedOperators
 from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
@@ -89,6 +90,7 @@ from sbon_node.queries.record_calls import RecordCalls
 from sbon_node.queries.records import Records
 from sbon_node.queries.replacements import Replacements
 from sbon_node.queries.restarts import Restarts
+from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.sink_failovers import SinkFailovers
 from sbon_node.queries.sink_requests import SinkRequests
 from sbon_node.queries.submit import Submitter
@@ -191,10 +193,10 @@ class Node:
         self._reader_positions = ReaderPositions(self.context, owners)
         self._takeover = SinkTakeover(self.context, self._sinks, acceptors, owners, ended)
         self._relayed = RelayedRows(self.context, self._sinks)
-        self._destroyer = ComponentDestroyer(
-            self.context, self._operators, self._sinks, acceptors, ended, self._moves, self._backups.keeper
-        )
-        self._orphans = OrphanCheck(self.context, self.registers, self._destroyer, self._reader_positions)
+        self._shared = SharedOperators(self.context, self._operators, owners, self._moves.departures.under_way)
+        ends = (acceptors, ended, self._moves, self._backups.keeper, self._shared)
+        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, *ends)
+        self._orphans = OrphanCheck(self.context, self.registers, owners, self._destroyer, self._reader_positions)
         optimizer = OptimizerParts(self.context, self._operators, acceptors, config.adaptation, config.placement)
         self._optimizer = LocalOptimizer(optimizer, self._moves, self._machine.load)
         parts = (self._sources, self._operators, self._moves, self._sinks, self._backups.keeper)
@@ -235,14 +237,16 @@ class Node:
         led = (self.context, self._book, self._mover, self._decisions)
         self._ants = AntUpdates(*led, leader, config.placement)
         self._replacements = Replacements(*led, config.adaptation, config.placement)
-        ours = (self._book, self._operator_registers, names, config.connectors, leader)
+        reuse = Reuse(self.context, self._operator_registers)
+        ours = (self._book, self._operator_registers, names, config.connectors, leader, reuse)
         self._submitter = Submitter(self.context, planning, *ours)
         restarts = Restarts(self.context, records, self._book, self._lookup, self._submitter)
         adapting = (self._optimizer, self._ants.led, self._replacements.led)
         self._unasked = (*adapting, restarts, self._failovers, self._further, self._follows)
-        self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
+        self._explainer = Explainer(self.context, planning, self._lookup, self._sources, reuse)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
-        self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
+        explained = (self.context, planning, self._lookup, reuse)
+        self._placement_explainer = PlacementExplainer(*explained, config.placement, knowledge)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -284,11 +288,8 @@ class Node:
         await self._rejoin.close()
         if away and not self.leaving.is_set():
             await self.membership.go_away()
-        await self._submitter.close()
-        await self._book.close()
-        await self.registers.close()
-        await self.context.planner.close()
-        await self._moves.close()
+        for part in (self._submitter, self._book, self.registers, self.context.planner, self._shared, self._moves):
+            await part.close()
         await self._backups.stop()
         await self._operators.close()
         await self._sinks.close()

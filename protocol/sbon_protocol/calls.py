@@ -54,6 +54,7 @@ from sbon_protocol.moving import (
     SettleOperator,
     WeighJointMove,
 )
+from sbon_protocol.sharing import AskStreams, OperatorShared, ShareOperator, StreamOffers
 from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
@@ -188,11 +189,12 @@ class DestroyComponents(Call, frozen=True):
 class ComponentsDestroyed(Message, frozen=True):
     """``rows`` is the final number of rows that the closed sink delivered, ``sink`` its state; None if no sink was closed.
 
-    A repeated call gets them again, until they are ``confirmed``.
+    A repeated call gets them again, until they are ``confirmed``. Operators in ``kept`` go on for queries that share them.
     """
 
     rows: Count | None = None
     sink: Any = None
+    kept: Names = ()
 
 
 # -- registers --------------------------------------------------------------------------------------------------------
@@ -374,6 +376,8 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "begin-reader": (BeginReader, ReaderBegun),
     "add-query-sink": (AddQuerySink, QuerySink),
     "remove-query-sink": (RemoveQuerySink, QuerySink),
+    "ask-streams": (AskStreams, StreamOffers),
+    "share-operator": (ShareOperator, OperatorShared),
     "weigh-joint-move": (WeighJointMove, JointSide),
     "move-jointly": (MoveJointly, OperatorMove),
     "add-subtree": (AddSubtree, None),

@@ -36,6 +36,7 @@ from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
+from sbon_node.queries.reuse import Reuse
 from sbon_node.workflow.context import Context
 
 MAX_CANDIDATES = 12
@@ -67,9 +68,15 @@ class PlacementExplainer:
     """
 
     def __init__(
-        self, context: Context, planning: Planning, lookup: QueryLookup, settings: PlacementSettings, knowledge: Knowledge
+        self,
+        context: Context,
+        planning: Planning,
+        lookup: QueryLookup,
+        reuse: Reuse,
+        settings: PlacementSettings,
+        knowledge: Knowledge,
     ) -> None:
-        self._context, self._planning, self._lookup = context, planning, lookup
+        self._context, self._planning, self._lookup, self._reuse = context, planning, lookup, reuse
         self._settings, self._knowledge = settings, knowledge
 
     async def plan(self, question: QuerySpec) -> PlacementExplanation:
@@ -77,6 +84,7 @@ class PlacementExplainer:
         question.check()
         consumer = self._planning.consumer(question.consumer)
         plan = await self._planning.plan(question, "q")
+        plan = await self._reuse.shared(plan, question, consumer, self._planning.durability(question))
         return await self._explain(_Subject(plan, question, question.sql, consumer, adapt=self._planning.adaptation(question)))
 
     async def query(self, query_id: str) -> PlacementExplanation:

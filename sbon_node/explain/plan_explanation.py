@@ -73,6 +73,8 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     state_mb: float | None = None
     move: MoveInfo | None = None
     """For an operator: its move to another node, while one is under way."""
+    queries: tuple[str, ...] = ()
+    """For an operator that several queries share: their uids, that of this query too once it runs."""
 
 
 class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,8 @@ class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
     usage: float | None
     measured_bytes_s: float | None = None
     measured_usage: float | None = None
+    queries: int = 1
+    """Queries that share the target: each bears an equal part of the usage, which is that of one."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +114,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     measured_usage: float | None = None
     """None unless every link between two nodes is measured."""
     measured_baseline_usage: float | None = None
+    saved_usage: float = 0.0
+    """Predicted usage that the query would have in addition with operators of its own in place of shared ones, at their nodes."""
     median_ratio: float | None = None
     """Factors by which estimated rows of the operators were more than the measured ones, or less."""
     worst_ratio: float | None = None
@@ -145,14 +151,20 @@ def explained(
     components = {planned.source.id: _source(planned, sources.get(planned.source.id)) for planned in plan.sources}
     planned_rates = {planned.source.id: planned.rate for planned in plan.sources}
     estimates = {planned.source.id: planned.estimate or planned.rate for planned in plan.sources}
-    for operator in plan.operators:
+    shared = {one.id: one for one in plan.shared}
+    sharing: dict[str, int] = {}
+    for operator in (*(one.operator for one in plan.shared), *plan.operators):
         planned_rates[operator.id], estimates[operator.id] = operator.rate, operator.estimate or operator.rate
-        node = hosts.get(operator.id, "")
-        components[operator.id] = _operator(operator, node, estimates, planned_rates, operators.get(operator.id), state)
+        info, lent = operators.get(operator.id), shared.get(operator.id)
+        node = hosts.get(operator.id, lent.node if lent is not None else "")
+        component = _operator(operator, node, estimates, planned_rates, info, state)
+        queries = info.queries if info is not None else lent.queries if lent is not None else ()
+        components[operator.id] = msgspec.structs.replace(component, queries=queries)
+        sharing[operator.id] = max(1, len(queries) + (info is None and lent is not None))
     sink_state = LOST if sink_lost else state
     components[sink] = ExplainedComponent(id=sink, kind="sink", node=consumer, state=sink_state, reads=plan.outputs, rows=taken)
     links = tuple(
-        _link(components[read], component, planned_rates[read].bytes_s, latency_ms)
+        _link(components[read], component, planned_rates[read].bytes_s, latency_ms, sharing.get(component.id, 1))
         for component in components.values()
         for read in component.reads
     )
@@ -168,6 +180,7 @@ def explained(
         components=tuple(_in_order(components, sink)),
         links=links,
         usage=_sum(link.usage for link in links),
+        saved_usage=sum(link.usage * (link.queries - 1) for link in links if link.usage is not None),
         baseline_usage=_sum(_usage(planned.rate.bytes_s, path_ms) for planned, path_ms in direct),
         measured_usage=_sum(link.measured_usage for link in links),
         measured_baseline_usage=_sum(
@@ -279,7 +292,9 @@ def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:
     )
 
 
-def _link(source: ExplainedComponent, target: ExplainedComponent, bytes_s: float, latency_ms: Latency) -> ExplainedLink:
+def _link(
+    source: ExplainedComponent, target: ExplainedComponent, bytes_s: float, latency_ms: Latency, queries: int
+) -> ExplainedLink:
     one_way_ms = 0.0 if source.node == target.node else latency_ms(source.node, target.node)
     measured = source.measured.bytes_s
     return ExplainedLink(
@@ -289,10 +304,16 @@ def _link(source: ExplainedComponent, target: ExplainedComponent, bytes_s: float
         target_node=target.node,
         latency_ms=one_way_ms,
         bytes_s=bytes_s,
-        usage=_usage(bytes_s, one_way_ms),
+        usage=_part(_usage(bytes_s, one_way_ms), queries),
         measured_bytes_s=measured,
-        measured_usage=0.0 if source.node == target.node else _usage(measured, one_way_ms),
+        measured_usage=_part(0.0 if source.node == target.node else _usage(measured, one_way_ms), queries),
+        queries=queries,
     )
+
+
+def _part(usage: float | None, queries: int) -> float | None:
+    """Return the part of the usage that one of several queries bears."""
+    return None if usage is None else usage / queries
 
 
 def _usage(bytes_s: float | None, one_way_ms: float | None) -> float | None:

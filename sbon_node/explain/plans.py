@@ -14,20 +14,23 @@ from sbon_node.model.streams import SourceInfo
 from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
+from sbon_node.queries.reuse import Reuse
 from sbon_node.workflow.context import Context
 
 
 class Explainer:
     """Collects and combines the data of an explanation. Raises :class:`SbonError` as a submission does."""
 
-    def __init__(self, context: Context, planning: Planning, lookup: QueryLookup, sources: SourceHost) -> None:
+    def __init__(self, context: Context, planning: Planning, lookup: QueryLookup, sources: SourceHost, reuse: Reuse) -> None:
         self._context, self._planning, self._lookup, self._sources = context, planning, lookup, sources
+        self._reuse = reuse
 
     async def plan(self, question: QuerySpec) -> Explanation:
         """Explain a query that could be submitted, at the strategy's current placement; reserve nothing."""
         question.check()
         consumer = self._planning.consumer(question.consumer)
         plan = await self._planning.plan(question, "q")
+        plan = await self._reuse.shared(plan, question, consumer, self._planning.durability(question))
         placement, sources = await asyncio.gather(
             self._planning.place(plan, question, consumer, adapt=self._planning.adaptation(question)), self._described(plan)
         )
@@ -60,7 +63,7 @@ class Explainer:
             hosts=info.hosts(),
             latency_ms=latency_ms,
             sources=await self._described(info.plan),
-            operators={operator.id: operator for operator in info.operators},
+            operators={operator.id: operator for operator in (*info.operators, *info.shared)},
             query=info.id,
             uid=info.uid,
             state=info.state,

@@ -5,12 +5,14 @@ Source: docs/design.md, section 8.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
@@ -61,6 +63,14 @@ async def claim(context: Context, records: Acceptors, acceptors: Iterable[Accept
                 raise
             log.info("claim-waits", component=component, reason=str(error))
         await context.clock.sleep(context.settings.retry_s)
+
+
+async def report_failure(
+    context: Context, records: Acceptors, hosted: HostedOperator, reason: str, matters: Callable[[], bool]
+) -> None:
+    """Report the end of an operator to all queries that read it, as :func:`report` does."""
+    reports = [(one.acceptors, hosted.failure(one.query, reason)) for one in hosted.readers]
+    await asyncio.gather(*(report(context, records, *one, matters) for one in reports))
 
 
 async def report(

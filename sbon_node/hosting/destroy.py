@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.hosting.shared_operators import SharedOperators
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.model.query_ids import sink_of
 from sbon_node.model.subscribers import component_of
@@ -28,9 +31,10 @@ class ComponentDestroyer:
         ended: EndedQueries,
         moves: Moves,
         backups: BackupKeeper,
+        shared: SharedOperators,
     ) -> None:
         self._outbox, self._operators, self._sinks, self._records = context.outbox, operators, sinks, records
-        self._ended, self._moves, self._backups = ended, moves, backups
+        self._ended, self._moves, self._backups, self._shared = ended, moves, backups, shared
         context.server.handle(DestroyComponents, self._destroy)
 
     def components(self) -> list[HostedComponent]:
@@ -41,6 +45,10 @@ class ComponentDestroyer:
             *self._backups.components(),
             *self._sinks.components(),
         ]
+
+    def hosted(self) -> set[str]:
+        """Return the operators and sinks that this node hosts, without those that only follow."""
+        return {one.component for one in (*self._operators.components(), *self._sinks.components())}
 
     def needed(self) -> list[HostedComponent]:
         """Return the components that a query would miss: all but backups whose hosts are there, and find others."""
@@ -60,7 +68,9 @@ class ComponentDestroyer:
         return await self.end(call)
 
     async def end(self, call: DestroyComponents) -> ComponentsDestroyed:
-        """End components, and release reservations for them."""
+        """End components, and release reservations for them; operators that other queries share stay."""
+        kept = self._shared.keep(call)
+        call = msgspec.structs.replace(call, components=tuple(one for one in call.components if one not in kept))
         rows, sink = await self._sinks.destroy(call)
         await self._moves.departures.end_with_query(call.query, call.components)
         await self._moves.arrivals.destroy(call)
@@ -68,7 +78,9 @@ class ComponentDestroyer:
         await self._operators.destroy(call)
         for stream, subscriber in self._subscriptions(call):  # Parts on other nodes may be unable to unsubscribe themselves.
             self._outbox.unsubscribe(stream, subscriber)
-        return ComponentsDestroyed(rows=rows, sink=sink)
+        for unread in self._shared.give_back(call):
+            await self.end(unread)
+        return ComponentsDestroyed(rows=rows, sink=sink, kept=kept)
 
     def _subscriptions(self, call: DestroyComponents) -> list[tuple[str, str]]:
         """Return streams of this node with the subscribers that are among the query's named components."""

@@ -21,6 +21,7 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     A further sink has a ``claim`` from the query's record, and begins where ``begin`` says. One that is ``temporary`` is a
     follower's, and removed once that has left.
+    Columns of the streams in ``by_position`` have other names: they are those of ``schema`` by their order.
     """
 
     query: str
@@ -29,6 +30,7 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema
     spec: SinkSpec
     epoch: int = 1
+    by_position: tuple[str, ...] = ()
     claim: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?$")] = ""
     begin: Literal["", "earliest", "now"] = ""
     temporary: bool = False

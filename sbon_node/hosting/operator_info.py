@@ -48,6 +48,7 @@ def operator_info(
         dead_letters=letters.path if letters is not None else "",
         measures=ports.described(operator),
         past_moves=hosted.spec.past_moves,
+        queries=tuple(one.query for one in hosted.readers) if hosted.references else (),
     )
 
 

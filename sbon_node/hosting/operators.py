@@ -16,7 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.capacity import Reservations
-from sbon_node.hosting.claims import check_epoch, claim, report
+from sbon_node.hosting.claims import check_epoch, claim, report_failure
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.leaving import NOBODY_LEAVES, Leaving
@@ -31,6 +31,7 @@ from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of,
 from sbon_node.model.operators import Needs, OperatorSpec
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.query_ids import name_of
+from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.net.peers import Caller
@@ -131,8 +132,8 @@ class OperatorHost:
         self._context.bus.publish("placement", changed)
 
     def describe(self, query: str) -> list[OperatorInfo]:
-        """Return the operators of a query; those that have left are the business of their new hosts."""
-        return self._described([hosted for one, hosted in sorted(self._hosted.items()) if hosted.spec.query == query])
+        """Return the operators of a query, shared ones too; those that have left are the business of their new hosts."""
+        return self._described([one for _, one in sorted(self._hosted.items()) if query in (one.spec.query, *one.referring)])
 
     def all(self) -> list[tuple[str, OperatorInfo]]:
         """Return every operator of this node with its query's name."""
@@ -152,8 +153,12 @@ class OperatorHost:
         return [link for port in self.ports.open.values() for link in port.links]
 
     def components(self) -> list[HostedComponent]:
-        """Return every operator of this node."""
-        return [HostedComponent(hosted.spec.query, one, hosted.acceptors) for one, hosted in sorted(self._hosted.items())]
+        """Return every operator of this node, once for each query that it is kept for."""
+        return [
+            HostedComponent(reader.query, operator, reader.acceptors)
+            for operator, hosted in sorted(self._hosted.items())
+            for reader in hosted.readers
+        ]
 
     def promised(self) -> tuple[str, ...]:
         """Return operators with a reservation that are not yet instantiated."""
@@ -192,13 +197,10 @@ class OperatorHost:
         self.release(call)
         for operator in call.components:
             hosted = self._hosted.get(operator)
-            if hosted is None:
-                continue
-            if hosted.spec.query == call.query:
+            if hosted is not None and hosted.spec.query == call.query:
                 self.ports.backups.drop(operator)
-                await self._tasks.stop(f"claim {operator}")
-                await self._tasks.stop(f"resume {operator}")
-                await self._tasks.stop(f"report {operator}")
+                for task in ("claim", "resume", "report"):
+                    await self._tasks.stop(f"{task} {operator}")
                 await self._engine.destroy(operator)
                 await self._forget(operator, hosted.submitter)
 
@@ -233,7 +235,7 @@ class OperatorHost:
         self._hosted[spec.id] = hosted
         self._states.begin(spec.id)
         try:
-            self._context.store.put("operator", spec.id, hosted)
+            self.keep(hosted)
             await self._run(hosted)
         except BaseException:
             if self._hosted.get(spec.id) is hosted:
@@ -246,10 +248,19 @@ class OperatorHost:
     def get(self, operator: str) -> HostedOperator | None:
         return self._hosted.get(operator)
 
+    def keep(self, hosted: HostedOperator) -> None:
+        """Store an operator of this node with other references."""
+        self._context.store.put("operator", hosted.spec.id, hosted)
+        self._hosted[hosted.spec.id] = hosted
+
+    def is_running(self, operator: str) -> bool:
+        is_here = operator in self.ports.open and operator not in self._departed
+        return is_here and self._states.of(operator)[0] == operator_states.RUNNING
+
     def check_running(self, operator: str) -> None:
         """Raise ``not-movable`` for an operator that does not run."""
-        state, reason = self._states.of(operator)
-        if state != operator_states.RUNNING or operator not in self.ports.open or operator in self._departed:
+        if not self.is_running(operator):
+            state, reason = self._states.of(operator)
             raise SbonError("not-movable", f"it is {state}{reason and ': '}{reason}", where=operator, hint="try again later")
 
     async def admit(self, hosted: HostedOperator, caller: Caller, kind: Kind, record: msgspec.Struct) -> None:
@@ -274,10 +285,12 @@ class OperatorHost:
         """Release the capacity of an operator that does not come."""
         self._reservations.release(hosted.spec.id, hosted.submitter)
 
-    async def adopt(self, hosted: HostedOperator, *, runs: bool) -> None:
-        """Host an operator whose stream and checkpoint are here now; start it unless the engine ``runs`` it."""
-        self._context.store.put("operator", hosted.spec.id, hosted)
-        self._hosted[hosted.spec.id] = hosted
+    async def adopt(self, hosted: HostedOperator, register: OperatorRegister, *, runs: bool) -> None:
+        """Host an operator whose stream and checkpoint are here now; start it unless the engine ``runs`` it.
+
+        Its ``register`` has the queries that it is kept for.
+        """
+        self.keep(hosted := hosted.kept_for(register.queries))
         self._states.begin(hosted.spec.id)
         if runs:
             self.ports.backups.begin(hosted.spec.id)
@@ -330,11 +343,10 @@ class OperatorHost:
 
             await until_passed(context, give_up, partial(self._waits, spec.id))
             return
-        hosted = msgspec.structs.replace(hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
+        hosted = msgspec.structs.replace(self._hosted[spec.id], spec=msgspec.structs.replace(spec, epoch=epoch))
 
         async def attempt() -> None:
-            context.store.put("operator", spec.id, hosted)
-            self._hosted[spec.id] = hosted
+            self.keep(hosted)
             self.leaving.forget(spec.id)
             await self._run(hosted)
 
@@ -385,5 +397,4 @@ class OperatorHost:
             del self._starting[spec.id]
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
-        ended = hosted.failure(reason)
-        await report(self._context, self._records, hosted.acceptors, ended, lambda: hosted.spec.id in self._hosted)
+        await report_failure(self._context, self._records, hosted, reason, lambda: hosted.spec.id in self._hosted)

@@ -12,6 +12,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.hosting.shared_operators import References, is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import Registers
@@ -22,6 +23,7 @@ log = structlog.get_logger()
 
 MOST_SEARCHED = 8
 """Queries unknown to their acceptors that one round looks for at all members."""
+NOBODY = ""
 MOST_ASKED = 1024
 """Queries in one call."""
 
@@ -36,10 +38,12 @@ class OrphanCheck:
         self,
         context: Context,
         registers: Registers,
+        owners: References,
         destroyer: ComponentDestroyer,
         readers: ReaderPositions,
     ) -> None:
-        self._context, self._registers, self._destroyer, self._readers = context, registers, destroyer, readers
+        self._context, self._registers, self._owners = context, registers, owners
+        self._destroyer, self._readers = destroyer, readers
 
     async def run(self) -> None:
         while True:
@@ -48,19 +52,22 @@ class OrphanCheck:
 
     async def _round(self) -> None:
         unknown: list[str] = []
-        for node, queries in sorted(self._by_acceptor().items()):
+        by_acceptor = self._by_acceptor()
+        unknown += by_acceptor.pop(NOBODY, [])
+        for node, queries in sorted(by_acceptor.items()):
             unknown += await self._ask(node, queries[:MOST_ASKED])
         for query in unknown[:MOST_SEARCHED]:
             await self._search(query)
         await self._readers.end_removed()
 
     def _by_acceptor(self) -> dict[str, list[str]]:
-        """Return this host's queries by the first acceptor that is present."""
+        """Return this host's queries by the first acceptor that is present, :data:`NOBODY` if none is known."""
         by_node: dict[str, list[str]] = {}
         for query in sorted({one.query for one in self._destroyer.components()}):
-            nodes = [node for node in self._acceptors_of(query) if not self._context.away(node)]
-            if nodes:
-                by_node.setdefault(nodes[0], []).append(query)
+            acceptors = self._acceptors_of(query)
+            nodes = [node for node in acceptors if not self._context.away(node)]
+            if nodes or not acceptors:
+                by_node.setdefault(nodes[0] if nodes else NOBODY, []).append(query)
         return by_node
 
     def _acceptors_of(self, query: str) -> list[str]:
@@ -93,8 +100,21 @@ class OrphanCheck:
             log.warning("record-lost", query=query, hint=f"its components end with: sbon query stop {query}")
 
     async def _end(self, query: str, *, refused: bool) -> None:
-        components = tuple(one.component for one in self._destroyer.components() if one.query == query)
+        held = [one.component for one in self._destroyer.components() if one.query == query]
+        components = tuple([one for one in held if not await self._goes_on(query, one)])
         if components:
             log.info("orphans-ended", query=query, components=components)
             call = DestroyComponents(query=query, components=components, refused=refused)
             await self._destroyer.end(call)
+
+    async def _goes_on(self, query: str, component: str) -> bool:
+        """Return whether a component that this node does not host, but may come to host, goes on for other queries.
+
+        It does also as long as its register has no majority.
+        """
+        if component in self._destroyer.hosted():
+            return False
+        try:
+            return is_shared(await self._owners.read(query, component), query)
+        except SbonError as error:
+            return error.code == "no-majority"

@@ -111,6 +111,8 @@ class OperatorPorts:
             lag_ms=one.lag_ms,
             ahead_ms=one.ahead_ms,
             whole=one.whole,
+            start_after=one.after,
+            columns=tuple(column.name for column in one.schema) if one.by_position else (),
             spill_to=spill_of(self._context, spec.id) / str(position) if one.shared else None,
         )
 

@@ -22,13 +22,15 @@ class ReaderHosts:
 
     async def node_of(self, hosted: HostedOperator, subscriber: str) -> str:
         """Return the node that hosts a subscriber of an operator; errors are those of :meth:`RecordAcceptors.ask`."""
-        operator, query = hosted.spec.id, hosted.spec.query
+        operator, reader = hosted.spec.id, component_of(subscriber)
+        query = reader.rpartition(".")[0]
         connection = self._context.publisher.connection(operator, subscriber)
         known = self._known.get(operator, {}).get(subscriber)
         if known is not None and known[0] == connection:
             return known[1]
-        call = LocateComponent(query=query, component=component_of(subscriber))
-        node = (await self._records.ask(query, hosted.acceptors, call, ComponentHost)).node
+        acceptors = next((one.acceptors for one in hosted.readers if one.query == query), ())
+        call = LocateComponent(query=query, component=reader)
+        node = (await self._records.ask(query, acceptors, call, ComponentHost)).node
         if connection is not None:
             served = self._context.outbox.link_counts(operator).links
             others = {one: found for one, found in self._known.get(operator, {}).items() if one in served}

@@ -61,4 +61,5 @@ class SinkLinks:
             learn=self._lineages.learner(order.component, stream),
             reader_epoch=order.epoch,
             failpoint=context.failpoint,
+            columns=tuple(column.name for column in order.schema) if stream in order.by_position else (),
         )

@@ -24,6 +24,9 @@ LOCAL: Final = "local"
 REPLICATED: Final = "replicated"
 HOT: Final = "hot"
 
+STRENGTH: Final[dict[Durability, int]] = {LOCAL: 0, REPLICATED: 1, HOT: 2}
+"""Order of durabilities: a greater one survives all that a smaller one does."""
+
 BY_FOLLOWER: Final = "by its follower"
 """How a hot operator is taken over, in :attr:`BackupInfo.recovered`; otherwise from its stored checkpoint."""
 

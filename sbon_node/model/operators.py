@@ -50,7 +50,8 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
     """A stream that an operator reads, and its schema; all inputs of a ``view`` form the rows of ``in<view>``.
 
     If the operator has state, the stream's watermark less ``lag_ms`` is a watermark of column ``event_time``, and may be
-    ``ahead_ms`` beyond those of its other inputs. ``shared``: the sources of this input feed another input, too.
+    ``ahead_ms`` beyond those of its other inputs. ``shared``: the sources of this input feed another input, too. ``by_position``:
+    the stream's columns have other names, and are those of ``schema`` by their order.
     """
 
     stream: str
@@ -60,6 +61,7 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
     lag_ms: Annotated[int, Meta(ge=0, le=MAX_SHIFT_MS)] = 0
     ahead_ms: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     shared: bool = False
+    by_position: bool = False
 
     def at(self, node: str) -> InputSpec:
         """Return the input once placement has chosen the ``node`` that hosts its stream."""
@@ -67,10 +69,14 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSpec(PlannedInput, frozen=True, kw_only=True):
-    """An input with the node that hosts its stream. A ``whole`` one begins with frame 1, and fails if that is not retained."""
+    """An input with the node that hosts its stream. A ``whole`` one begins with frame 1, and fails if that is not retained.
+
+    Others begin with the frame ``after`` that one: 0 is the first that there is.
+    """
 
     node: str
     whole: bool = False
+    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
 class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +110,8 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     With ``groups_per_batch`` its aggregate groups the rows of each batch by themselves and keeps no state: a group comes out
     once for each batch that has rows of it, and its readers merge them.
 
-    ``state_provider`` keeps its state: an operator has it for life, wherever it runs.
+    ``state_provider`` keeps its state: an operator has it for life, wherever it runs. Operators of equal ``signature`` give equal
+    rows from the same beginning.
     """
 
     id: OperatorId
@@ -118,6 +125,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     unpaced: bool = False
     groups_per_batch: bool = False
     state_provider: StateProvider = "hdfs"
+    signature: Annotated[str, Meta(max_length=64)] = ""
 
     @property
     def has_state(self) -> bool:

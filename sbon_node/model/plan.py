@@ -58,7 +58,6 @@ class PlannedOperator(Computation, frozen=True, kw_only=True):
     """
 
     rate: Rate
-    signature: str = ""
     partitioned: bool = False
     estimate: Rate | None = None
     earlier_ratio: PerSecond | None = None
@@ -73,29 +72,63 @@ class PlannedOperator(Computation, frozen=True, kw_only=True):
         )
 
 
+class SharedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator of another query that runs at ``node`` and is read in place of one of its own.
+
+    It is kept for the query also if only another shared operator reads it. ``operator`` has the other query's id, columns and
+    input streams, and the rate of the one that it replaces. ``queries`` are the uids of those that it ran for when it was found.
+    """
+
+    operator: PlannedOperator
+    node: str
+    queries: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return self.operator.id
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A query's operators in topological order; ``outputs`` are the ids of the sink's input streams, by branch."""
+    """A query's operators in topological order; ``outputs`` are the ids of the sink's input streams, by branch.
+
+    The ``shared`` ones are of other queries.
+    """
 
     text: str
     sources: tuple[PlannedSource, ...]
     operators: tuple[PlannedOperator, ...]
+    shared: tuple[SharedOperator, ...] = ()
     outputs: tuple[str, ...]
     schema: Schema
     event_time: str = ""
+    since_ms: int | None = None
+    """Earliest event time that counts, if the query begins from now on; None if from the earliest rows that there are."""
+    starts: dict[str, int] = {}
+    """Of a query from now on: the last frame of each source, by id, that it does not read."""
 
     @property
     def carried_bytes_s(self) -> float:
         """Return the total rate of all its links, including the link to the sink."""
-        rates = {planned.source.id: planned.rate for planned in self.sources} | {
-            operator.id: operator.rate for operator in self.operators
-        }
+        rates = self.rates()
         read = [spec.stream for operator in self.operators for spec in operator.inputs]
         return sum(rates[stream].bytes_s for stream in (*read, *self.outputs))
 
+    def rates(self) -> dict[str, Rate]:
+        """Return the rate of each stream that it reads or makes."""
+        operators = (*self.operators, *(shared.operator for shared in self.shared))
+        return {one.source.id: one.rate for one in self.sources} | {one.id: one.rate for one in operators}
+
+    def renamed_outputs(self) -> tuple[str, ...]:
+        """Return outputs whose columns have other names than the result's."""
+        names = [field.name for field in self.schema]
+        shared = (one for one in self.shared if one.id in self.outputs)
+        return tuple(one.id for one in shared if [field.name for field in one.operator.schema] != names)
+
     def estimated_selectivities(self) -> dict[str, float | None]:
         """Return the expected rows out for one row in of each operator, without measurements; None if no rows are expected."""
+        operators = (*self.operators, *(shared.operator for shared in self.shared))
         rows_s = {planned.source.id: (planned.estimate or planned.rate).rows_s for planned in self.sources}
-        rows_s |= {operator.id: (operator.estimate or operator.rate).rows_s for operator in self.operators}
+        rows_s |= {operator.id: (operator.estimate or operator.rate).rows_s for operator in operators}
         rows_in_s = {operator.id: sum(rows_s[read.stream] for read in operator.inputs) for operator in self.operators}
         return {
             name: min(rows_s[name] / rows_in, MAX_SELECTIVITY) if rows_in > 0 else None for name, rows_in in rows_in_s.items()

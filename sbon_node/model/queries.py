@@ -19,6 +19,7 @@ from sbon_node.model.operators import OnError, OperatorStats, StateChoice
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Decompose, Plan
 from sbon_node.model.query_ids import MAX_SINKS
+from sbon_node.model.sharing import MAX_REFERENCES, Reuse
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.model.streams import SourceInfo
@@ -33,6 +34,10 @@ HELD_BACK = "held back: its subscribers have not received what there is"
 AHEAD = "ahead of its other inputs"
 """Like ``HELD_BACK``, why an operator takes no batch of its available input; the names of inputs precede it."""
 ENGINE_STARTS = "its node's engine is starting"
+
+
+Begin = Literal["earliest", "now"]
+"""The rows that a query begins with."""
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +124,10 @@ class QuerySpec(Goal, frozen=True, kw_only=True):
     """Whether, and how, its operators move by themselves; None for the setting ``adaptation.default`` of the node asked."""
     durability: Durability | None = None
     """Where the state of its operators is kept; None for the setting ``query.durability`` of the node asked."""
+    begin: Begin = "earliest"
+    """The rows that it begins with: the earliest that its sources have, or those later than all that they have now."""
+    reuse: Reuse = "auto"
+    """Whether it may read running operators of other queries in place of its own."""
 
 
 class Submission(QuerySpec, frozen=True, kw_only=True):
@@ -137,6 +146,10 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
 
     def check(self) -> None:
         super().check()
+        if self.begin == "now" and self.allow_restart_from_sources:
+            hint = "leave one of the two out"
+            reason = "a query that begins with rows from now on has none of before to begin anew with"
+            raise SbonError("bad-begin", reason, where="allow_restart_from_sources", hint=hint)
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +171,8 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     frames_behind: Counted = 0
     """Visible frames that the target has not finished with, and their bytes as credits count."""
     bytes_behind: Counted = 0
+    queries: Annotated[int, Meta(ge=1, le=MAX_REFERENCES)] = 1
+    """Queries that share the target, each of which bears an equal part of the cost."""
 
 
 class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +216,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Its newest moves, whatever was their cause."""
     decisions: Annotated[tuple[MoveDecision, ...], Meta(max_length=MAX_SHOWN_DECISIONS)] = ()
     """The newest decisions of its host, and of its query's leader, to move it or not; oldest first."""
+    queries: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=MAX_REFERENCES)] = ()
+    """The uids of the queries that share it; none if it is one query's alone."""
 
 
 class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +282,8 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     plan: Plan | None = None
     placement: Placement | None = None
     operators: tuple[OperatorInfo, ...] = ()
+    shared: tuple[OperatorInfo, ...] = ()
+    """Operators of other queries that it reads, and those that feed them."""
     links: tuple[LinkInfo, ...] = ()
     rows: Counted | None = None
     """Rows that the sink has delivered, over all restarts; None if unknown.
@@ -305,7 +324,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_fi
     """The query runs; nothing more follows.
 
     ``seconds`` are the times of the steps of the submission: ``plan``, ``analyse`` (the engine's analysis of fragments),
-    ``place``, ``reserve`` and ``start``.
+    ``share`` (the search for running operators), ``place``, ``reserve`` and ``start``.
     """
 
     query: QueryInfo

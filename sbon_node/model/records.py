@@ -178,5 +178,15 @@ class QueryRecord(QueryRegister, frozen=True, kw_only=True):
         return (*(operator.id for operator in self.plan.operators), *sinks)
 
     @property
+    def operators(self) -> tuple[str, ...]:
+        """The ids of its operators and of those of other queries that it shares."""
+        return (*(operator.id for operator in self.plan.operators), *(shared.id for shared in self.plan.shared))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The ids of its operators, shared ones too, and its sinks."""
+        return (*self.components, *(shared.id for shared in self.plan.shared))
+
+    @property
     def streams(self) -> tuple[str, ...]:
         return tuple(sorted({p.source.stream for p in self.plan.sources}))

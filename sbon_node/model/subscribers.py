@@ -38,6 +38,11 @@ def attempt_of(follower: str) -> str:
     return follower.partition(_ATTEMPT)[2]
 
 
+def query_of(subscriber: str) -> str:
+    """Return the uid of the query that reads under this name."""
+    return component_of(subscriber).rpartition(".")[0]
+
+
 def component_of(subscriber: str) -> str:
     """Return the operator or sink that reads under this name."""
     return followed_by(subscriber).partition(_POSITION)[0]

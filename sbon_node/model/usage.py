@@ -12,7 +12,9 @@ class LinkUsage(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     latency_ms: float | None
     byte_ms: float | None
-    """None, as ``latency_ms``, if the latency is unknown."""
+    """This query's part of the cost; None, as ``latency_ms``, if the latency is unknown."""
+    queries: int = 1
+    """Queries that share the reader, and divide the cost of the link."""
 
 
 class QueryUsagePoint(msgspec.Struct, frozen=True, kw_only=True):

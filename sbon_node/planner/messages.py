@@ -58,6 +58,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     join_window_ms: int | None
     on_error: OnError = "fail"
     state_provider: StateChoice | None = None
+    since_ms: int | None = None
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True, tag=True):

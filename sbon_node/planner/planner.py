@@ -64,6 +64,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     join_window_ms: int | None = None
     on_error: OnError = "fail"
     state_provider: StateChoice | None = None
+    since_ms: int | None = None
 
 
 class Planner(Protocol):
@@ -98,6 +99,7 @@ class InlinePlanner:
                 join_window_ms=request.join_window_ms,
                 on_error=request.on_error,
                 state_provider=request.state_provider,
+                since_ms=request.since_ms,
             )
         except RecursionError:
             raise too_deep(self._settings) from None
@@ -178,6 +180,7 @@ class ProcessPlanner:
             join_window_ms=request.join_window_ms,
             on_error=request.on_error,
             state_provider=request.state_provider,
+            since_ms=request.since_ms,
         )
 
     async def _planned(self, begin: PlanText, analyse: Analyse, recall: Recall, known: dict[bytes, Continue]) -> Plan:

@@ -175,6 +175,7 @@ def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, Plan]:
         join_window_ms=request.join_window_ms,
         on_error=request.on_error,
         state_provider=request.state_provider,
+        since_ms=request.since_ms,
     )
 
 

@@ -22,7 +22,7 @@ def stated_delay(plan: Plan, operators: Iterable[OperatorInfo], delay: SinkDelay
         return delay
     measures = {operator.id: operator.measures for operator in operators}
     upstream_ms: dict[str, float | None] = {planned.source.id: 0.0 for planned in plan.sources}
-    for planned in plan.operators:
+    for planned in (*(shared.operator for shared in plan.shared), *plan.operators):
         upstream_ms[planned.id] = _error_ms(measures.get(planned.id), upstream_ms)
     errors = [upstream_ms.get(stream) for stream in plan.outputs]
     known = [error for error in errors if error is not None]

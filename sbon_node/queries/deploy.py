@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -104,6 +105,7 @@ def sink_order(record: QueryRecord, hosts: Mapping[str, str], epoch: int = 1) ->
         schema=record.plan.schema,
         spec=record.sink,
         epoch=epoch,
+        by_position=record.plan.renamed_outputs(),
     )
 
 
@@ -116,6 +118,9 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
         max_delay_ms=record.max_delay_ms,
         min_throughput_bytes_s=record.min_throughput_bytes_s,
     )
+    if record.plan.starts:
+        started = (msgspec.structs.replace(one, after=record.plan.starts.get(one.stream, 0)) for one in spec.inputs)
+        spec = msgspec.structs.replace(spec, inputs=tuple(started))
     if record.restarted_from:
         whole = (msgspec.structs.replace(one, whole=is_source(one.stream)) for one in spec.inputs)
         spec = msgspec.structs.replace(spec, inputs=tuple(whole))
@@ -135,25 +140,30 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
 class Destroyed(NamedTuple):
     """Result of :func:`destroy`.
 
-    ``missed`` are the nodes that were unreachable and must be asked again later; ``sink`` is the answer of the consumer's node,
-    if it was asked.
+    ``missed`` are the nodes that must be asked again later, because they were unreachable or keep shared operators. ``sink`` is
+    the answer of the consumer's node, if it was asked.
     """
 
     missed: list[str]
     sink: ComponentsDestroyed | None
 
 
-async def destroy(context: Context, record: QueryRecord, hosts: Mapping[str, str], nodes: Collection[str]) -> Destroyed:
+async def destroy(
+    context: Context, record: QueryRecord, hosts: Mapping[str, str], nodes: Collection[str], shared: Collection[str] = ()
+) -> Destroyed:
     """Ask ``nodes`` to end all parts of the query; ``hosts`` are those of its operators and sources, by id.
 
-    Nodes that have left for good are skipped.
+    Nodes that have left for good are skipped. Its own operators that are ``shared`` go on with their inputs as long as their
+    hosts keep them for other queries: only these hosts are told of the end, and have to be asked again.
 
     A running operator subscribes again if its source has just removed its subscription. So the sources' nodes are asked once more
     when no operator is left.
     """
-    call = DestroyComponents(query=record.id, components=record.components, refused=record.refused)
-    answers = await _destroy_at_all(context, nodes, call)
-    missed = {node for node, answer in answers.items() if answer is None}
+    parts = tuple(one for one in record.parts if one not in shared)
+    call = DestroyComponents(query=record.id, components=parts, refused=record.refused)
+    kept_at = {node: [one for one in shared if hosts.get(one) == node] for node in nodes}
+    answers = await _destroy_at_all(context, nodes, call, kept_at)
+    missed = {node for node, answer in answers.items() if answer is None or answer.kept}
     sink = answers.get(hosts.get(record.sink_component, record.consumer))
     running = {hosts[o.id] for o in record.plan.operators if o.id in hosts}
     if not running & set(nodes):
@@ -178,10 +188,17 @@ async def confirm(context: Context, record: QueryRecord, consumer: str) -> None:
 
 
 async def _destroy_at_all(
-    context: Context, nodes: Collection[str], call: DestroyComponents
+    context: Context, nodes: Collection[str], call: DestroyComponents, more: Mapping[str, Collection[str]] = MappingProxyType({})
 ) -> dict[str, ComponentsDestroyed | None]:
-    """Ask all nodes; return the answers, None for unreachable nodes."""
-    answers = await asyncio.gather(*(_destroy_at(context, node, call) for node in sorted(nodes)))
+    """Ask all nodes to end the components of the call, and ``more`` ones by node; return the answers.
+
+    These are None for unreachable nodes.
+    """
+
+    def at(node: str) -> DestroyComponents:
+        return msgspec.structs.replace(call, components=(*call.components, *more.get(node, ())))
+
+    answers = await asyncio.gather(*(_destroy_at(context, node, at(node)) for node in sorted(nodes)))
     return dict(zip(sorted(nodes), answers, strict=True))
 
 

@@ -160,10 +160,12 @@ class Description(NamedTuple):
     latencies_ms: dict[str, dict[str, float]]
     waits: Waits
 
-    def with_operators(self, operators: tuple[OperatorInfo, ...], judged: Collection[str]) -> Description:
-        """Return the description with other states of its operators, of which some are ``judged``."""
-        reason = self.waits.reason(operators, judged)
-        return self._replace(info=msgspec.structs.replace(self.info, operators=operators, reason=reason))
+    def with_operators(
+        self, operators: tuple[OperatorInfo, ...], shared: tuple[OperatorInfo, ...], judged: Collection[str]
+    ) -> Description:
+        """Return the description with other states of its operators and shared ones, of which some are ``judged``."""
+        reason = self.waits.reason((*operators, *shared), judged)
+        return self._replace(info=msgspec.structs.replace(self.info, operators=operators, shared=shared, reason=reason))
 
 
 async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, str], *, decisions: bool = False) -> Description:
@@ -174,9 +176,10 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     A part is ``unreachable`` if its node gives no valid answer. The query's reason names the silent nodes, the sources that
     cannot be read, and the operators that wait, with what they wait for.
     """
-    components = frozenset(record.components)
+    parts = (*record.plan.operators, *(shared.operator for shared in record.plan.shared))
+    components = frozenset((*record.components, *(shared.id for shared in record.plan.shared)))
     planned = [_at(p.source, hosts) for p in record.plan.sources]
-    streams = {source.id: source.node for source in planned} | {o.id: hosts[o.id] for o in record.plan.operators if o.id in hosts}
+    streams = {source.id: source.node for source in planned} | {o.id: hosts[o.id] for o in parts if o.id in hosts}
     readers = {**hosts, record.sink_component: record.consumer}
     readers |= {one.component: one.node for one in record.more_sinks}
     nodes = sorted({*streams.values(), record.consumer})
@@ -188,15 +191,14 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
     operators = {operator.id: operator for report in reports.values() for operator in report.operators}
     source_infos = {info.source.id: info for report in reports.values() for info in report.sources}
     links = [
-        _placed(link, readers, report.latencies_ms)
+        _placed(link, readers, report.latencies_ms, operators)
         for report in reports.values()
         for link in report.links
         if link.target in components
     ]
     consumer = reports.get(record.consumer)
-    described = tuple(
-        operators.get(o.id) or _unreported(context, record, hosts.get(o.id, ""), o, unanswered) for o in record.plan.operators
-    )
+    known = [operators.get(o.id) or _unreported(context, record, hosts.get(o.id, ""), o, unanswered) for o in parts]
+    described, shared = tuple(known[: len(record.plan.operators)]), tuple(known[len(record.plan.operators) :])
     sources = tuple(_of_plan(source, source_infos.get(source.id), unanswered) for source in planned)
     rows = consumer.rows if consumer is not None else None
     progress = progress_of(
@@ -220,7 +222,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         uid=record.id,
         sql=record.sql,
         state=record.state,
-        reason=waits.reason(described),
+        reason=waits.reason(known),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
@@ -235,13 +237,14 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         plan=shown_plan(record.plan),
         placement=record.placement,
         operators=described,
+        shared=shared,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
         rows=rows,
         progress=progress,
         delivery=consumer.delivery if consumer is not None else None,
         sink_lost=sink_lost,
         sample=consumer.sample if consumer is not None else None,
-        delay=stated_delay(record.plan, described, consumer.delay) if consumer is not None else None,
+        delay=stated_delay(record.plan, known, consumer.delay) if consumer is not None else None,
     )
     return Description(info, {node: report.latencies_ms for node, report in reports.items()}, waits)
 
@@ -301,10 +304,13 @@ def _decoded(context: Context, value: object, type_: type[T]) -> T | None:
     return record
 
 
-def _placed(link: LinkInfo, hosts: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:
+def _placed(
+    link: LinkInfo, hosts: dict[str, str], latencies_ms: dict[str, float], operators: Mapping[str, OperatorInfo]
+) -> LinkInfo:
     target_node = hosts.get(link.target, "")
     latency_ms = latencies_ms.get(target_node) if target_node != link.source_node else 0.0
-    return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
+    queries = len(operators[link.target].queries) if link.target in operators else 0
+    return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms, queries=max(1, queries))
 
 
 def _unreported(

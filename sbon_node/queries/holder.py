@@ -79,10 +79,7 @@ class QueryHolder:
         await self._tasks.close()
 
     async def _measure(self) -> None:
-        """Send measurements of running operators to their sources' nodes.
-
-        :meth:`_conclude` sends them once more when a query ends.
-        """
+        """Send measurements of running operators to their sources' nodes, as :meth:`_conclude` does once more."""
         while True:
             await self._context.clock.sleep(self._context.settings.measure_interval_s)
             for query in self._running():
@@ -98,7 +95,7 @@ class QueryHolder:
 
         Once would not be enough: the query may be ending meanwhile.
         """
-        lost = (info.sink_lost and not record.sink.failover) or any(operator.state == LOST for operator in info.operators)
+        lost = (info.sink_lost and not record.sink.failover) or any(one.state == LOST for one in (*info.operators, *info.shared))
         if not lost:
             self._incomplete.pop(record.id, None)
             return
@@ -138,10 +135,9 @@ class QueryHolder:
         if known is not None and known.state in LIVE and (record := await self._records.read(known.id)) and record.state in LIVE:
             raise SbonError("query-exists", f"there is a query {name!r} already", where="name", hint="choose another name")
 
-    async def create(self, record: QueryRecord) -> QueryRecord:
-        """Store a new record; raise ``query-exists``, ``too-many-queries`` or ``no-majority``."""
+    async def create(self, record: QueryRecord, acceptors: tuple[Acceptor, ...]) -> QueryRecord:
+        """Store a new record at :meth:`new_acceptors`; raise ``query-exists``, ``too-many-queries`` or ``no-majority``."""
         await self.check_name(record.called)
-        acceptors = self._records.for_new(record.id)
         submitter = acceptors[0]
         record = msgspec.structs.replace(record, submitter=submitter.node, submitter_instance=submitter.instance)
         self._submitting[record.id] = None
@@ -153,6 +149,10 @@ class QueryHolder:
             raise
         notify_of_query(self._context.bus, created, created.state)
         return created
+
+    def new_acceptors(self, query: str) -> tuple[Acceptor, ...]:
+        """Return the acceptors for a new record, this node first."""
+        return self._records.for_new(query)
 
     def acceptors(self, query: str) -> tuple[Acceptor, ...]:
         """Return the acceptors of a record, the submitter first."""

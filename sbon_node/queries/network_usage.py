@@ -24,7 +24,8 @@ def query_usage_of(
     this node for a source whose node did not answer.
     """
     links = tuple(
-        _line(link.stream, link.source_node, link.target_node, link.bytes, link.latency_ms) for link in described.info.links
+        _line(link.stream, link.source_node, link.target_node, link.bytes, link.latency_ms, link.queries)
+        for link in described.info.links
     )
     carried: dict[str, int] = {}
     for line in links:
@@ -77,14 +78,15 @@ def _lag_ms(info: QueryInfo) -> int | None:
     return max(0, max(newest) - min(known)) if 0 not in known else None
 
 
-def _line(stream: str, source_node: str, target_node: str, size: int, latency_ms: float | None) -> LinkUsage:
+def _line(stream: str, source_node: str, target_node: str, size: int, latency_ms: float | None, queries: int = 1) -> LinkUsage:
     return LinkUsage(
         stream=stream,
         source_node=source_node,
         target_node=target_node,
         bytes=size,
         latency_ms=latency_ms,
-        byte_ms=None if latency_ms is None else size * latency_ms,
+        byte_ms=None if latency_ms is None else size * latency_ms / queries,
+        queries=queries,
     )
 
 

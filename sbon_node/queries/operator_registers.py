@@ -16,6 +16,7 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER
 from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
+from sbon_node.model.sharing import MAX_REFERENCES
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.records import Records
 from sbon_node.registers.changes import Verdict
@@ -181,8 +182,8 @@ class OperatorRegisters:
 
         await self._change(query, operator, named)
 
-    async def take_over(self, query: str, operator: str, host: str, epoch: int) -> int:
-        """Make this node, the backup, the host in the epoch after ``epoch``; return that epoch.
+    async def take_over(self, query: str, operator: str, host: str, epoch: int) -> OperatorRegister:
+        """Make this node, the backup, the host in the epoch after ``epoch``; return the register as it is then.
 
         Repeated after a lost answer, it changes nothing. Raises ``not-owner`` unless ``host`` hosts the operator in ``epoch``
         and this node is its backup.
@@ -200,7 +201,7 @@ class OperatorRegisters:
                 raise SbonError("not-owner", message, where=operator)
             return goes_on_at(register, me.node, me.instance)
 
-        return (await self._change(query, operator, taken)).epoch
+        return await self._change(query, operator, taken)
 
     async def take_over_sink(self, query: str, sink: str, host: str, epoch: int) -> int:
         """Make this node the host of a sink in the epoch after ``epoch``; return that epoch.
@@ -266,6 +267,32 @@ class OperatorRegisters:
             if outcome.verdict == Verdict.APPLIED:
                 return made
         return await self._change(record.id, sink.component, step)
+
+    # -- references -----------------------------------------------------------------------------------------------------
+
+    async def refer(self, operator: str, query: str) -> OperatorRegister:
+        """Name a query that is to read the operator of another one; return the register as it is then.
+
+        Raises ``too-many-readers``, and as :meth:`read`.
+        """
+
+        def referred(register: OperatorRegister) -> OperatorRegister | None:
+            if query in register.queries:
+                return None
+            if len(register.queries) >= MAX_REFERENCES:
+                raise SbonError("too-many-readers", f"{len(register.queries)} queries share it", where=operator)
+            return msgspec.structs.replace(register, queries=(*register.queries, query))
+
+        return await self._change(query_of(operator_key(operator)), operator, referred)
+
+    async def release(self, operator: str, query: str) -> None:
+        """Remove a query other than the operator's own from the register."""
+
+        def released(register: OperatorRegister) -> OperatorRegister | None:
+            left = tuple(one for one in register.queries if one != query)
+            return None if left == register.queries else msgspec.structs.replace(register, queries=left)
+
+        await self._change(query_of(operator_key(operator)), operator, released)
 
     async def _change(
         self, query: str, operator: str, step: Callable[[OperatorRegister], OperatorRegister | None]

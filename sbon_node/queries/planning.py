@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
@@ -27,6 +29,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.auto import auto
 from sbon_node.placement.strategies.registry import AUTO, Strategy
 from sbon_node.planner.planner import Analyse, PlanRequest
+from sbon_node.queries.beginnings import beginning_now
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
@@ -100,6 +103,11 @@ class Planning:
 
         with times.step("plan"):
             plan = await self._context.planner.plan(request, analysed, self._measurements.measured)
+            if spec.begin == "now":
+                since_ms, starts = await beginning_now(self._context, self._catalogue, plan)
+                request = replace(request, since_ms=since_ms)
+                plan = await self._context.planner.plan(request, analysed, self._measurements.measured)
+                plan = replace(plan, since_ms=since_ms, starts=dict(starts))
         for planned in plan.sources:
             self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")
         return with_capacity_to_send(plan, spec.min_throughput_bytes_s)

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.durability import LOCAL, BackupInfo
 from sbon_node.model.queries import OperatorInfo
@@ -42,7 +43,7 @@ class QueryHosts:
 
     def known(self, record: QueryRecord) -> dict[str, str]:
         """Return the hosts as far as this node knows, without a message."""
-        operators = [operator.id for operator in record.plan.operators if operator.id in record.hosts]
+        operators = [one for one in record.operators if one in record.hosts]
         known = ((one, self._registers.known(one)) for one in (*operators, *_movable_sink(record)))
         sources = {one: node for one in record.hosts if is_source(one) and (node := self._node_of(one))}
         return {**record.hosts, **sources, **{one: register.host for one, register in known if register is not None}}
@@ -57,7 +58,8 @@ class QueryHosts:
         """Describe the query; ask again where an operator is said not to be, or nobody answers, and it has moved."""
         hosts = self.known(record)
         described = await describe(self._context, record, hosts, decisions=decisions)
-        missing = [one.id for one in described.info.operators if one.state in (LOST, UNREACHABLE) and one.id in hosts]
+        every = (*described.info.operators, *described.info.shared)
+        missing = [one.id for one in every if one.state in (LOST, UNREACHABLE) and one.id in hosts]
         try:
             async with self._context.clock.timeout(self._context.settings.component_timeout_s / 2):
                 registers = await self._read(record, missing)
@@ -70,10 +72,11 @@ class QueryHosts:
 
     def _judged(self, described: Description, registers: Mapping[str, OperatorRegister]) -> Description:
         """Tell operators that wait for a node from those whose nodes are all gone for good, which are lost."""
-        before = described.info.operators
+        own, shared = described.info.operators, described.info.shared
+        before = (*own, *shared)
         after = tuple(self._judge(one, registers.get(one.id)) for one in before)
         judged = {new.id for old, new in zip(before, after, strict=True) if new is not old and LOST in (old.state, new.state)}
-        return described.with_operators(after, judged)
+        return described.with_operators(after[: len(own)], after[len(own) :], judged)
 
     def _judge(self, operator: OperatorInfo, register: OperatorRegister | None) -> OperatorInfo:
         if operator.state not in (LOST, UNREACHABLE):
@@ -98,26 +101,34 @@ class QueryHosts:
 
     async def destroy(self, record: QueryRecord, nodes: Collection[str] = ()) -> deploy.Destroyed:
         """Ask ``nodes``, by default every node that has a part or is about to get one, to end all parts of the query."""
-        # Before it is accepted, none of its parts has moved.
-        parts = [*(one.id for one in record.plan.operators), *_movable_sink(record)] if record.accepted else []
-        registers = await self._read(record, parts)
+        parts = [*record.operators, *_movable_sink(record)]
+        # Without its register it cannot be known whether other queries share an operator.
+        registers = await self._read(record, parts, insist=True) if record.placement is not None else []
         hosts = self.known(record) | {register.id: register.host for register in registers}
         targets = {register.move.target for register in registers if register.move is not None}
         sinks = {record.consumer, *(one.node for one in record.more_sinks)}
         everywhere = {*record.hosts.values(), *hosts.values(), *sinks, *targets}
-        return await deploy.destroy(self._context, record, hosts, nodes or everywhere)
+        own = frozenset(record.components)
+        shared = [register.id for register in registers if register.id in own and is_shared(register, record.id)]
+        return await deploy.destroy(self._context, record, hosts, nodes or everywhere, shared)
 
     async def confirm(self, record: QueryRecord) -> None:
         await deploy.confirm(self._context, record, self.known(record).get(record.sink_component, record.consumer))
 
-    async def _read(self, record: QueryRecord, operators: Iterable[str]) -> list[OperatorRegister]:
-        """Return the registers of those operators, without those that cannot be read."""
-        return [one for one in await asyncio.gather(*(self._read_one(record, one) for one in operators)) if one is not None]
+    async def _read(self, record: QueryRecord, operators: Iterable[str], *, insist: bool = False) -> list[OperatorRegister]:
+        """Return the registers of those operators, without those that do not exist, or cannot be read.
 
-    async def _read_one(self, record: QueryRecord, operator: str) -> OperatorRegister | None:
+        With ``insist``, ``no-majority`` is raised.
+        """
+        reading = (self._read_one(record, one, insist) for one in operators)
+        return [one for one in await asyncio.gather(*reading) if one is not None]
+
+    async def _read_one(self, record: QueryRecord, operator: str, insist: bool) -> OperatorRegister | None:
         try:
             return await self._registers.read(record.id, operator)
         except SbonError as error:
+            if insist and error.code == "no-majority":
+                raise
             log.info("host-not-read", operator=operator, code=error.code, reason=str(error))
             return None
 

@@ -10,6 +10,7 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.hosting.components import HostedComponent
+from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.model.queries import ForeignComponent, QueryInfo
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import QueryRecord
@@ -73,8 +74,19 @@ class RecordCalls:
         handle(StopQuery, self._stop)
 
     async def _claim(self, call: ClaimComponent, caller: Caller) -> Claimed:
-        check_live(await self._record(call.query), call.component)
+        record = await self._record(call.query)
+        if not await self._is_shared(record, call.component):
+            check_live(record, call.component)
         return Claimed(epoch=await self._operators.claim(call, caller.node, caller.instance))
+
+    async def _is_shared(self, record: QueryRecord, component: str) -> bool:
+        """Return whether a component of a query that is over goes on for others."""
+        try:
+            return record.state not in LIVE and is_shared(await self._operators.read(record.id, component), record.id)
+        except SbonError as error:
+            if error.code != "record-unknown":
+                raise
+            return False
 
     async def _locate(self, call: LocateComponent, caller: Caller) -> ComponentHost:
         register = await self._operators.read(call.query, call.component)

@@ -166,7 +166,7 @@ class Records:
         if self._store.state(key_of(query)) is None:
             self._known.pop(query, None)
         record = await self.read(query)
-        if record is not None and record.state in LIVE and record.placement is not None:
+        if record is not None and (record.state in LIVE or not record.cleaned) and record.placement is not None:
             for key in map(operator_key, record.components):
                 configuration = self._registers.configuration(key)
                 acceptors = self.acceptors(query) if configuration is None else configuration.members

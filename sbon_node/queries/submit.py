@@ -20,7 +20,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
-from sbon_node.model.query_ids import new_name, new_uid
+from sbon_node.model.query_ids import name_of, new_name, new_uid, sink_of
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.placement.strategies.registry import Strategy
@@ -32,11 +32,15 @@ from sbon_node.queries.names import NameRecord, QueryNames
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.record_steps import end_error, has_begun, in_place_of
+from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.step_times import StepTimes
-from sbon_node.registers.states import State
+from sbon_node.registers.states import Acceptor, State
 from sbon_node.workflow.context import Context
 
 log = structlog.get_logger()
+
+SHARE_TRIES = 3
+"""Times that operators to share are looked for, each without those that have refused before."""
 
 
 class Submitter:
@@ -51,10 +55,11 @@ class Submitter:
         names: QueryNames,
         settings: ConnectorSettings,
         ants: AntLeader,
+        reuse: Reuse,
     ) -> None:
         self._walking: dict[str, Strategy] = {"ants": ants.place}
         self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
-        self._settings = settings
+        self._settings, self._reuse = settings, reuse
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
         """Tasks that undo submissions."""
 
@@ -125,8 +130,18 @@ class Submitter:
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}")
         times = StepTimes(context.clock)
         plan = await self._planning.plan(submission, uid, times)
+        acceptors = self._book.new_acceptors(uid)
+        if lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
+            with times.step("share"):
+                plan = await self._shared(submission, plan, uid, consumer, acceptors)
+            if plan.shared:
+                yield Progress(step="sharing", message=f"reading {_named(plan)} in place of its own")
         described = in_place_of(self._record(submission, name, uid, consumer, plan), submission, lost)
-        record = await self._book.create(described)
+        try:
+            record = await self._book.create(described, acceptors)
+        except BaseException:
+            await self._reuse.give_back(plan.shared, uid)
+            raise
         naming = asyncio.ensure_future(self._named(name, NameRecord(uid, context.name), found))
         # Other registers take round trips as well, in which the query is placed and started.
         stored = [naming]
@@ -160,6 +175,18 @@ class Submitter:
                 raise
             record = begun
         yield Accepted(query=await self._book.describe(record), seconds=times.seconds())
+
+    async def _shared(self, submission: Submission, plan: Plan, uid: str, consumer: str, acceptors: tuple[Acceptor, ...]) -> Plan:
+        """Return the plan with operators of other queries, to which this one refers by then; without those that refuse."""
+        durability, without = self._planning.durability(submission), list[str]()
+        for _ in range(SHARE_TRIES):
+            shared = await self._reuse.shared(plan, submission, consumer, durability, without)
+            try:
+                return await self._reuse.refer(shared, uid, sink_of(uid), acceptors)
+            except SbonError as error:
+                log.info("not-shared", query=uid, operator=error.where, code=error.code, reason=error.message)
+                without.append(error.where)
+        return plan
 
     async def _end(self, query: str, stored: list[asyncio.Task[None]], error: BaseException) -> QueryRecord | None:
         """Undo a submission after an error; return its record if the query has begun nevertheless.
@@ -212,7 +239,7 @@ class Submitter:
             durability=self._planning.durability(submission),
             **submission.goal_options(),
             plan=plan,
-            hosts={p.source.id: p.source.node for p in plan.sources},
+            hosts={p.source.id: p.source.node for p in plan.sources} | {one.id: one.node for one in plan.shared},
         )
 
     def _sink(self, sink: SinkSpec, plan: Plan) -> SinkSpec:
@@ -271,6 +298,13 @@ class Submitter:
             hint="add nodes, or stop queries",
             details=tuple(reasons),
         )
+
+
+def _named(plan: Plan) -> str:
+    """Name the operators that a plan shares, by the queries that run them."""
+    queries = sorted({name_of(one.id.rpartition(".")[0]) for one in plan.shared})
+    count = len(plan.shared)
+    return f"{count} operator{'s' if count != 1 else ''} of {', '.join(queries)}"
 
 
 def _not_started(failures: list[NotStartedError], last: SbonError) -> SbonError:

@@ -21,6 +21,7 @@ from sbon_node.sql.relations.join_window import check_join_window, with_join_win
 from sbon_node.sql.relations.literals import check_literals
 from sbon_node.sql.relations.logical import Scan, Select, Union
 from sbon_node.sql.relations.reader import read_query
+from sbon_node.sql.relations.since import with_since
 from sbon_node.sql.rewrite.decompose import Decomposition, arguments, candidates, decompose_aggregate
 from sbon_node.sql.rewrite.event_time import lags_ms
 from sbon_node.sql.rewrite.pushdown import push_down
@@ -41,12 +42,14 @@ async def plan_query(
     join_window_ms: int | None = None,
     on_error: OnError = "fail",
     state_provider: StateChoice | None = None,
+    since_ms: int | None = None,
 ) -> Plan:
     """Plan ``text`` over the streams of ``catalog``.
 
     Operators are named ``<query_id>.b0``, ``.o1`` and so on. Rates come from ``recall``, else they are estimates. Joins without a
     time bound get ``join_window_ms``. ``on_error`` says how an expression treats a row for which it raises an error, and
-    ``state_provider`` where operators keep their state, by default as the settings say.
+    ``state_provider`` where operators keep their state, by default as the settings say. Rows with event times before ``since_ms``
+    do not count.
 
     Raises :class:`SbonError` with line, column, the offending text and a hint, for queries that cannot run on streams.
     """
@@ -56,7 +59,9 @@ async def plan_query(
     check_join_window(join_window_ms)
     relation = read_query(text, catalog, settings)
     check_literals(text, relation)
-    query = push_down(with_join_window(relation, join_window_ms) if join_window_ms is not None else relation)
+    if join_window_ms is not None:
+        relation = with_join_window(relation, join_window_ms)
+    query = push_down(relation if since_ms is None else with_since(relation, since_ms))
     cut(query, text)  # refuses invalid queries before an engine is started
     planning = _Planning(text, query, query_id, _remembering(analyse), settings, _recalling(recall), on_error)
     decompositions = await planning.decompositions()

@@ -6,7 +6,8 @@ buffer by buffer, which needs no second copy. Pure: needs pyarrow and nothing of
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from struct import Struct
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ MAX_UNPACKED_BYTES = 16 * 1024 * 1024
 LARGE_BYTES = 1024 * 1024
 """Rows that unpack to more are not unpacked on the event loop."""
 _LZ4 = pa.Codec("lz4")
+_PREFIX = Struct("<Ii")
+"""Before each message of an Arrow stream: a mark, and the bytes of its metadata. A schema has no more than these."""
 _WHOLE = b"\x28\xb5\x2f\xfd"
 """The first bytes of a zstd frame, which no Arrow stream begins with."""
 
@@ -53,6 +56,30 @@ def unpack(payload: bytes, columns: Collection[str] | None = None) -> pa.RecordB
             raise ValueError("no record batch")
         rows.validate(full=True)
     return rows
+
+
+def renamed(payload: bytes, columns: Sequence[str]) -> bytes:
+    """Return the payload with other names of its columns, in their order.
+
+    An empty payload, one that cannot be read, and one with another number of columns are returned as they are: whoever unpacks
+    it refuses it. Only the schema, the first message of the stream, is written anew.
+    """
+    if not payload:
+        return payload
+    try:
+        stream, _ = _opened(payload)
+        schema = pa.ipc.read_schema(stream)
+        if len(schema) != len(columns) or schema.names == list(columns):
+            return payload
+        after = _PREFIX.size + _PREFIX.unpack_from(stream)[1]
+    except (pa.ArrowException, OSError, ValueError):
+        return payload
+    names = [field.with_name(name) for field, name in zip(schema, columns, strict=True)]
+    changed: bytes = pa.schema(names, metadata=schema.metadata).serialize().to_pybytes() + stream.slice(after).to_pybytes()
+    if payload.startswith(_WHOLE):
+        whole: bytes = pa.compress(changed, "zstd", asbytes=True)
+        return whole
+    return changed
 
 
 def is_large(payload: bytes) -> bool:

@@ -146,6 +146,7 @@ class NodePort:
                 failpoint=self._failpoint,
                 news=self._news,
                 spill=Spill(source.spill_to, self._settings.spill_max_bytes) if source.spill_to is not None else None,
+                columns=source.columns,
             )
             for position, (source, start) in enumerate(zip(self._inputs, starts, strict=True))
         )
@@ -166,11 +167,8 @@ class NodePort:
     def spilled(self) -> SpillCount:
         """Return the counts of spilled frames of all inputs since they were connected."""
         spills = [link.inbox.spill for link in self.links if link.inbox.spill is not None]
-        return SpillCount(
-            frames=sum(spill.total_frames for spill in spills),
-            bytes=sum(spill.total_bytes for spill in spills),
-            now_bytes=sum(spill.bytes for spill in spills),
-        )
+        frames, size = sum(spill.total_frames for spill in spills), sum(spill.total_bytes for spill in spills)
+        return SpillCount(frames=frames, bytes=size, now_bytes=sum(spill.bytes for spill in spills))
 
     def measures(self) -> OperatorMeasures:
         """Return the operator's measures up to now."""

@@ -17,7 +17,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
 
     The input's watermark, less ``lag_ms``, may be at most ``ahead_ms`` beyond the least of the other inputs; without
     ``ahead_ms`` there is no limit. A ``whole`` input begins with frame 1, or fails. Frames held back are spilled to ``spill_to``,
-    where given, and otherwise stay in the link's credit.
+    where given, and otherwise stay in the link's credit. ``columns`` are names for the columns of its frames, in their order.
     """
 
     stream: str
@@ -33,6 +33,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
     ahead_ms: int | None = None
     whole: bool = False
     spill_to: Path | None = None
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,13 +128,23 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float,
         Meta(gt=0, le=1e9, description="seconds that frames of a live source are kept after everyone acknowledged them"),
     ] = 3600.0
+    operator_history_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**40,
+            description="bytes of an operator's stream kept from its first frame on after all readers acknowledged them, so that "
+            "a later query may share the operator and read all of it; raise it for more sharing, at the price of longer moves",
+        ),
+    ] = MIB
     subscription_quota_bytes: Annotated[
         int,
         Meta(
             ge=1,
             le=2**50,
-            description="bytes of a live source a subscriber may leave unacknowledged before its subscription fails (at least "
-            "live_retention_bytes counts); raise it if consumers are away for long",
+            description="bytes of a live source, or of an operator that several queries share, a subscriber may leave "
+            "unacknowledged before its subscription fails (of a source at least live_retention_bytes counts); raise it if "
+            "consumers are away for long",
         ),
     ] = 512 * MIB
     sink_quota_bytes: Annotated[

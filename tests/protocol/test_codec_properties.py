@@ -14,7 +14,20 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sbon_protocol import ants, backup, calls, codec, failover, following, measuring, messages, moving, source_backup, zones
+from sbon_protocol import (
+    ants,
+    backup,
+    calls,
+    codec,
+    failover,
+    following,
+    measuring,
+    messages,
+    moving,
+    sharing,
+    source_backup,
+    zones,
+)
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, fill, kind_of, pack, unpack
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame
@@ -27,7 +40,7 @@ checked = settings(max_examples=150, deadline=None, suppress_health_check=[Healt
 
 TYPES: list[type[Message]] = [
     member
-    for module in (messages, calls, following, measuring, moving, backup, source_backup, failover, zones, ants)
+    for module in (messages, calls, following, measuring, moving, backup, source_backup, failover, sharing, zones, ants)
     for member in vars(module).values()
     if inspect.isclass(member) and issubclass(member, Message) and member not in (Message, messages.Call)
 ]

@@ -26,6 +26,7 @@ from sbon_protocol import (
     measuring,
     messages,
     moving,
+    sharing,
     source_backup,
     version,
     zones,
@@ -56,7 +57,7 @@ ALIASES = {
 def all_messages() -> dict[str, type[messages.Message]]:
     """Every message of the protocol, in the order of the source."""
     found = {}
-    for module in (base, messages, calls, following, measuring, moving, backup, source_backup, failover, zones, ants):
+    for module in (base, messages, calls, following, measuring, moving, backup, source_backup, failover, sharing, zones, ants):
         for name, member in vars(module).items():
             if inspect.isclass(member) and issubclass(member, messages.Message) and member.__module__ == module.__name__:
                 found[name] = member

@@ -23,6 +23,7 @@ from sbon_protocol import (
     measuring,
     messages,
     moving,
+    sharing,
     source_backup,
     zones,
 )
@@ -36,7 +37,7 @@ REFUSED = sorted((VECTORS / "refused").glob("*.json"))
 
 MESSAGES: dict[str, type[messages.Message]] = {
     name: member
-    for module in (messages, calls, following, measuring, moving, backup, source_backup, failover, zones, ants)
+    for module in (messages, calls, following, measuring, moving, backup, source_backup, failover, sharing, zones, ants)
     for name, member in vars(module).items()
     if inspect.isclass(member) and issubclass(member, messages.Message) and member not in (messages.Message, messages.Call)
 }

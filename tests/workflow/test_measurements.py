@@ -26,7 +26,9 @@ RATE = 50.0
 async def started(cluster: SimulatedCluster, at: str, path: Path, name: str = "q") -> QueryInfo:
     async def submit() -> QueryInfo:
         sink = SinkSpec(kind="file", options={"path": str(path)})
-        async for event in cluster.at(at).daemon.submit(Submission(sql=QUARTER, name=name, sink=sink, strategy="producer")):
+        async for event in cluster.at(at).daemon.submit(
+            Submission(sql=QUARTER, name=name, sink=sink, strategy="producer", reuse="never")
+        ):
             if isinstance(event, Accepted):
                 return event.query
         raise AssertionError("the submission ended without an answer")

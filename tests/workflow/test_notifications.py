@@ -69,7 +69,7 @@ def test_a_refusing_host_is_notified_as_replaced_and_a_refused_submission_as_ref
         first, second = (e for e in told(listener) if isinstance(e, OperatorChanged) and e.strategy)
         assert (first.change, second.change, second.was) == ("placed", "re-placed", first.host)
         with pytest.raises(SbonError, match="no node has capacity"):
-            await submitted(cluster, "a", tmp_path / "again.ndjson", name="again", strategy="random")
+            await submitted(cluster, "a", tmp_path / "again.ndjson", name="again", strategy="random", reuse="never")
         ends = [(e.query, e.state) for e in told(listener) if isinstance(e, QueryChanged) and e.query == "again"]
         assert ends == [("again", "placing"), ("again", "refused")]
 

@@ -86,7 +86,7 @@ def test_a_claim_changes_the_register_of_its_operator_alone(tmp_path: Path) -> N
 def test_an_operator_of_another_query_is_not_claimed_and_not_reported(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        await submitted(cluster, "a", tmp_path / "other.csv", name="other", consumer="d", strategy="producer")
+        await submitted(cluster, "a", tmp_path / "other.csv", name="other", consumer="d", strategy="producer", reuse="never")
         uid, other = uid_of(cluster), uid_of(cluster, "other")
         claim = ClaimComponent(query=other, component=f"{uid}.b0", epoch=1)
         assert await refusal_of(cluster, "b", claim) == "not-owner"

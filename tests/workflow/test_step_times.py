@@ -64,7 +64,7 @@ def test_an_accepted_query_has_the_times_of_its_steps(tmp_path: Path) -> None:
             return [event async for event in cluster.at("b").daemon.submit(submission)][-1]  # type: ignore[return-value]
 
         seconds = (await ask(cluster, "b", accepted())).seconds
-        assert set(seconds) == {"plan", "analyse", "place", "reserve", "start"}
+        assert set(seconds) == {"plan", "analyse", "share", "place", "reserve", "start"}
         assert seconds.pop("analyse") == 0
         assert min(seconds.values()) > 0
 

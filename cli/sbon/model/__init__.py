@@ -45,6 +45,7 @@ from .plans import (
     PlannedOperator,
     PlannedSource,
     Rate,
+    SharedOperator,
 )
 from .queries import (
     Accepted,
@@ -157,6 +158,7 @@ __all__ = [
     "Rows",
     "RttRequest",
     "Sample",
+    "SharedOperator",
     "SinkDelay",
     "SinkInfo",
     "SinkReport",

@@ -39,6 +39,7 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     state_provider: str = ""
     state_mb: float | None = None
     move: MoveInfo | None = None
+    queries: tuple[str, ...] = ()
 
 
 class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +52,7 @@ class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
     usage: float | None
     measured_bytes_s: float | None = None
     measured_usage: float | None = None
+    queries: int = 1
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,5 +70,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     baseline_usage: float | None
     measured_usage: float | None = None
     measured_baseline_usage: float | None = None
+    saved_usage: float = 0.0
     median_ratio: float | None = None
     worst_ratio: float | None = None

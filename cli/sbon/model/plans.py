@@ -42,6 +42,7 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
     lag_ms: int = 0
     ahead_ms: int | None = None
     shared: bool = False
+    by_position: bool = False
 
 
 class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,15 +79,26 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     state_provider: str = "hdfs"
 
 
+class SharedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator of another query, at ``node``, that is read in place of one of its own."""
+
+    operator: PlannedOperator
+    node: str
+    queries: tuple[str, ...] = ()
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A query's operators in topological order; ``schema`` is that of the query's rows."""
 
     text: str
     sources: tuple[PlannedSource, ...]
     operators: tuple[PlannedOperator, ...]
+    shared: tuple[SharedOperator, ...] = ()
     outputs: tuple[str, ...]
     schema: tuple[Column, ...]
     event_time: str = ""
+    since_ms: int | None = None
+    starts: dict[str, int] = {}
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,8 @@ class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ""
     adapt: str | None = None
     durability: str | None = None
+    begin: str = "earliest"
+    reuse: str = "auto"
 
 
 class Submission(QuerySpec, frozen=True, kw_only=True):
@@ -176,6 +178,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     measures: OperatorMeasures | None = None
     past_moves: tuple[PastMove, ...] = ()
     decisions: tuple[MoveDecision, ...] = ()
+    queries: tuple[str, ...] = ()
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +193,7 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: str = ""
     frames_behind: int = 0
     bytes_behind: int = 0
+    queries: int = 1
 
 
 class SinkDelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,6 +253,7 @@ class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
     placement: Placement | None = None
     operators: tuple[OperatorInfo, ...] = ()
+    shared: tuple[OperatorInfo, ...] = ()
     links: tuple[LinkInfo, ...] = ()
     rows: int | None = None
     delivery: SinkReport | None = None

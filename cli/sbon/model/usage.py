@@ -12,6 +12,7 @@ class LinkUsage(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     latency_ms: float | None
     byte_ms: float | None
+    queries: int = 1
 
 
 class QueryUsagePoint(msgspec.Struct, frozen=True, kw_only=True):

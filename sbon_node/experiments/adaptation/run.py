@@ -239,6 +239,7 @@ class _Run:
                 strategy=self._strategy,
                 max_delay_ms=query.max_delay_ms,
                 sink=SinkSpec(kind="blackhole"),
+                reuse="never",
             )
             async for event in daemon.submit(submission):
                 if isinstance(event, Accepted):

@@ -139,7 +139,7 @@ async def _declare(cluster: SimulatedCluster) -> None:
 
 
 async def _submit(cluster: SimulatedCluster, name: str) -> None:
-    async for _ in cluster.at(CONSUMER).daemon.submit(Submission(sql=SQL, name=name, strategy="consumer")):
+    async for _ in cluster.at(CONSUMER).daemon.submit(Submission(sql=SQL, name=name, strategy="consumer", reuse="never")):
         pass
 
 

@@ -197,7 +197,9 @@ class Live:
 
         async def submit() -> None:
             sink = SinkSpec(kind="blackhole")
-            submission = Submission(sql=sql, name=query.name, strategy=strategy, decompose="never", adapt=adapt, sink=sink)
+            submission = Submission(
+                sql=sql, name=query.name, strategy=strategy, decompose="never", adapt=adapt, sink=sink, reuse="never"
+            )
             accepted = [event async for event in daemon.submit(submission) if isinstance(event, Accepted)]
             if len(accepted) != 1:
                 raise SbonError("simulation-failed", f"{query.name} was not accepted", where=at)

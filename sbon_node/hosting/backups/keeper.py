@@ -35,6 +35,7 @@ from sbon_node.model.durability import BY_FOLLOWER, HOT
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states import operator_states
 from sbon_node.net.peers import Caller
 from sbon_node.streams.outbox.copies import StreamState
@@ -326,21 +327,19 @@ class BackupKeeper:
                 return
             register = await self._owners.read(query, operator)
             me = context.membership.expected(context.name)
-            if (register.host, register.instance) == me:
-                epoch = register.epoch
-            elif not self._is_lost(kept):
-                return
-            else:
+            if (register.host, register.instance) != me:
+                if not self._is_lost(kept):
+                    return
                 check_frames(context, operator, kept.stored.stream, lacking=kept.stored.lacks_frames)
                 # First nobody else can show anything any more, then this node is the host.
                 self._put(kept, msgspec.structs.replace(kept.stored, sealed=register.epoch + 1))
-                epoch = await self._owners.take_over(query, operator, register.host, register.epoch)
-            await self._go_on(kept, epoch)
-        log.warning("operator-recovered", operator=operator, host=kept.stored.host, epoch=epoch)
+                register = await self._owners.take_over(query, operator, register.host, register.epoch)
+            await self._go_on(kept, register)
+        log.warning("operator-recovered", operator=operator, host=kept.stored.host, epoch=register.epoch)
 
-    async def _go_on(self, kept: Kept, epoch: int) -> None:
+    async def _go_on(self, kept: Kept, register: OperatorRegister) -> None:
         """Host the operator from the newest stored batch on; repeated after a failure or a restart."""
-        context, operator = self._context, kept.spec.id
+        context, operator, epoch = self._context, kept.spec.id, register.epoch
         kept.goes_on = True
         if operator not in context.outbox.streams():
             why_not = await self._followers.go_on(kept, epoch) if kept.spec.durability == HOT else ""
@@ -356,7 +355,7 @@ class BackupKeeper:
         spec = kept.spec.moved_from(kept.stored.host, context.clock.wall_ms(), "its host was lost")
         if self._operators.get(operator) is None:  # Otherwise the backup could not be deleted before.
             hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
-            await self._operators.adopt(hosted, runs=runs)
+            await self._operators.adopt(hosted, register, runs=runs)
         self._followers.forget(operator)
         await self._delete(kept)
 

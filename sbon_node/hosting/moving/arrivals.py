@@ -315,7 +315,7 @@ class Arrivals:
         hosted = msgspec.structs.replace(
             arrival.stored.hosted, spec=msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
         )
-        await self._operators.adopt(hosted, runs=runs)
+        await self._operators.adopt(hosted, register, runs=runs)
         self._context.store.delete("arrival", operator)
         self._known.pop(operator, None)
         log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)

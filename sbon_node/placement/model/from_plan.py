@@ -26,18 +26,21 @@ def problem_of(
 ) -> PlacementProblem:
     """Return the placement problem of ``plan``.
 
-    Sources are pinned to their nodes and the sink to node ``consumer``; ``refused`` maps an operator to the nodes to leave out.
+    Sources that it reads are pinned to their nodes, shared operators too, and the sink to node ``consumer``.
+    ``refused`` maps an operator to the nodes to leave out.
     Where the ``sink_follows`` the operator that feeds it, its links carry nothing.
 
     Raises :class:`~sbon_node.errors.SbonError` ``unknown-objective``.
     """
     refused, goal = refused or {}, goal or Goal()
-    rates = {source.source.id: source.rate for source in plan.sources} | {source.id: source.rate for source in plan.operators}
+    rates = plan.rates()
     links = [(i.stream, operator.id) for operator in plan.operators for i in operator.inputs]
     links += [(output, CONSUMER) for output in plan.outputs]
+    places = {source.source.id: source.source.node for source in plan.sources} | {one.id: one.node for one in plan.shared}
+    read = {stream for stream, _ in links}
     carried = [Rate(rows_s=0.0, bytes_s=0.0) if sink_follows and to == CONSUMER else rates[stream] for stream, to in links]
     return PlacementProblem(
-        pinned={**{source.source.id: source.source.node for source in plan.sources}, CONSUMER: consumer},
+        pinned={**{stream: node for stream, node in places.items() if stream in read}, CONSUMER: consumer},
         operators=tuple(
             _operator(operator, refused.get(operator.id, frozenset()), sum(rates[i.stream].rows_s for i in operator.inputs))
             for operator in plan.operators

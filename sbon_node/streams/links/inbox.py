@@ -6,23 +6,34 @@ that do not fit in memory are spilled to disk, and come back in order (docs/desi
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.payload import renamed
 
 
 class Inbox:
     """Frames ``released + 1`` to ``received`` of one stream; those after ``loaded`` are on disk.
 
-    Frames stay until released, since a batch may run again. ``buffered_bytes`` count against the credit.
+    Frames stay until released, since a batch may run again. ``buffered_bytes`` count against the credit. The columns of frames
+    are given the names ``columns``, if there are any, when they are taken.
     """
 
     def __init__(
-        self, stream: str, *, capacity_bytes: int, released: int = 0, news: Signal | None = None, spill: Spill | None = None
+        self,
+        stream: str,
+        *,
+        capacity_bytes: int,
+        released: int = 0,
+        news: Signal | None = None,
+        spill: Spill | None = None,
+        columns: tuple[str, ...] = (),
     ) -> None:
-        self.stream = stream
+        self.stream, self._columns = stream, columns
         self.news = news or Signal()
         self.capacity_bytes = capacity_bytes
         self.received = self.loaded = self.released = released
@@ -111,7 +122,8 @@ class Inbox:
                 "not-retained", f"frames up to {self.released} were acknowledged, {after + 1} is asked for", where=self.stream
             )
         self._load_upto(upto)
-        return [self._frames[number] for number in range(max(after, self.released) + 1, upto + 1)]
+        frames = [self._frames[number] for number in range(max(after, self.released) + 1, upto + 1)]
+        return [replace(frame, payload=renamed(frame.payload, self._columns)) for frame in frames] if self._columns else frames
 
     def _keep(self, frame: Frame) -> None:
         self._frames[frame.number] = frame

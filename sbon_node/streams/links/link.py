@@ -73,7 +73,8 @@ class Link:
     wall-clock times, and ``arrived`` is called with each new frame. ``spill`` stores frames that are held back.
 
     ``lineage`` identifies the stream that the subscriber has read; 0 accepts any and passes it to ``learn``, which stores it
-    before the first frame is taken. ``reader_epoch`` is the subscriber's own epoch.
+    before the first frame is taken. ``reader_epoch`` is the subscriber's own epoch. The columns of the frames are given the names
+    ``columns``, if there are any, in their order.
     """
 
     def __init__(
@@ -99,9 +100,11 @@ class Link:
         failpoint: Failpoints = unobserved,
         news: Signal | None = None,
         spill: Spill | None = None,
+        columns: tuple[str, ...] = (),
     ) -> None:
         self.stream, self.subscriber, self.epoch = stream, subscriber, epoch
-        self.inbox = Inbox(stream, capacity_bytes=settings.inbox_credit_bytes, released=start_after, news=news, spill=spill)
+        capacity_bytes = settings.inbox_credit_bytes
+        self.inbox = Inbox(stream, capacity_bytes=capacity_bytes, released=start_after, news=news, spill=spill, columns=columns)
         self.state: LinkState = "connecting"
         self.reason, self.rejected = "", 0
         self._locate, self._peers, self._clock, self._settings = locate, peers, clock, settings

@@ -112,6 +112,11 @@ class Publisher:
         """Credit in use: bytes sent that subscribers still hold."""
         return sum(serving.credit.outstanding for serving in self._serving.values())
 
+    def readers(self, stream: str) -> list[tuple[str, str]]:
+        """Return the operators and sinks that read a stream, followers excepted, each with the node that it has last read at."""
+        found = ((component_of(subscriber), process.node) for (of, subscriber), process in self._admitted.items() if of == stream)
+        return sorted(set(found))
+
     def connection(self, stream: str, subscriber: str) -> int | None:
         """Return the number of the connection that serves a subscription; None if there is none. A new one has a new number."""
         serving = self._serving.get((stream, subscriber))

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.model.query_ids import is_further_sink
-from sbon_node.model.subscribers import followed_by, is_follower
+from sbon_node.model.subscribers import followed_by, is_follower, query_of
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.store import NUMBER_BITS
@@ -125,17 +125,37 @@ class Stream:
     def unreceived(self) -> int:
         """Bytes that hold the producer back.
 
-        An operator waits for its slowest subscriber, but not for further sinks, which a quota bounds. A source waits for its
-        fastest: it retains the frames that others have not read anyway, and an absent subscriber must not harm the others.
-        Before anyone subscribes a finite stream counts in full, while a live one continues within its retention. A follower
-        reads what its host has received, so it is not the fastest.
+        An operator waits for the slowest subscriber of a query, but not for further sinks, which a quota bounds; of several
+        queries that share it for the fastest, so that none harms another. A source waits for its fastest subscriber: it retains
+        the frames that others have not read anyway, and an absent subscriber must not harm the others. Before anyone subscribes a
+        finite stream counts in full, while a live one continues within its retention. A follower reads what its host has
+        received, so it is not the fastest.
         """
-        active, aside = self.active(), is_further_sink if self.kind == "operator" else is_follower
-        active = [one for one in active if not aside(one.subscriber)] or active
-        lags = [self.newest.upto - subscription.received_upto for subscription in active]
+        if self.kind == "operator":
+            lags = list(self._unreceived_by_query().values())
+        else:
+            active = self.active()
+            active = [one for one in active if not is_follower(one.subscriber)] or active
+            lags = [self.newest.upto - subscription.received_upto for subscription in active]
         if not lags:
             return 0 if self.live else self.newest.upto - self.trimmed_upto
-        return max(lags) if self.kind == "operator" else min(lags)
+        return min(lags)
+
+    def _unreceived_by_query(self) -> dict[str, int]:
+        """Return the bytes that each query's slowest subscriber has not received."""
+        lags: dict[str, int] = {}
+        for one in [one for one in self.active() if not is_further_sink(one.subscriber)] or self.active():
+            query = query_of(one.subscriber)
+            lags[query] = max(lags.get(query, 0), self.newest.upto - one.received_upto)
+        return lags
+
+    def laggards(self, quota_bytes: int) -> list[Subscription]:
+        """Return subscriptions of an operator that leave more unacknowledged, of other queries than the fastest that share it."""
+        lags = self._unreceived_by_query() if self.kind == "operator" else {}
+        if len(lags) < 2:
+            return []
+        fastest = min(lags, key=lags.__getitem__)
+        return [one for one in self.active() if query_of(one.subscriber) != fastest and self._lag(one) > quota_bytes]
 
     def floor(self) -> int:
         """The last frame that every subscriber has acknowledged; retention does not count."""
@@ -170,13 +190,15 @@ class Stream:
         return [one for one in self.followers() if one.subscriber in far or followed_by(one.subscriber) in far]
 
     def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
-        """Return the subscriptions of a live source that have fallen behind its retention, or further sinks of an operator.
+        """Return the subscriptions of a live source that have fallen behind its retention, or those of an operator: further
+        sinks, and readers of queries that are far behind another with which they share it.
 
         A subscriber that is followed may be frozen: what it leaves unread meanwhile does not count, up to the followers' quota.
         """
         if self.kind == "operator":
-            further = [one for one in self.active() if is_further_sink(one.subscriber)]
-            return [one for one in further if self._lag(one) > settings.sink_quota_bytes]
+            behind = {one.subscriber for one in self.laggards(settings.subscription_quota_bytes)}
+            further = {one.subscriber for one in self._further() if self._lag(one) > settings.sink_quota_bytes}
+            return [one for one in self.active() if one.subscriber in behind | further]
         if not self.live:
             return []
         over: list[Subscription] = []
@@ -188,6 +210,9 @@ class Stream:
             if not is_follower(one.subscriber) and self._lag(one, one.excused_upto) > _quota(settings):
                 over.append(one)
         return over
+
+    def _further(self) -> list[Subscription]:
+        return [one for one in self.active() if is_further_sink(one.subscriber)]
 
     def _lag(self, one: Subscription, excused_upto: int = 0) -> int:
         """Bytes that a subscriber leaves unacknowledged, beyond what is excused."""

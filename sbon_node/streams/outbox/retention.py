@@ -9,6 +9,7 @@ import structlog
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.frames import Frame
+from sbon_node.model.query_ids import is_further_sink
 from sbon_node.model.subscribers import is_follower
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription
@@ -30,10 +31,12 @@ def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
 
 def _overdrawn(stream: Stream, subscription: Subscription) -> SbonError:
     reason = f"{subscription.subscriber} fell behind its retained frames, and {subscription.dropped:,} rows were dropped"
-    setting, where = ("sink", "operator runs") if stream.kind == "operator" else ("subscription", "source lives")
-    return SbonError(
-        subscription.failed, reason, where=stream.name, hint=f"raise streams.{setting}_quota_bytes where the {where}"
-    )
+    hint = "raise streams.subscription_quota_bytes where the source lives"
+    if is_further_sink(subscription.subscriber):
+        hint = "raise streams.sink_quota_bytes where the operator runs"
+    elif stream.kind == "operator":
+        hint = "submit the query with --no-reuse, or raise streams.subscription_quota_bytes where the shared operator runs"
+    return SbonError(subscription.failed, reason, where=stream.name, hint=hint)
 
 
 def _behind(stream: Stream, follower: Subscription) -> SbonError:
@@ -214,7 +217,10 @@ class Retention:
         for follower in stream.followers_behind(self._settings):
             log.warning("follower_dropped", stream=stream.name, subscriber=follower.subscriber)
             self.unsubscribe(stream, follower.subscriber, _behind(stream, follower))
-        failed = stream.overdrawn(self._settings)
+        self._fail(stream, stream.overdrawn(self._settings))
+
+    def _fail(self, stream: Stream, failed: list[Subscription]) -> None:
+        """Mark subscriptions as failed, count their losses, and delete the frames that nobody needs."""
         for subscription in failed:
             subscription.failed, subscription.dropped = (
                 "quota",
@@ -244,11 +250,16 @@ class Retention:
     def make_room(self, streams: Iterable[Stream]) -> bool:
         """Delete frames kept for later subscribers, the oldest of the stream with most bytes of them; False if there are none.
 
-        Whoever subscribes to the stream later gets less history of a live source, and ``not-retained`` of a finite one.
+        Whoever subscribes to the stream later gets less history of a live source, and ``not-retained`` of a finite one. Without
+        such frames a query fails that is far behind another with which it shares an operator.
         """
-        spare = [stream for stream in streams if stream.spare() > stream.trimmed]
+        known = list(streams)
+        spare = [stream for stream in known if stream.spare() > stream.trimmed]
         if not spare:
-            return False
+            behind = [(one, stream) for stream in known for one in stream.laggards(self._settings.outbox_quota_bytes)]
+            for one, stream in behind[:1]:
+                self._fail(stream, [one])
+            return bool(behind)
         largest = max(spare, key=lambda stream: stream.visible.upto - stream.trimmed_upto)
         before = largest.trimmed
         if largest.name not in self._shortened:
@@ -292,6 +303,8 @@ class Retention:
         upto = min(stream.floor(), stream.trimmed + self._settings.trim_frames)
         if upto <= stream.trimmed:
             return stream.trimmed
+        if stream.kind == "operator" and not stream.trimmed and stream.visible.upto <= self._settings.operator_history_bytes:
+            return 0  # A later query may read it from its first frame on.
         if not stream.live:
             return upto
         full = stream.visible.upto - self._settings.live_retention_bytes

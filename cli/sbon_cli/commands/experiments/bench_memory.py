@@ -81,7 +81,7 @@ def run(settle_s: float, notify: Callable[[str], None]) -> Iterator[dict[str, An
         client.explain(QuerySpec(sql=AGGREGATE, consumer=node.name))
         yield look("engine", 0)
         for number, sql in enumerate(QUERIES, 1):
-            client.submitted(Submission(sql=sql, consumer=node.name, sink=SinkSpec(kind="blackhole", options={})))
+            client.submitted(Submission(sql=sql, consumer=node.name, sink=SinkSpec(kind="blackhole"), reuse="never"))
             if number in (1, len(QUERIES)):
                 yield look("one operator" if number == 1 else f"{number} operators", number)
 

@@ -23,7 +23,7 @@ from sbon_cli.terminal.output import err, json_option, print_json, print_table, 
 
 ROWS = 20_000
 TURNS = 5
-STEPS = ("plan", "analyse", "place", "reserve", "start")
+STEPS = ("plan", "analyse", "share", "place", "reserve", "start")
 _WITHIN = "{0}.symbol = t.symbol AND {0}.ts BETWEEN t.ts - INTERVAL 10 SECONDS AND t.ts"
 _JOINS = " ".join(f"JOIN {{news}} AS {name} ON {_WITHIN.format(name)}" for name in ("n", "m", "k"))
 CASES = {
@@ -102,7 +102,7 @@ def _measured(cluster: LocalCluster, inputs: Any, run_name: str, sql: str) -> Ti
     pids = [node.pid for node in cluster.nodes]
     with streams_over_files(cluster, inputs, run_name.replace("-", "_"), ("trades", "news")) as names:
         before_cpu_s, began_s = footprint.total_cpu_s(pids), time.monotonic()
-        accepted = _accepted(client, Submission(sql=sql.format(**names), consumer=cluster.nodes[0].name))
+        accepted = _accepted(client, Submission(sql=sql.format(**names), consumer=cluster.nodes[0].name, reuse="never"))
         accepted_s = time.monotonic() - began_s
         first_row_s = last_row_s = 0.0
         follower = Follower(client, accepted.query.id)

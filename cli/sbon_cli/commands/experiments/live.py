@@ -127,7 +127,7 @@ def _row(
     client = cluster.nodes[0].client
     sink = SinkSpec(kind="file", options={"path": str(path), "format": "parquet"})
     try:
-        submission = Submission(sql=case.sql, strategy=strategy, consumer=area.names[-1], sink=sink)
+        submission = Submission(sql=case.sql, strategy=strategy, consumer=area.names[-1], sink=sink, reuse="never")
         info = turns.submitted(client, submission)
         info = _finished(client, info)
     except SbonError as error:

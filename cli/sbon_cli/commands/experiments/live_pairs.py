@@ -104,7 +104,7 @@ def start_engines(cluster: LocalCluster, pair: Any, stream: Any, hosts: Sequence
         notify(f"the engine of {host} starts")
         sql = f"SELECT id FROM {declaration.name} WHERE id < 10"
         submission = Submission(
-            sql=sql, name=f"first-{host}", strategy="consumer", consumer=host, sink=SinkSpec(kind="blackhole")
+            sql=sql, name=f"first-{host}", strategy="consumer", consumer=host, sink=SinkSpec(kind="blackhole"), reuse="never"
         )
         client.submitted(submission)
 
@@ -140,6 +140,7 @@ class _Run:
                 decompose="never",
                 adapt=adapt,
                 sink=sink,
+                reuse="never",
             )
             client.submitted(submission)
         targets = {operator.rpartition(".")[2]: node for operator, node in self._info(pair, module.MIGRATING).hosts().items()}

@@ -12,7 +12,14 @@ from sbon.model import ExplainedComponent, Explanation, QuerySpec
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.explain_placement import QUERY_NAME, placement
 from sbon_cli.commands.queries.goal_flags import goal_options
-from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option, state_provider_option
+from sbon_cli.commands.queries.query_flags import (
+    begin_option,
+    decompose_option,
+    join_window_option,
+    on_error_option,
+    reuse_option,
+    state_provider_option,
+)
 from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import (
     bytes_text,
@@ -29,6 +36,9 @@ from sbon_cli.terminal.reading import text_of
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
+from sbon_node.model.queries import Begin
+from sbon_node.model.query_ids import name_of
+from sbon_node.model.sharing import Reuse
 
 FIGURE = 7
 """Width of a number in characters, with the space before it."""
@@ -63,6 +73,8 @@ explain.add_command(placement)
 @join_window_option
 @on_error_option
 @state_provider_option
+@begin_option
+@reuse_option
 @click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @json_option
 @click.pass_obj
@@ -76,6 +88,8 @@ def plan(
     join_window_ms: int | None,
     on_error: OnError,
     state_provider: StateChoice | None,
+    begin: Begin,
+    reuse: Reuse,
     consumer: str,
     json_: bool,
 ) -> None:
@@ -103,6 +117,8 @@ def plan(
                 join_window_ms=join_window_ms,
                 on_error=on_error,
                 state_provider=state_provider,
+                begin=begin,
+                reuse=reuse,
                 consumer=consumer,
             )
         )
@@ -132,6 +148,8 @@ def show_explanation(explanation: Explanation) -> None:
     for fragment, same in groupby(operators, key=lambda component: component.fragment):
         for component in same:
             say(f"[bold]{escape(component.id)}[/] at {escape(component.node)}, {escape(_state(component))}")
+            if component.queries:
+                say(f"  shared by {escape(', '.join(sorted(map(name_of, component.queries))))}")
             if component.state_mb is not None:
                 say(f"  keeps about {bytes_text(component.state_mb * 2**20)} of state in {component.state_provider}")
         for line in textwrap.wrap(fragment, width - 3, break_on_hyphens=False):
@@ -158,6 +176,8 @@ def show_explanation(explanation: Explanation) -> None:
         off = f"{explanation.median_ratio:.3g} times (median), {explanation.worst_ratio:.3g} at most"
         say(f"estimates of operators{runs}: off {off}")
     say(_total("predicted", explanation.usage, explanation.baseline_usage))
+    if any(component.queries for component in explanation.components):
+        say(f"sharing operators saves {bytes_text(explanation.saved_usage)} of network usage (bytes/s x latency)")
     if explanation.measured_usage is not None and explanation.measured_baseline_usage is not None:
         say(_total("measured", explanation.measured_usage, explanation.measured_baseline_usage))
 

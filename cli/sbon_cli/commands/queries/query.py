@@ -31,6 +31,7 @@ from sbon_cli.terminal.output import (
     rows_text,
     say,
 )
+from sbon_node.model.query_ids import name_of
 
 DELAY = "delay from source to sink, any wait in the source's history included:"
 LONG_BATCH_S = 5.0
@@ -124,6 +125,7 @@ def show_query(info: QueryInfo) -> None:
         empty="no operators",
     )
     say()
+    _show_shared(info)
     show_backups(info)
     _show_measures(info)
     _show_decisions(info)
@@ -155,6 +157,20 @@ def show_query(info: QueryInfo) -> None:
         ],
         empty="no links",
     )
+
+
+def _show_shared(info: QueryInfo) -> None:
+    """Print the operators that it shares with other queries: those of others that it reads, and its own that others read."""
+    shared = [*info.shared, *(o for o in info.operators if o.queries)]
+    if shared:
+        print_table(
+            ("shared", "node", "state", "rows out", "by"),
+            [
+                (o.id, o.node, _doing(o, info), o.stats.rows_out if o.stats else None, ", ".join(sorted(map(name_of, o.queries))))
+                for o in shared
+            ],
+        )
+        say()
 
 
 def why_there(operator: OperatorInfo, placed: Assignment | None) -> str:

@@ -11,6 +11,7 @@ from sbon_node.model.adaptation import Adapt
 from sbon_node.model.durability import Durability
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
+from sbon_node.model.queries import Begin
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 strategy_option = click.option(
@@ -19,7 +20,7 @@ strategy_option = click.option(
     default=DEFAULT_STRATEGY,
     show_default=True,
     metavar="NAME",
-    help="hybrid, auto (the optimum if it is cheap), producer (at the sources), consumer, or one of docs/placement.md.",
+    help="hybrid, auto (the optimum), producer, consumer, or one of docs/placement.md.",
 )
 decompose_option = click.option(
     "--decompose",
@@ -47,6 +48,21 @@ durability_option = click.option(
     type=click.Choice(get_args(Durability)),
     metavar="WHERE",
     help="Copies of state: local, replicated, hot.",
+)
+begin_option = click.option(
+    "--from",
+    "begin",
+    type=click.Choice(get_args(Begin)),
+    metavar="WHEN",
+    default="earliest",
+    help="Rows to begin with: earliest (default), now.",
+)
+reuse_option = click.option(
+    "--no-reuse",
+    "reuse",
+    flag_value="never",
+    default="auto",
+    help="Share no operator of another query.",
 )
 restart_option = click.option(
     "--allow-restart-from-sources",

@@ -9,10 +9,12 @@ import click
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.query_flags import (
+    begin_option,
     decompose_option,
     durability_option,
     join_window_option,
     on_error_option,
+    reuse_option,
     state_provider_option,
 )
 from sbon_cli.options.names import NODE
@@ -24,6 +26,8 @@ from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
+from sbon_node.model.queries import Begin
+from sbon_node.model.sharing import Reuse
 
 
 @click.command()
@@ -35,6 +39,8 @@ from sbon_node.model.plan import Decompose
 @on_error_option
 @state_provider_option
 @durability_option
+@begin_option
+@reuse_option
 @click.option("--consumer", type=NODE, default="", help="The consumer's node; by default the node asked.")
 @json_option
 @click.pass_obj
@@ -49,6 +55,8 @@ def sql(
     on_error: OnError,
     state_provider: StateChoice | None,
     durability: Durability | None,
+    begin: Begin,
+    reuse: Reuse,
     consumer: str,
     json_: bool,
 ) -> None:
@@ -67,6 +75,8 @@ def sql(
         "on_error": on_error,
         "state_provider": state_provider,
         "durability": durability,
+        "begin": begin,
+        "reuse": reuse,
         "consumer": consumer,
     }
     if file is None and command is None and sys.stdin.isatty():

@@ -17,11 +17,13 @@ from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.progress import watched
 from sbon_cli.commands.queries.query_flags import (
     adapt_option,
+    begin_option,
     decompose_option,
     durability_option,
     join_window_option,
     on_error_option,
     restart_option,
+    reuse_option,
     state_provider_option,
 )
 from sbon_cli.commands.queries.rows import follow_to_the_end
@@ -36,11 +38,13 @@ from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose
+from sbon_node.model.queries import Begin
+from sbon_node.model.sharing import Reuse
 
 GROUPS = {
     "Output": ("to", "format_", "options", "sink_failover", "consumer"),
-    "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "adapt", "decompose"),
-    "Semantics": ("join_window_ms", "on_error", "state_provider", "durability", "restarts"),
+    "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "adapt", "decompose", "reuse"),
+    "Semantics": ("begin", "join_window_ms", "on_error", "state_provider", "durability", "restarts"),
     "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
 }
 
@@ -54,14 +58,15 @@ GROUPS = {
 @on_error_option
 @state_provider_option
 @durability_option
+@begin_option
+@reuse_option
 @restart_option
 @click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @click.option(
     "--to",
     "to",
     metavar="FILE|URL",
-    help="Deliver the rows to a file at the consumer, postgres://USER@HOST/DATABASE/TABLE, http://HOST/PATH or blackhole: "
-    "(docs/connectors.md) instead of showing them.",
+    help="Deliver the rows to a file at the consumer, postgres://..., http://... or blackhole: (docs/connectors.md).",
 )
 @click.option("--sink-failover", is_flag=True, help="Let another node take over a lost --to.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of --to; may be repeated.")
@@ -69,8 +74,8 @@ GROUPS = {
     "--format",
     "format_",
     type=click.Choice(["csv", "ndjson", "parquet"]),
-    metavar="csv|ndjson|parquet",
-    help="Format of --to; by default its extension.",
+    metavar="KIND",
+    help="csv, ndjson or parquet; by default the extension of --to.",
 )
 @click.option(
     "--follow/--no-follow",
@@ -94,6 +99,8 @@ def submit(
     on_error: OnError,
     state_provider: StateChoice | None,
     durability: Durability | None,
+    begin: Begin,
+    reuse: Reuse,
     restarts: bool,
     consumer: str,
     to: str | None,
@@ -128,6 +135,8 @@ def submit(
         on_error=on_error,
         state_provider=state_provider,
         durability=durability,
+        begin=begin,
+        reuse=reuse,
         consumer=consumer,
         sink=sink,
         allow_restart_from_sources=restarts,

@@ -180,6 +180,7 @@ def _throughput(cluster: LocalCluster, plan: Plan, kind: str, durability: str, f
             strategy="consumer",
             decompose="never",
             durability=durability,
+            reuse="never",
             sink=SinkSpec(kind="file", options={"path": str(rows)}),
         )
     )

@@ -88,7 +88,9 @@ class MovingQuery:
             self._client.attach_source(source)
         self._files.__enter__()
         sql = self.kind.of_streams(*self._streams)
-        self._client.submitted(Submission(sql=sql, name=self.name, consumer=self._at, decompose="never", **self._fields))
+        self._client.submitted(
+            Submission(sql=sql, name=self.name, consumer=self._at, decompose="never", reuse="never", **self._fields)
+        )
         self._thread.start()
         return self
 

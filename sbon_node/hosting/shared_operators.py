@@ -1,0 +1,172 @@
+"""Operators of this node that several queries read: offered to others, kept for each that refers to them, ended with the last.
+
+Source: SBON (Pietzuch et al., ICDE 2006), section 3.4; docs/design.md, section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.components import acceptors_of
+from sbon_node.hosting.hosted_operator import HostedOperator, Reference
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.model.records import OperatorRegister
+from sbon_node.model.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader
+from sbon_node.model.subscribers import component_of, is_follower
+from sbon_node.net.peers import Caller
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.caller_checks import CallerChecks
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.sharing import AskStreams, OperatorShared, ShareOperator, StreamOffers
+
+log = structlog.get_logger()
+
+RELEASE_TRIES = 5
+
+
+class References(Protocol):
+    """The registers of operators, with the queries that refer to each."""
+
+    async def read(self, query: str, component: str) -> OperatorRegister: ...
+
+    async def release(self, operator: str, query: str) -> None: ...
+
+
+class SharedOperators:
+    """Answers for this node's operators, and decides which of them stay when a query ends.
+
+    An operator's register names the queries that refer to it; its host keeps them beside the operator, and ends it when none is
+    left. A reference that is not in the register counts for nothing.
+    """
+
+    def __init__(
+        self, context: Context, operators: OperatorHost, registers: References, moves: Callable[[str], object | None]
+    ) -> None:
+        """Create it; ``moves`` returns the move of an operator that is under way, or None."""
+        self._context, self._operators, self._registers, self._moves = context, operators, registers, moves
+        self._checks = CallerChecks(context.settings.checks, "control.checks")
+        self._tasks = Tasks()
+        context.server.handle(AskStreams, self._ask)
+        context.server.handle(ShareOperator, self._share)
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    # -- offers ---------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, call: AskStreams, caller: Caller) -> StreamOffers:
+        here = set(self._context.outbox.streams())
+        return StreamOffers(offers=tuple(self._offer(stream) for stream in dict.fromkeys(call.streams) if stream in here))
+
+    def _offer(self, stream: str) -> StreamOffer:
+        outbox, readers = self._context.outbox, self._context.publisher.readers(stream)[:MAX_READERS]
+        return StreamOffer(
+            stream=stream,
+            earliest=outbox.earliest(stream),
+            latest=outbox.latest(stream),
+            watermark_ms=outbox.watermark_ms(stream) if outbox.latest(stream) else None,
+            readers=tuple(StreamReader(component=component, node=node) for component, node in readers),
+            operator=self._offered(stream),
+        )
+
+    def _offered(self, operator: str) -> OfferedOperator | None:
+        hosted = self._operators.get(operator)
+        if hosted is None or not hosted.spec.signature or not self._operators.is_running(operator):
+            return None
+        spec = hosted.spec
+        return OfferedOperator(
+            signature=spec.signature,
+            inputs=tuple(read.stream for read in spec.inputs),
+            schema=spec.schema,
+            durability=spec.durability,
+            queries=tuple(one.query for one in hosted.readers),
+        )
+
+    # -- references -----------------------------------------------------------------------------------------------------
+
+    async def _share(self, call: ShareOperator, caller: Caller) -> OperatorShared:
+        """Keep an operator for a query that its register names, and the frames that its readers begin with."""
+        operator = call.operator
+        acceptors = acceptors_of(call.acceptors, operator)
+        if any(component_of(one).rpartition(".")[0] != call.query or is_follower(one) for one in call.readers):
+            raise SbonError("bad-reader", f"not all readers are of {call.query}", where=operator)
+        self._hosted(operator)
+        with self._checks.one(caller.node, operator):
+            register = await self._registers.read(call.query, operator)
+        hosted = self._hosted(operator)
+        me = self._context.membership.expected(self._context.name)
+        if (register.host, register.epoch) != (me.node, hosted.spec.epoch):
+            raise SbonError("moved", f"{register.host} hosts it in epoch {register.epoch}", where=operator)
+        if self._moves(operator) is not None:
+            raise SbonError("move-under-way", "it is on its way to another node", where=operator, hint="try again later")
+        if call.query not in hosted.referring and len(hosted.references) + 1 >= MAX_REFERENCES:
+            raise SbonError("too-many-readers", f"{len(hosted.references)} queries share it", where=operator)
+        outbox = self._context.outbox
+        new = [one for one in call.readers if one not in outbox.link_counts(operator).links]
+        for reader in new:
+            outbox.subscribe(operator, reader, call.first)
+        others = (one for one in hosted.references if one.query != call.query)
+        reference = Reference(query=call.query, acceptors=acceptors)
+        self._operators.keep(msgspec.structs.replace(hosted, references=(*others, reference)))
+        log.info("operator-shared", operator=operator, query=call.query, readers=call.readers)
+        return OperatorShared(epoch=hosted.spec.epoch)
+
+    def _hosted(self, operator: str) -> HostedOperator:
+        hosted = self._operators.get(operator)
+        if hosted is None or not self._operators.is_running(operator):
+            raise SbonError("operator-unknown", f"{self._context.name} does not run it", where=operator)
+        return hosted
+
+    # -- the end of a query ---------------------------------------------------------------------------------------------
+
+    def keep(self, call: DestroyComponents) -> tuple[str, ...]:
+        """Note the end of a query; return those of its own operators that others refer to, which stay."""
+        kept = []
+        for operator in call.components:
+            hosted = self._operators.get(operator)
+            if hosted is None or hosted.spec.query != call.query or not hosted.references:
+                continue
+            kept.append(operator)
+            if not hosted.owner_over:
+                spec = msgspec.structs.replace(hosted.spec, readers=())
+                self._operators.keep(msgspec.structs.replace(hosted, spec=spec, owner_over=True))
+        return tuple(kept)
+
+    def give_back(self, call: DestroyComponents) -> list[DestroyComponents]:
+        """Remove the references of a query that is over; return the ends of operators to which nobody refers any more."""
+        ends: dict[str, list[str]] = {}
+        for operator in call.components:
+            hosted = self._operators.get(operator)
+            if hosted is None or call.query not in hosted.referring:
+                continue
+            left = tuple(one for one in hosted.references if one.query != call.query)
+            self._operators.keep(msgspec.structs.replace(hosted, references=left))
+            log.info("operator-given-back", operator=operator, query=call.query, references=len(left))
+            if hosted.owner_over and not left:
+                ends.setdefault(hosted.spec.query, []).append(operator)
+            else:
+                self._tasks.start(f"release {operator} {call.query}", self._release(operator, call.query))
+        return [DestroyComponents(query=query, components=tuple(names)) for query, names in ends.items()]
+
+    async def _release(self, operator: str, query: str) -> None:
+        """Take the query out of the register. A reference that stays there is given back when its query is found to be over."""
+        backoff = backoff_of(self._context.settings)
+        for _ in range(RELEASE_TRIES):
+            try:
+                await self._registers.release(operator, query)
+                return
+            except SbonError as error:
+                log.info("reference-not-released", operator=operator, query=query, code=error.code, reason=str(error))
+            await self._context.clock.sleep(backoff.next_s())
+
+
+def is_shared(register: OperatorRegister, query: str) -> bool:
+    """Return whether queries other than ``query`` refer to the operator."""
+    return any(one != query for one in register.queries)

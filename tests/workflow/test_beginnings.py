@@ -1,0 +1,81 @@
+"""A query from now on counts the rows whose event times are later than all that its sources had; earlier windows are left out."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
+
+ALL = "SELECT id, ts FROM numbers"
+COUNTS = "SELECT window(ts, '{0}').start AS w, count(*) AS n FROM numbers GROUP BY window(ts, '{0}')"
+PAIRS = "SELECT a.id AS id FROM numbers a JOIN numbers b ON a.id = b.id AND a.ts = b.ts"
+ROWS = 600
+
+
+async def finished(cluster: SimulatedCluster, name: str) -> None:
+    while (info := await state_of(cluster, "a", name)).state == "running":
+        await cluster.clock.sleep(0.5)
+    assert info.state == "finished", info.reason
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def at_ms(text: object) -> int:
+    return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
+
+
+@pytest.mark.parametrize("decompose", ["never", "always"])
+@pytest.mark.parametrize("window", ["1 second", "2 seconds"])
+def test_rows_and_windows_from_now_on(tmp_path: Path, window: str, decompose: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0), source_at("b", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", tmp_path / "all.ndjson", name="all", sql=ALL)
+        await cluster.clock.sleep(4.3)
+        for name, sql in (("late", ALL), ("counts", COUNTS.format(window)), ("pairs", PAIRS)):
+            path = tmp_path / f"{name}.ndjson"
+            await submitted(cluster, "c", path, name=name, sql=sql, begin="now", decompose=decompose)
+        since = {}
+        for name in ("late", "counts", "pairs"):
+            plan = (await state_of(cluster, "c", name)).plan
+            assert plan is not None
+            assert plan.since_ms is not None
+            assert set(plan.starts) == {planned.source.id for planned in plan.sources}
+            assert min(plan.starts.values()) > 0
+            since[name] = plan.since_ms
+        for name in ("all", "late", "counts", "pairs"):
+            await finished(cluster, name)
+        every = [(row["id"], at_ms(row["ts"])) for row in rows(tmp_path / "all.ndjson")]
+        assert len(every) == 2 * ROWS
+        late = sorted(str(row["id"]) for row in rows(tmp_path / "late.ndjson"))
+        assert late == sorted(str(one) for one, at in every if at >= since["late"])
+        assert 0 < len(late) < 2 * ROWS
+        size_ms = int(window.split()[0]) * 1000
+        expected: dict[int, int] = {}
+        for _, at in every:
+            if (begin := at // size_ms * size_ms) >= since["counts"]:
+                expected[begin] = expected.get(begin, 0) + 1
+        assert {at_ms(row["w"]): row["n"] for row in rows(tmp_path / "counts.ndjson")} == expected
+        times: dict[tuple[object, int], int] = {}
+        for one, at in every:
+            times[one, at] = times.get((one, at), 0) + (at >= since["pairs"])
+        assert len(rows(tmp_path / "pairs.ndjson")) == sum(count**2 for count in times.values())
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_query_from_now_on_cannot_begin_anew(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=10))
+        with pytest.raises(SbonError) as refused:
+            await submitted(cluster, "a", None, sql=ALL, begin="now", allow_restart_from_sources=True)
+        assert (refused.value.code, refused.value.where) == ("bad-begin", "allow_restart_from_sources")
+
+    in_cluster(tmp_path, "a", test)

@@ -1,0 +1,210 @@
+"""A new query reads running operators of equal signature in place of its own, and gets the rows that it would get alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.model.moves import MoveRequest
+from sbon_node.model.queries import QueryInfo
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
+
+THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"
+RENAMED = "SELECT n.id AS number, n.v AS value FROM numbers n WHERE 0 = n.id % 3"
+COUNTS = "SELECT window(ts, '1 second').start AS w, count(*) AS id FROM numbers WHERE id % 3 = 0 GROUP BY window(ts, '1 second')"
+SUMS = "SELECT window(ts, '1 second').start AS w, sum(id) AS x FROM numbers WHERE id % 3 = 0 GROUP BY window(ts, '1 second')"
+GREATEST = SUMS.replace("sum", "max")
+ROWS = 600
+
+
+async def finished(cluster: SimulatedCluster, name: str) -> None:
+    while (info := await state_of(cluster, "a", name)).state == "running":
+        await cluster.clock.sleep(0.5)
+    assert info.state == "finished", info.reason
+
+
+async def ended(cluster: SimulatedCluster, nodes: str) -> None:
+    """Wait until nothing is left of any query but its record."""
+    await cluster.until(lambda: all(not cluster.at(one).daemon._operators.hosted() for one in nodes))
+    await cluster.until(lambda: all(record.cleaned for one in nodes for record in cluster.at(one).daemon._book.records()))
+
+
+def values(path: Path, column: str) -> list[int]:
+    return sorted(json.loads(line)[column] for line in path.read_text().splitlines())
+
+
+def test_an_equal_query_runs_no_operator_of_its_own(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", tmp_path / "first.ndjson", name="first", sql=THIRD)
+        await submitted(cluster, "c", tmp_path / "second.ndjson", name="second", sql=RENAMED)
+        info: QueryInfo = await state_of(cluster, "c", "second")
+        assert [one.id for one in info.operators] == []
+        assert [one.id for one in info.shared] == [f"{uid_of(cluster, 'first')}.b0"]
+        await finished(cluster, "first")
+        await finished(cluster, "second")
+        assert values(tmp_path / "first.ndjson", "id") == list(range(0, ROWS, 3))
+        assert values(tmp_path / "second.ndjson", "number") == list(range(0, ROWS, 3))
+        await ended(cluster, "abc")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_the_first_of_two_queries_may_be_stopped(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", tmp_path / "first.ndjson", name="first", sql=COUNTS)
+        await submitted(cluster, "c", tmp_path / "second.ndjson", name="second", sql=COUNTS)
+        shared = (await state_of(cluster, "c", "second")).shared
+        assert shared
+        await cluster.clock.sleep(3.0)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        assert (await state_of(cluster, "a", "first")).state == "stopped"
+        await finished(cluster, "second")
+        counts = values(tmp_path / "second.ndjson", "id")
+        assert sum(counts) == ROWS // 3
+        await ended(cluster, "abc")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("stopped", ["first", "second"])
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_shared_operator_ends_with_its_last_query(tmp_path: Path, stopped: str, crashed: bool) -> None:
+    """Also if its host is restarted after its own query is over."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", tmp_path / "first.ndjson", name="first", sql=SUMS)
+        await submitted(cluster, "c", tmp_path / "second.ndjson", name="second", sql=GREATEST)
+        (shared,) = (await state_of(cluster, "c", "second")).shared
+        assert shared.id == f"{uid_of(cluster, 'first')}.b0"
+        await cluster.clock.sleep(2.0)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query(stopped))
+        if crashed:
+            cluster.crash(cluster.at(shared.node))
+            await cluster.clock.sleep(1.0)
+            cluster.boot(cluster.at(shared.node))
+            await cluster.clock.sleep(5.0)
+        other = {"first": "second", "second": "first"}[stopped]
+        await finished(cluster, other)
+        expected = {"first": sum(range(0, ROWS, 3)), "second": None}[other]
+        found = values(tmp_path / f"{other}.ndjson", "x")
+        assert sum(found) == expected if expected is not None else max(found) == ROWS - 3
+        await ended(cluster, "abc")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_shared_operator_moves_with_all_its_readers(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", tmp_path / "first.ndjson", name="first", sql=SUMS)
+        await submitted(cluster, "c", tmp_path / "second.ndjson", name="second", sql=GREATEST)
+        (shared,) = (await state_of(cluster, "c", "second")).shared
+        target = next(node for node in "abcd" if node != shared.node)
+
+        async def move() -> None:
+            request = MoveRequest(operator=shared.id, to=target)
+            async for _ in cluster.at("a").daemon.move_operator("first", request):
+                pass
+
+        await cluster.clock.sleep(1.0)
+        await ask(cluster, "a", move())
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        (moved,) = (await state_of(cluster, "c", "second")).shared
+        assert moved.node == target
+        await finished(cluster, "second")
+        assert max(values(tmp_path / "second.ndjson", "x")) == ROWS - 3
+        await ended(cluster, "abcd")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_replicated_shared_operator_goes_on_at_its_backup_though_its_query_is_over(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        fields: dict[str, Any] = {"durability": "replicated", "consumer": "a", "strategy": "random"}
+        for seed in range(20):
+            info = await submitted(
+                cluster, "b", tmp_path / f"{seed}.ndjson", name=f"first{seed}", sql=SUMS, reuse="never", **fields
+            )
+            hosts = {one.id.rpartition(".")[2]: one.node for one in info.operators}
+            if hosts["b0"] in "cd" and hosts["o1"] != hosts["b0"]:
+                break
+            await ask(cluster, "a", cluster.at("a").daemon.stop_query(f"first{seed}"))
+        first = f"first{seed}"
+        await submitted(cluster, "b", tmp_path / "second.ndjson", name="second", sql=GREATEST, **fields)
+        (shared,) = (await state_of(cluster, "b", "second")).shared
+        await cluster.clock.sleep(3.0)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query(first))
+        await cluster.clock.sleep(40.0 / 60.0)
+        cluster.crash(cluster.at(shared.node))
+        await finished(cluster, "second")
+        assert max(values(tmp_path / "second.ndjson", "x")) == ROWS - 3
+
+    in_cluster(tmp_path, "abcdef", test)
+
+
+def test_two_equal_branches_have_rows_of_their_own(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", None, name="first", sql=THIRD)
+        await submitted(cluster, "c", tmp_path / "twice.ndjson", name="twice", sql=f"{THIRD} UNION ALL {THIRD}")
+        info = await state_of(cluster, "c", "twice")
+        assert (len(info.shared), len(info.operators)) == (1, 1)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await finished(cluster, "twice")
+        assert values(tmp_path / "twice.ndjson", "id") == sorted([*range(0, ROWS, 3)] * 2)
+
+    in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("fields", [{"reuse": "never"}, {"max_delay_ms": 5000.0}, {"durability": "replicated"}])
+def test_a_query_shares_only_what_is_equal_in_all_that_matters(tmp_path: Path, fields: dict[str, Any]) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", None, name="first", sql=THIRD)
+        info = await submitted(cluster, "c", tmp_path / "second.ndjson", name="second", sql=THIRD, **fields)
+        assert not info.shared
+        assert [one.id for one in info.operators] == [f"{uid_of(cluster, 'second')}.b0"]
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_frames_that_are_gone_are_not_shared(tmp_path: Path) -> None:
+    streams = msgspec.structs.replace(CONFIG.streams, operator_history_bytes=0)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", tmp_path / "first.ndjson", name="first", sql=THIRD)
+        await cluster.clock.sleep(3.0)
+        await submitted(cluster, "c", tmp_path / "second.ndjson", name="second", sql=THIRD)
+        assert not (await state_of(cluster, "c", "second")).shared
+        await finished(cluster, "second")
+        assert values(tmp_path / "second.ndjson", "id") == list(range(0, ROWS, 3))
+
+    in_cluster(tmp_path, "abc", test, config=msgspec.structs.replace(CONFIG, streams=streams))
+
+
+def test_a_refused_query_gives_its_references_back(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=60.0))
+        await submitted(cluster, "b", None, name="first", sql=SUMS)
+        uid = uid_of(cluster, "first")
+        before = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
+        with pytest.raises(SbonError, match="there is no folder"):  # found by the consumer's node, when all else has begun
+            await submitted(cluster, "c", tmp_path / "absent" / "second.ndjson", name="second", sql=GREATEST, consumer="b")
+        await cluster.clock.sleep(5.0)
+        after = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
+        assert after.queries == before.queries == (uid,)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ended(cluster, "abc")
+
+    in_cluster(tmp_path, "abc", test)
