@@ -105,6 +105,7 @@ class FurtherSinks:
             claim=one.claim,
             begin=one.begin,
             temporary=one.temporary,
+            by_position=record.plan.renamed_outputs(),
         )
 
     async def _remove(self, call: RemoveQuerySink, caller: Caller) -> QuerySink:
