@@ -265,3 +265,25 @@ def test_a_stop_ends_all_sinks(tmp_path: Path) -> None:
         assert all((tmp_path / f"{node}.ndjson").exists() for node in "ade")
 
     in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_removed_sink_that_was_cut_off_reads_no_more(tmp_path: Path) -> None:
+    """Its node runs on, and connects again in the epoch in which it has read."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        stream = await running(cluster, tmp_path / "first.ndjson", rows=1500)
+        await cluster.clock.sleep(1.0)
+        await added(cluster, tmp_path / "more.ndjson")
+        await cluster.clock.sleep(1.0)
+        cluster.network.partition(("d",), ("a", "b", "c"))
+        await removed(cluster, "sink2")
+        await cluster.clock.sleep(2.0)
+        cluster.network.heal()
+        seen: list[set[str]] = []
+        for _ in range(200):
+            await cluster.clock.sleep(0.1)
+            seen.append(subscribers(cluster, "b", stream))
+        assert all(one == {f"{uid_of(cluster)}.sink"} for one in seen)
+        assert not cluster.at("d").daemon._sinks.components()
+
+    in_cluster(tmp_path, "abcd", test)
