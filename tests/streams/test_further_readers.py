@@ -32,7 +32,9 @@ def test_it_begins_with_the_first_frame_while_all_are_kept(outbox: Outbox) -> No
     assert outbox.subscribe("op", MORE, 1, 0, Reader(epoch=1)) == 1
 
 
-def test_it_begins_after_the_newest_frame_where_others_are_gone(outbox: Outbox) -> None:
+def test_it_begins_after_the_newest_frame_where_others_are_gone(path: Path) -> None:
+    outbox = Outbox(path, StreamSettings(operator_history_bytes=0))
+    outbox.open_stream("op", "operator")
     publish(outbox, "op", "ab", "c", "def")
     outbox.subscribe("op", FIRST, 0)
     outbox.acknowledge("op", FIRST, 1)
@@ -46,6 +48,7 @@ def test_it_begins_after_the_newest_frame_where_others_are_gone(outbox: Outbox) 
     assert texts(outbox, "op", 3) == ["g"]
     outbox.unsubscribe("op", MORE)
     assert outbox.earliest("op") == 5
+    outbox.close()
 
 
 def test_a_stream_that_has_ended_has_no_more_rows_for_it(outbox: Outbox) -> None:
@@ -69,7 +72,7 @@ def test_a_later_sink_of_that_id_ends_the_earlier_one(outbox: Outbox) -> None:
 
 
 def test_a_sink_that_lags_holds_up_nobody_and_fails_alone(path: Path) -> None:
-    settings = StreamSettings(sink_quota_bytes=3 * FRAME, outbox_quota_bytes=2 * FRAME)
+    settings = StreamSettings(sink_quota_bytes=3 * FRAME, outbox_quota_bytes=2 * FRAME, operator_history_bytes=0)
     outbox = Outbox(path, settings)
     outbox.open_stream("op", "operator")
     outbox.subscribe("op", FIRST, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from sbon_node.errors import SbonError
 from sbon_node.model.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.follower import Follower
-from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
+from tests.workflow import clusters
+from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted, uid_of
 
 ROWS = 300
+FORGETS = msgspec.structs.replace(CONFIG, streams=msgspec.structs.replace(CONFIG.streams, operator_history_bytes=0))
+"""No frame is kept for later readers of a stream."""
+in_cluster = partial(clusters.in_cluster, config=FORGETS)
 
 
 async def running(cluster: SimulatedCluster, path: Path | None, rows: int = ROWS, rate: float = 30.0, **fields: Any) -> str:
@@ -152,7 +157,7 @@ def test_a_further_sink_goes_on_once_its_node_is_back(tmp_path: Path, pause_s: f
 
 def test_a_sink_that_lags_fails_alone(tmp_path: Path) -> None:
     """Its node is away for longer than its quota lasts; the others get all rows meanwhile."""
-    streams = msgspec.structs.replace(CONFIG.streams, sink_quota_bytes=4_000)
+    streams = msgspec.structs.replace(FORGETS.streams, sink_quota_bytes=4_000)
     config = msgspec.structs.replace(CONFIG, streams=streams)
 
     async def test(cluster: SimulatedCluster) -> None:

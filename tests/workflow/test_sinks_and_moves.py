@@ -14,8 +14,8 @@ from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states import further_sink_states
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.failover import AddSink
-from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
-from tests.workflow.test_further_sinks import added, ended, ids, removed, running, subscribers
+from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted, uid_of
+from tests.workflow.test_further_sinks import added, ended, ids, in_cluster, removed, running, subscribers
 from tests.workflow.test_moved_operators import move
 
 

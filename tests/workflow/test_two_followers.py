@@ -12,9 +12,9 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.queries.follow import ANY_SINK
-from sbon_node.simulation.cluster import CONFIG, NodeDiedError, SimulatedCluster
-from tests.workflow.clusters import ask, in_cluster, state_of
-from tests.workflow.test_further_sinks import ROWS, ended, ids, refused, running
+from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
+from tests.workflow.clusters import ask, state_of
+from tests.workflow.test_further_sinks import ROWS, ended, ids, in_cluster, refused, running
 
 
 class Reader:
@@ -166,4 +166,4 @@ def test_a_query_has_eight_sinks_at_most(tmp_path: Path) -> None:
         await cluster.clock.sleep(3.0)
         assert not cluster.at("d").daemon._sinks.components()
 
-    in_cluster(tmp_path, "abcd", test, config=CONFIG)
+    in_cluster(tmp_path, "abcd", test)
