@@ -34,11 +34,8 @@ def with_since(relation: Relation, since_ms: int) -> Relation:
         case Aggregate(child, window, keys):
             below = with_since(child, since_ms)
             begins = [window.start] if window is not None and window.kind == "window" else _truncated(keys, child)
-            return (
-                _filtered(replace(relation, child=below), begins[0], "timestamp", since_ms)
-                if begins
-                else replace(relation, child=below)
-            )
+            counted = replace(relation, child=below)
+            return _filtered(counted, begins[0], "timestamp", since_ms) if begins else counted
     raise TypeError(f"no relation: {relation!r}")
 
 
