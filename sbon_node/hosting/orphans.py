@@ -6,7 +6,7 @@ proof that the query is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import structlog
 
@@ -44,6 +44,8 @@ class OrphanCheck:
     ) -> None:
         self._context, self._registers, self._owners = context, registers, owners
         self._destroyer, self._readers = destroyer, readers
+        self._unrecorded: dict[str, None] = {}
+        """Queries that refer to operators here, and of which no member had a record in the last round."""
 
     async def run(self) -> None:
         while True:
@@ -56,8 +58,9 @@ class OrphanCheck:
         unknown += by_acceptor.pop(NOBODY, [])
         for node, queries in sorted(by_acceptor.items()):
             unknown += await self._ask(node, queries[:MOST_ASKED])
+        before, self._unrecorded = self._unrecorded, {}
         for query in unknown[:MOST_SEARCHED]:
-            await self._search(query)
+            await self._search(query, before)
         await self._readers.end_removed()
 
     def _by_acceptor(self) -> dict[str, list[str]]:
@@ -88,16 +91,29 @@ class OrphanCheck:
             await self._end(query, refused=True)
         return list(checked.unknown)
 
-    async def _search(self, query: str) -> None:
-        """Look for a record at all members, and ask an acceptor that has it; without one, any that remembers the query's end."""
-        found = (await self._registers.find(key_of(query))).configuration
+    async def _search(self, query: str, before: Container[str]) -> None:
+        """Look for a record at all members, and ask an acceptor that has it; without one, any that remembers the query's end.
+
+        A query that only refers to operators of others, and has no record at any member, now and in the round ``before``, was
+        never made: the node that took it has died.
+        """
+        search = await self._registers.find(key_of(query))
+        found = search.configuration
         nodes = self._acceptors_of(query) if found is None else [one.node for one in found.members]
         present = [node for node in nodes if not self._context.away(node)]
         for node in present if found is None else present[:1]:
             if query not in await self._ask(node, (query,)):
                 return
-        if found is None:
+        if found is None and not search.silent and self._only_refers(query):
+            self._unrecorded[query] = None
+            if query in before:
+                await self._end(query, refused=True)
+        elif found is None:
             log.warning("record-lost", query=query, hint=f"its components end with: sbon query stop {query}")
+
+    def _only_refers(self, query: str) -> bool:
+        held = [one.component for one in self._destroyer.components() if one.query == query]
+        return all(component.rpartition(".")[0] != query for component in held)
 
     async def _end(self, query: str, *, refused: bool) -> None:
         held = [one.component for one in self._destroyer.components() if one.query == query]

@@ -17,7 +17,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader
-from sbon_node.model.subscribers import component_of, is_follower
+from sbon_node.model.subscribers import component_of, is_follower, query_of
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.caller_checks import CallerChecks
@@ -140,7 +140,9 @@ class SharedOperators:
         return tuple(kept)
 
     def give_back(self, call: DestroyComponents) -> list[DestroyComponents]:
-        """Remove the references of a query that is over; return the ends of operators to which nobody refers any more."""
+        """Remove the references of a query that is over, and its subscriptions; return the ends of operators to which nobody
+        refers any more.
+        """
         ends: dict[str, list[str]] = {}
         for operator in call.components:
             hosted = self._operators.get(operator)
@@ -148,12 +150,19 @@ class SharedOperators:
                 continue
             left = tuple(one for one in hosted.references if one.query != call.query)
             self._operators.keep(msgspec.structs.replace(hosted, references=left))
+            self._unsubscribe(operator, call.query)
             log.info("operator-given-back", operator=operator, query=call.query, references=len(left))
             if hosted.owner_over and not left:
                 ends.setdefault(hosted.spec.query, []).append(operator)
             else:
                 self._tasks.start(f"release {operator} {call.query}", self._release(operator, call.query))
         return [DestroyComponents(query=query, components=tuple(names)) for query, names in ends.items()]
+
+    def _unsubscribe(self, operator: str, query: str) -> None:
+        outbox = self._context.outbox
+        links = outbox.link_counts(operator).links if operator in outbox.streams() else ()
+        for subscriber in [one for one in links if query_of(one) == query]:
+            outbox.unsubscribe(operator, subscriber)
 
     async def _release(self, operator: str, query: str) -> None:
         """Take the query out of the register. A reference that stays there is given back when its query is found to be over."""

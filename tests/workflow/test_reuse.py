@@ -11,7 +11,8 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.model.moves import MoveRequest
-from sbon_node.model.queries import QueryInfo
+from sbon_node.model.queries import QueryInfo, QuerySpec
+from sbon_node.registers.states import Acceptor
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
@@ -204,6 +205,39 @@ def test_a_refused_query_gives_its_references_back(tmp_path: Path) -> None:
         await cluster.clock.sleep(5.0)
         after = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
         assert after.queries == before.queries == (uid,)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ended(cluster, "abc")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> None:
+    """The node that took it has died between the reference and the record."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=60.0))
+        await submitted(cluster, "b", None, name="first", sql=SUMS)
+        uid, daemon = uid_of(cluster, "first"), cluster.at("c").daemon
+
+        async def refer() -> None:
+            spec = QuerySpec(sql=GREATEST)
+            plan = await daemon._submitter._planning.plan(spec, "never-abcdef")
+            plan = await daemon._submitter._reuse.shared(plan, spec, "c", "local")
+            assert [one.id for one in plan.shared] == [f"{uid}.b0"]
+            me = Acceptor("c", cluster.at("c").daemon.context.membership.expected("c").instance)
+            await daemon._submitter._reuse.refer(plan, "never-abcdef", "never-abcdef.sink", (me,))
+
+        async def queries() -> tuple[str, ...]:
+            register = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
+            return tuple(register.queries)
+
+        await ask(cluster, "c", refer())
+        assert await queries() == (uid, "never-abcdef")
+        await cluster.clock.sleep(4.0 * CONFIG.control.orphan_check_s)
+        assert await queries() == (uid,)
+        (host,) = (node for node in "abc" if f"{uid}.b0" in cluster.at(node).daemon._operators.hosted())
+        links = cluster.at(host).daemon.outbox.link_counts(f"{uid}.b0").links
+        assert set(links) == {f"{uid}.o1#0"}
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
         await ended(cluster, "abc")
 
