@@ -27,11 +27,13 @@ class StreamOffers(Message, frozen=True):
 class ShareOperator(Call, frozen=True):
     """Ask an operator's host to keep it for ``query``, which its register names by now, and its frames for ``readers``.
 
-    Frames are kept from number ``first`` on; the call is refused with ``not-retained`` if that is gone. ``acceptors`` keep the
-    query's record. A repeated call changes nothing.
+    Frames are kept from number ``first`` on; the call is refused with ``not-retained`` if that is gone, and with
+    ``operator-unknown`` if the operator has another ``signature``: another node may have said so. ``acceptors`` keep the query's
+    record. A repeated call changes nothing.
     """
 
     operator: Line
+    signature: Line
     query: Line
     readers: Annotated[tuple[Line, ...], Meta(max_length=256)]
     first: Count

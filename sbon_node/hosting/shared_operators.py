@@ -97,10 +97,10 @@ class SharedOperators:
         acceptors = acceptors_of(call.acceptors, operator)
         if any(component_of(one).rpartition(".")[0] != call.query or is_follower(one) for one in call.readers):
             raise SbonError("bad-reader", f"not all readers are of {call.query}", where=operator)
-        self._hosted(operator)
+        self._hosted(call)
         with self._checks.one(caller.node, operator):
             register = await self._registers.read(call.query, operator)
-        hosted = self._hosted(operator)
+        hosted = self._hosted(call)
         me = self._context.membership.expected(self._context.name)
         if (register.host, register.epoch) != (me.node, hosted.spec.epoch):
             raise SbonError("moved", f"{register.host} hosts it in epoch {register.epoch}", where=operator)
@@ -118,10 +118,10 @@ class SharedOperators:
         log.info("operator-shared", operator=operator, query=call.query, readers=call.readers)
         return OperatorShared(epoch=hosted.spec.epoch)
 
-    def _hosted(self, operator: str) -> HostedOperator:
-        hosted = self._operators.get(operator)
-        if hosted is None or not self._operators.is_running(operator):
-            raise SbonError("operator-unknown", f"{self._context.name} does not run it", where=operator)
+    def _hosted(self, call: ShareOperator) -> HostedOperator:
+        hosted = self._operators.get(call.operator)
+        if hosted is None or not self._operators.is_running(call.operator) or hosted.spec.signature != call.signature:
+            raise SbonError("operator-unknown", f"{self._context.name} runs no such operator", where=call.operator)
         return hosted
 
     # -- the end of a query ---------------------------------------------------------------------------------------------

@@ -159,7 +159,12 @@ class Reuse:
         try:
             register = await self._registers.refer(shared.id, query)
             call = ShareOperator(
-                operator=shared.id, query=query, readers=readers, first=FIRST if readers else 0, acceptors=acceptors
+                operator=shared.id,
+                signature=shared.operator.signature,
+                query=query,
+                readers=readers,
+                first=FIRST if readers else 0,
+                acceptors=acceptors,
             )
             await self._context.ask(register.host, call, OperatorShared)
         except SbonError as error:

@@ -10,10 +10,14 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.model.columns import Column
 from sbon_node.model.moves import MoveRequest
+from sbon_node.model.plan import Plan
 from sbon_node.model.queries import QueryInfo, QuerySpec
+from sbon_node.model.sharing import OfferedOperator, StreamOffer, StreamReader
 from sbon_node.registers.states import Acceptor
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.sharing import AskStreams, StreamOffers
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
 THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"
@@ -240,5 +244,36 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
         assert set(links) == {f"{uid}.o1#0"}
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
         await ended(cluster, "abc")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Path) -> None:
+    """``a``, which hosts the source, calls another query's operator an equal one; the host of that knows better."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", None, name="other", sql="SELECT id, v FROM numbers WHERE id % 3 = 1", strategy="consumer")
+        lie = OfferedOperator(
+            signature=(await planned(cluster)).operators[0].signature,
+            inputs=(source_at("a").id,),
+            schema=(Column("id", "bigint"), Column("v", "double")),
+        )
+        operator = f"{uid_of(cluster, 'other')}.b0"
+
+        async def answer(call: AskStreams, caller: object) -> StreamOffers:
+            made = lie if operator in call.streams else None
+            readers = () if made else (StreamReader(component=operator, node="a"),)
+            return StreamOffers(offers=(StreamOffer(stream=call.streams[0], earliest=1, readers=readers, operator=made),))
+
+        cluster.at("a").daemon.context.server.handle(AskStreams, answer)
+        info = await submitted(cluster, "c", tmp_path / "third.ndjson", name="third", sql=THIRD)
+        assert not info.shared
+        await finished(cluster, "third")
+        assert values(tmp_path / "third.ndjson", "id") == list(range(0, ROWS, 3))
+
+    async def planned(cluster: SimulatedCluster) -> Plan:
+        plan: Plan = await ask(cluster, "c", cluster.at("c").daemon._submitter._planning.plan(QuerySpec(sql=THIRD), "x"))
+        return plan
 
     in_cluster(tmp_path, "abc", test)
