@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.failpoints import Failpoint
+from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.checks import Checker
@@ -107,10 +108,11 @@ class Watch:
         for sink, runner in node.created._sinks.open.runners.items():
             for stream, frame in runner._sink.positions().items():
                 self.checker.done(stream, sink, frame)
-        for sink in node.created._sinks.open.followed:
-            hosted = node.created._sinks.hosted(sink)
-            for stream, frame in hosted.done.items() if hosted is not None else ():
-                self.checker.done(stream, sink, frame)
+        followed = node.created._sinks.open.followed
+        for stored in node.created.context.store.all("sink", HostedSink).values() if followed else ():
+            if (sink := stored.order.component) in followed:
+                for stream, frame in stored.done.items():
+                    self.checker.done(stream, sink, frame)
 
 
 def _publisher(node: SimulatedNode, stream: str) -> str:
