@@ -97,6 +97,7 @@ class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             batch_span_bytes=self.credit_bytes // 2,
             batch_span_frames=6,
             read_bytes=self.credit_bytes // 2,
+            operator_history_bytes=0,  # So that frames are deleted, and faults strike then.
             fsync=self.fsync,
         )
         return msgspec.structs.replace(CONFIG, streams=streams, connectors=CONNECTORS, space=SPACE)
