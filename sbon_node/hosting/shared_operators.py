@@ -17,7 +17,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader
-from sbon_node.model.subscribers import component_of, is_follower, query_of
+from sbon_node.model.subscribers import is_follower, query_of
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.caller_checks import CallerChecks
@@ -95,7 +95,7 @@ class SharedOperators:
         """Keep an operator for a query that its register names, and the frames that its readers begin with."""
         operator = call.operator
         acceptors = acceptors_of(call.acceptors, operator)
-        if any(component_of(one).rpartition(".")[0] != call.query or is_follower(one) for one in call.readers):
+        if any(query_of(one) != call.query or is_follower(one) for one in call.readers):
             raise SbonError("bad-reader", f"not all readers are of {call.query}", where=operator)
         self._hosted(call)
         with self._checks.one(caller.node, operator):

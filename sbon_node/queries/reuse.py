@@ -176,11 +176,12 @@ class Reuse:
         await asyncio.gather(*(self._give_back(one, query) for one in shared))
 
     async def _give_back(self, shared: SharedOperator, query: str) -> None:
-        try:
-            await self._context.call(shared.node, DestroyComponents(query=query, components=(shared.id,)))
-            await self._registers.release(shared.id, query)
-        except SbonError as error:
-            log.info("reference-not-given-back", operator=shared.id, query=query, code=error.code, reason=str(error))
+        call = DestroyComponents(query=query, components=(shared.id,))
+        for end in (self._context.call(shared.node, call), self._registers.release(shared.id, query)):
+            try:
+                await end
+            except SbonError as error:
+                log.info("reference-not-given-back", operator=shared.id, query=query, code=error.code, reason=str(error))
 
 
 def with_shared(plan: Plan, chosen: Mapping[str, Offer], found: Mapping[str, Found]) -> Plan:
@@ -239,18 +240,18 @@ def _reading(operator: PlannedOperator, chosen: Mapping[str, Offer]) -> PlannedO
     return replace(operator, inputs=tuple(read(one) for one in operator.inputs))
 
 
-def _begins_first(stream: str, found: Mapping[str, Found]) -> bool:
+def _begins_first(stream: str, found: Mapping[str, Found], readers: Collection[str] = ()) -> bool:
     """Return whether the sources behind a stream retain their first frames, so that whatever reads them has begun there.
 
-    False as well if not all streams on the way are known.
+    False as well if not all streams on the way are known, or if one is among its own ``readers``: peers may tell lies.
     """
     known = found.get(stream)
-    if known is None:
+    if known is None or stream in readers:
         return False
     operator = known.offer.operator
     if operator is None:
         return is_source(stream) and known.offer.earliest == FIRST
-    return all(_begins_first(read, found) for read in operator.inputs)
+    return all(_begins_first(read, found, (*readers, stream)) for read in operator.inputs)
 
 
 def _fits(own: Schema, offered: Schema) -> bool:

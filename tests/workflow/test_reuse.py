@@ -248,7 +248,8 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
     in_cluster(tmp_path, "abc", test)
 
 
-def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads_itself", [False, True])
+def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Path, reads_itself: bool) -> None:
     """``a``, which hosts the source, calls another query's operator an equal one; the host of that knows better."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -256,7 +257,7 @@ def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Pat
         await submitted(cluster, "b", None, name="other", sql="SELECT id, v FROM numbers WHERE id % 3 = 1", strategy="consumer")
         lie = OfferedOperator(
             signature=(await planned(cluster)).operators[0].signature,
-            inputs=(source_at("a").id,),
+            inputs=(f"{uid_of(cluster, 'other')}.b0" if reads_itself else source_at("a").id,),
             schema=(Column("id", "bigint"), Column("v", "double")),
         )
         operator = f"{uid_of(cluster, 'other')}.b0"
