@@ -255,9 +255,10 @@ def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Pat
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
         await submitted(cluster, "b", None, name="other", sql="SELECT id, v FROM numbers WHERE id % 3 = 1", strategy="consumer")
+        plan = await planned(cluster)
         lie = OfferedOperator(
-            signature=(await planned(cluster)).operators[0].signature,
-            inputs=(f"{uid_of(cluster, 'other')}.b0" if reads_itself else source_at("a").id,),
+            signature=plan.operators[0].signature,
+            inputs=(f"{uid_of(cluster, 'other')}.b0" if reads_itself else plan.sources[0].source.id,),
             schema=(Column("id", "bigint"), Column("v", "double")),
         )
         operator = f"{uid_of(cluster, 'other')}.b0"
