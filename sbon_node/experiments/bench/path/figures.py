@@ -61,7 +61,7 @@ def _side(prefix: str, rows: int, run: Run) -> dict[str, Any]:
         f"{prefix}rows_s": round(rows / run.seconds),
         f"{prefix}cpu_s": round(run.cpu_s, 2),
         f"{prefix}cpu_rows_s": round(rows / run.cpu_s) if run.cpu_s else None,
-        f"{prefix}disk_mb": round(run.costs.disk_mb, 1),
+        f"{prefix}disk_mb": round(run.costs.disk_mb, 3),
         f"{prefix}memory_mb": round(run.costs.memory_mb),
     }
 
