@@ -12,7 +12,7 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.shared_operators import SharedOperators
 from sbon_node.hosting.sinks import SinkHost
-from sbon_node.model.query_ids import sink_of
+from sbon_node.model.query_ids import sink_of, uid_of
 from sbon_node.model.subscribers import component_of
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
@@ -84,6 +84,6 @@ class ComponentDestroyer:
 
     def _subscriptions(self, call: DestroyComponents) -> list[tuple[str, str]]:
         """Return streams of this node with the subscribers that are among the query's named components."""
-        components = frozenset(one for one in call.components if one.rpartition(".")[0] == call.query)
+        components = frozenset(one for one in call.components if uid_of(one) == call.query)
         links = ((stream, name) for stream in self._outbox.streams() for name in self._outbox.link_counts(stream).links)
         return [(stream, name) for stream, name in links if component_of(name) in components]

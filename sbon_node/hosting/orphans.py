@@ -14,6 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.shared_operators import References, is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
+from sbon_node.model.query_ids import uid_of
 from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import Registers
 from sbon_node.workflow.context import Context
@@ -113,7 +114,7 @@ class OrphanCheck:
 
     def _only_refers(self, query: str) -> bool:
         held = [one.component for one in self._destroyer.components() if one.query == query]
-        return all(component.rpartition(".")[0] != query for component in held)
+        return all(uid_of(component) != query for component in held)
 
     async def _end(self, query: str, *, refused: bool) -> None:
         held = [one.component for one in self._destroyer.components() if one.query == query]

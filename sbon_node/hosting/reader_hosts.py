@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.model.query_ids import uid_of
 from sbon_node.model.subscribers import component_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.moving import ComponentHost, LocateComponent
@@ -23,7 +24,7 @@ class ReaderHosts:
     async def node_of(self, hosted: HostedOperator, subscriber: str) -> str:
         """Return the node that hosts a subscriber of an operator; errors are those of :meth:`RecordAcceptors.ask`."""
         operator, reader = hosted.spec.id, component_of(subscriber)
-        query = reader.rpartition(".")[0]
+        query = uid_of(reader)
         connection = self._context.publisher.connection(operator, subscriber)
         known = self._known.get(operator, {}).get(subscriber)
         if known is not None and known[0] == connection:

@@ -14,7 +14,7 @@ from sbon_node.hosting.claims import NOT_OWNER, OVER
 from sbon_node.hosting.hosted_sink import Beginning, HostedSink
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
-from sbon_node.model.query_ids import is_further_sink, is_sink
+from sbon_node.model.query_ids import is_further_sink, is_sink, uid_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.streams.outbox.further import Begin
@@ -78,7 +78,7 @@ class ReaderPositions:
             if connection(stream, sink) is not None:
                 continue
             try:
-                register = await self._registers.read(sink.rpartition(".")[0], sink)
+                register = await self._registers.read(uid_of(sink), sink)
             except SbonError as error:
                 log.info("reader-not-checked", stream=stream, sink=sink, code=error.code, reason=str(error))
                 continue
@@ -92,7 +92,7 @@ class ReaderPositions:
         Raises ``record-unknown`` or ``no-majority`` where nobody knows, and ``too-many-checks``: the caller tries again.
         """
         with self._checks.one(caller.node, component):
-            register = await self._registers.read(component.rpartition(".")[0], component)
+            register = await self._registers.read(uid_of(component), component)
         is_host = register.host == caller.node and register.instance in ("", caller.instance)
         if not is_host or register.epoch != epoch:
             reason = f"{caller.node} does not host {component} in epoch {epoch}"

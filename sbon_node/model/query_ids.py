@@ -34,6 +34,11 @@ def shown(component: str) -> str:
     return f"{name_of(uid)}{dot}{part}"
 
 
+def uid_of(component: str) -> str:
+    """Return the uid of the query that an operator or a sink was made for."""
+    return component.rpartition(".")[0]
+
+
 def sink_of(uid: str) -> str:
     """Return the id of the query's first sink, as a component."""
     return f"{uid}.{_SINK}"

@@ -8,6 +8,8 @@ lost its place is given up. Ids and attempts have neither mark.
 
 from __future__ import annotations
 
+from sbon_node.model.query_ids import uid_of
+
 BACKUP = "backup"
 """The attempt of a hot operator's follower at its backup."""
 _POSITION = "#"
@@ -40,7 +42,7 @@ def attempt_of(follower: str) -> str:
 
 def query_of(subscriber: str) -> str:
     """Return the uid of the query that reads under this name."""
-    return component_of(subscriber).rpartition(".")[0]
+    return uid_of(component_of(subscriber))
 
 
 def component_of(subscriber: str) -> str:

@@ -18,6 +18,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Report
 from sbon_node.hosting.ants.wire import are_whole, on_wire, site_of, sites_on_wire
 from sbon_node.model.placement import Assignment, Candidate, Placement
+from sbon_node.model.query_ids import uid_of
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import MAX_LOAD
@@ -268,7 +269,7 @@ class AntLeader:
             chain=on_wire(chain),
             sites=sites_on_wire(report.sites, {}),
             at=0,
-            query=chain.tasks[0].operator.rpartition(".")[0],
+            query=uid_of(chain.tasks[0].operator),
             operators=tuple(task.operator.rpartition(".")[2] for task in chain.tasks),
             hold_s=hold_s,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
@@ -94,18 +95,14 @@ class FurtherSinks:
         log.info("sink-added", sink=one.component, node=one.node, begins_after=begun.rows)
 
     def _order(self, record: QueryRecord, one: FurtherSink, epoch: int) -> SinkOrder:
-        hosts = self._hosts.known(record)
-        return SinkOrder(
-            query=record.id,
+        """Return the order of a further sink: that of the first one, to another end."""
+        return msgspec.structs.replace(
+            deploy.sink_order(record, self._hosts.known(record), epoch),
             component=one.component,
-            inputs=tuple((stream, hosts[stream]) for stream in record.plan.outputs),
-            schema=record.plan.schema,
             spec=one.spec,
-            epoch=epoch,
             claim=one.claim,
             begin=one.begin,
             temporary=one.temporary,
-            by_position=record.plan.renamed_outputs(),
         )
 
     async def _remove(self, call: RemoveQuerySink, caller: Caller) -> QuerySink:

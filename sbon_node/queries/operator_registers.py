@@ -15,6 +15,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER
+from sbon_node.model.query_ids import uid_of
 from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
 from sbon_node.model.sharing import MAX_REFERENCES
 from sbon_node.model.states.query_states import LIVE
@@ -283,7 +284,7 @@ class OperatorRegisters:
                 raise SbonError("too-many-readers", f"{len(register.queries)} queries share it", where=operator)
             return msgspec.structs.replace(register, queries=(*register.queries, query))
 
-        return await self._change(query_of(operator_key(operator)), operator, referred)
+        return await self._change(uid_of(operator), operator, referred)
 
     async def release(self, operator: str, query: str) -> None:
         """Remove a query other than the operator's own from the register."""
@@ -292,7 +293,7 @@ class OperatorRegisters:
             left = tuple(one for one in register.queries if one != query)
             return None if left == register.queries else msgspec.structs.replace(register, queries=left)
 
-        await self._change(query_of(operator_key(operator)), operator, released)
+        await self._change(uid_of(operator), operator, released)
 
     async def _change(
         self, query: str, operator: str, step: Callable[[OperatorRegister], OperatorRegister | None]

@@ -20,7 +20,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
-from sbon_node.model.query_ids import name_of, new_name, new_uid, sink_of
+from sbon_node.model.query_ids import name_of, new_name, new_uid, sink_of, uid_of
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.placement.strategies.registry import Strategy
@@ -302,7 +302,7 @@ class Submitter:
 
 def _named(plan: Plan) -> str:
     """Name the operators that a plan shares, by the queries that run them."""
-    queries = sorted({name_of(one.id.rpartition(".")[0]) for one in plan.shared})
+    queries = sorted({name_of(uid_of(one.id)) for one in plan.shared})
     count = len(plan.shared)
     return f"{count} operator{'s' if count != 1 else ''} of {', '.join(queries)}"
 

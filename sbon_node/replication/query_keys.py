@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sbon_node.model.query_ids import uid_of
+
 QUERY: Final = "query/"
 OPERATOR: Final = "operator/"
 SOURCE: Final = "source/"
@@ -23,7 +25,7 @@ def operator_key(component: str) -> str:
 def query_of(key: str) -> str:
     """Return the uid of the query whose record the key has, or one of whose operators; nothing for another key."""
     if key.startswith(OPERATOR):
-        return key.removeprefix(OPERATOR).rpartition(".")[0]
+        return uid_of(key.removeprefix(OPERATOR))
     return key.removeprefix(QUERY) if key.startswith(QUERY) else ""
 
 

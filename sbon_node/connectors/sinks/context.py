@@ -14,6 +14,7 @@ from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.executors import Executor
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.columns import Schema
+from sbon_node.model.query_ids import uid_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +46,4 @@ class SinkContext:
     @property
     def query(self) -> str:
         """Return the uid of the sink's query."""
-        return self.component.rpartition(".")[0]
+        return uid_of(self.component)

@@ -7,6 +7,7 @@ from typing import Protocol
 from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.query_ids import uid_of
 from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.model.subscribers import BACKUP, attempt_of, component_of
 from sbon_node.net.peers import Caller
@@ -41,7 +42,7 @@ class HostCheck:
     async def may_follow(self, follower: str, hello: Hello) -> None:
         """Raise ``not-owner`` unless the subscriber's operator moves to the node in that attempt, or has its backup there."""
         operator, attempt = component_of(follower), attempt_of(follower)
-        register = await self._read(operator.rpartition(".")[0], operator, hello)
+        register = await self._read(uid_of(operator), operator, hello)
         if attempt == BACKUP:
             if (register.backup, register.backup_instance) != (hello.node, hello.instance):
                 raise self._refused(f"its register does not name {hello.node} as the backup", operator, hello)
@@ -58,7 +59,7 @@ class HostCheck:
 
     async def is_host(self, operator: str, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the operator."""
-        if not _hosts(await self._read(operator.rpartition(".")[0], operator, caller), caller):
+        if not _hosts(await self._read(uid_of(operator), operator, caller), caller):
             raise self._refused(f"{caller.node} does not host it", operator, caller)
 
     async def _read(self, query: str, operator: str, caller: Caller | Hello) -> OperatorRegister:
