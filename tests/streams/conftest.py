@@ -25,7 +25,7 @@ from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_protocol.messages import Frame, Hello
-from tests.streams.outboxes import SETTINGS
+from tests.streams.outboxes import SETTINGS, stream_settings
 
 UNTIL_S = 300.0
 """Longest wait for a condition on a busy machine."""
@@ -176,7 +176,7 @@ async def make_host(tmp_path: Path) -> AsyncIterator[Callable[..., Host]]:
     hosts: list[Host] = []
 
     def make(settings: StreamSettings | None = None, failpoint: Failpoints = unobserved) -> Host:
-        settings = settings or StreamSettings(reconnect_s=0.001, reconnect_max_s=0.002)
+        settings = settings or stream_settings(reconnect_s=0.001, reconnect_max_s=0.002)
         hosts.append(Host(tmp_path / f"outbox-{len(hosts)}.db", settings, failpoint))
         return hosts[-1]
 

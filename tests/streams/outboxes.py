@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sbon_node.errors import SbonError
@@ -9,7 +11,13 @@ from sbon_node.model.frames import NO_WATERMARK_MS, FrameDraft, InputOffset
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 
-SETTINGS = StreamSettings()
+
+def stream_settings(**changed: Any) -> StreamSettings:
+    """Return settings by which frames go as soon as nobody needs them, as no later query is to read them here."""
+    return StreamSettings(**{"operator_history_bytes": 0, **changed})
+
+
+SETTINGS = stream_settings()
 
 
 def draft(text: str = "", watermark_ms: int = NO_WATERMARK_MS, *, ended: bool = False, born_ms: int = 0) -> FrameDraft:

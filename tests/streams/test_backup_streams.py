@@ -13,7 +13,7 @@ from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.settings import StreamSettings
+from tests.streams.outboxes import stream_settings
 
 OP = "q.o1"
 
@@ -34,7 +34,7 @@ def state(last: int, *, trimmed: int = 0, lineage: int = 7, batch: int = 0) -> S
 
 @pytest.fixture
 def outbox(tmp_path: Path) -> Iterator[Outbox]:
-    made = Outbox(tmp_path / "outbox.db", StreamSettings())
+    made = Outbox(tmp_path / "outbox.db", stream_settings())
     yield made
     made.close()
 
@@ -105,11 +105,11 @@ def test_a_stream_of_another_lineage_or_after_a_gap_begins_anew(outbox: Outbox) 
 
 
 def test_kept_frames_outlive_a_restart(tmp_path: Path) -> None:
-    first = Outbox(tmp_path / "outbox.db", StreamSettings())
+    first = Outbox(tmp_path / "outbox.db", stream_settings())
     keep(first, state(4, trimmed=1), frames(2, 4), 1)
     keep(first, state(4, trimmed=2), [], 4)
     first.close()
-    again = Outbox(tmp_path / "outbox.db", StreamSettings())
+    again = Outbox(tmp_path / "outbox.db", stream_settings())
     assert (again.streams(), again.backups.names(), again.backups.last(OP, 7)) == ([], [OP], 4)
     assert [number for number, _ in adopted(again, state(4, trimmed=2))] == [3, 4]
     again.backups.discard(OP)

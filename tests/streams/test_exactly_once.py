@@ -22,13 +22,13 @@ from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
-from sbon_node.streams.settings import StreamSettings
 from sbon_node.streams.watermark import output_watermark
+from tests.streams.outboxes import stream_settings
 
 pytestmark = pytest.mark.slow
 
 ROWS = [f"row {number}" for number in range(8)]
-SETTINGS = StreamSettings(
+SETTINGS = stream_settings(
     live_retention_bytes=0,
     inbox_credit_bytes=400,
     batch_span_bytes=200,

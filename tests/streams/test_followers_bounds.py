@@ -10,14 +10,13 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.subscribers import attempt_of, component_of, followed_by, follower_of, input_of, is_follower
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.settings import StreamSettings
-from tests.streams.outboxes import code_of, draft
+from tests.streams.outboxes import code_of, draft, stream_settings
 
 FRAME_BYTES = 65
 """Weight of a frame of one byte."""
 QUOTA, MORE = 4, 10
 """Frames within the quota of a subscriber, and of a follower."""
-SETTINGS = StreamSettings(
+SETTINGS = stream_settings(
     live_retention_bytes=0,
     subscription_quota_bytes=QUOTA * FRAME_BYTES,
     follower_quota_bytes=MORE * FRAME_BYTES,
@@ -94,7 +93,7 @@ def test_followers_cost_a_write_no_more_than_other_subscribers(tmp_path: Path) -
     """With a comparison of each name with each other, followers would cost some hundred times as much."""
 
     def seconds(suffix: str) -> float:
-        outbox = Outbox(tmp_path / f"{suffix or 'plain'}.db", StreamSettings(max_subscribers=4000, max_followers=4000))
+        outbox = Outbox(tmp_path / f"{suffix or 'plain'}.db", stream_settings(max_subscribers=4000, max_followers=4000))
         outbox.open_stream("live", "source")
         for number in range(2000):
             outbox.subscribe("live", f"op{number}#0", 0)

@@ -13,8 +13,7 @@ from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import FOLLOWER_WAIT_S, NodePort
 from sbon_node.streams.port_input import Following
-from sbon_node.streams.settings import StreamSettings
-from tests.streams.outboxes import draft, texts
+from tests.streams.outboxes import draft, stream_settings, texts
 from tests.streams.test_port import LONG_S, NONE, run
 
 SETTINGS = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
@@ -176,7 +175,7 @@ async def test_a_follower_that_goes_live_over_the_quota_waits_for_its_readers(ho
     await copy.links[0].wait(1)
     host.outbox.subscribe("op", "reader", 1)
     adopt(copy, host, copy._published._outbox)
-    copy._published._outbox._settings = StreamSettings(outbox_quota_bytes=1)
+    copy._published._outbox._settings = stream_settings(outbox_quota_bytes=1)
     assert copy._published._outbox.pressure("op")
     copy.go_live(2)
     assert await waiting == after
@@ -218,7 +217,7 @@ async def test_a_stream_adopted_at_another_batch_is_not_taken(host: Any) -> None
 
 async def small_batches(make_host: Any) -> tuple[Any, NodePort, tuple[InputOffset, ...]]:
     """Return a follower whose batches have three rows at most, at the position of its host."""
-    host = make_host(StreamSettings(follow_span_rows=3, **SETTINGS))
+    host = make_host(stream_settings(follow_span_rows=3, **SETTINGS))
     host.make_other = make_host
     port, offsets = await shown(host, "a")
     copy = follower(host, port)

@@ -10,8 +10,7 @@ from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.further import Begin, Beginning
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.settings import StreamSettings
-from tests.streams.outboxes import code_of, draft, offset, publish, texts
+from tests.streams.outboxes import code_of, draft, offset, publish, stream_settings, texts
 
 FIRST, MORE = "q.sink", "q.sink2"
 FRAME = 65
@@ -33,7 +32,7 @@ def test_it_begins_with_the_first_frame_while_all_are_kept(outbox: Outbox) -> No
 
 
 def test_it_begins_after_the_newest_frame_where_others_are_gone(path: Path) -> None:
-    outbox = Outbox(path, StreamSettings(operator_history_bytes=0))
+    outbox = Outbox(path, stream_settings())
     outbox.open_stream("op", "operator")
     publish(outbox, "op", "ab", "c", "def")
     outbox.subscribe("op", FIRST, 0)
@@ -72,7 +71,7 @@ def test_a_later_sink_of_that_id_ends_the_earlier_one(outbox: Outbox) -> None:
 
 
 def test_a_sink_that_lags_holds_up_nobody_and_fails_alone(path: Path) -> None:
-    settings = StreamSettings(sink_quota_bytes=3 * FRAME, outbox_quota_bytes=2 * FRAME, operator_history_bytes=0)
+    settings = stream_settings(sink_quota_bytes=3 * FRAME, outbox_quota_bytes=2 * FRAME)
     outbox = Outbox(path, settings)
     outbox.open_stream("op", "operator")
     outbox.subscribe("op", FIRST, 0)
@@ -93,7 +92,7 @@ def test_a_sink_that_lags_holds_up_nobody_and_fails_alone(path: Path) -> None:
 
 
 def test_the_first_sink_still_holds_up_its_operator(path: Path) -> None:
-    outbox = Outbox(path, StreamSettings(sink_quota_bytes=1, outbox_quota_bytes=FRAME))
+    outbox = Outbox(path, stream_settings(sink_quota_bytes=1, outbox_quota_bytes=FRAME))
     outbox.open_stream("op", "operator")
     outbox.subscribe("op", FIRST, 0)
     publish(outbox, "op", *"abc")

@@ -18,9 +18,9 @@ from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.links.spill import SEGMENT_BYTES, Spill
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
-from sbon_node.streams.settings import StreamSettings
 from sbon_node.streams.watermark import output_watermark
 from tests.streams.conftest import HERE
+from tests.streams.outboxes import stream_settings
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +131,7 @@ def test_frames_on_disk_leave_the_credit_until_the_spill_is_full(tmp_path: Path)
 
 PAYLOAD = "x" * 960
 HOURS = 20 * DAY
-SMALL = StreamSettings(inbox_credit_bytes=4096, outbox_quota_bytes=4096, batch_span_bytes=2048, reconnect_s=0.001)
+SMALL = stream_settings(inbox_credit_bytes=4096, outbox_quota_bytes=4096, batch_span_bytes=2048, reconnect_s=0.001)
 """The stream has 480 KB; a day of it is three times what a link and an outbox take together."""
 
 

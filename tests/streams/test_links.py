@@ -10,8 +10,8 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.messages import Data, Subscribe, Subscribed
+from tests.streams.outboxes import stream_settings
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
 
@@ -73,7 +73,7 @@ async def test_an_acknowledgement_lost_in_a_restart_of_the_subscriber_is_made_go
 
 async def test_credit_bounds_what_a_subscriber_holds(make_host: Any, until: Any) -> None:
     size = 1000
-    host = make_host(StreamSettings(inbox_credit_bytes=3 * (size + 64), **QUICK))
+    host = make_host(stream_settings(inbox_credit_bytes=3 * (size + 64), **QUICK))
     host.source("s", *("x" * size for _ in range(10)))
     link = host.link("s")
     for acknowledged in range(1, 8):
@@ -89,7 +89,7 @@ async def test_credit_bounds_what_a_subscriber_holds(make_host: Any, until: Any)
 
 
 async def test_an_absent_subscriber_pauses_the_producer_and_what_it_received_does_not(make_host: Any) -> None:
-    host = make_host(StreamSettings(outbox_quota_bytes=3 * 65, **QUICK))
+    host = make_host(stream_settings(outbox_quota_bytes=3 * 65, **QUICK))
     for text in "abcd":
         host.batch("op", text)
     assert host.outbox.pressure("op")
@@ -105,7 +105,7 @@ async def test_an_absent_subscriber_pauses_the_producer_and_what_it_received_doe
 
 
 async def test_two_subscribers_go_at_their_own_pace(make_host: Any, until: Any) -> None:
-    host = make_host(StreamSettings(inbox_credit_bytes=2 * 65, **QUICK))
+    host = make_host(stream_settings(inbox_credit_bytes=2 * 65, **QUICK))
     host.source("s", *"abcdef")
     slow, fast = host.link("s", "slow"), host.link("s", "fast")
     for number in range(1, 7):
@@ -154,7 +154,7 @@ async def test_dropping_a_stream_ends_its_links(make_host: Any) -> None:
 
 
 async def test_a_link_over_quota_fails_and_its_sibling_continues(make_host: Any) -> None:
-    settings = StreamSettings(subscription_quota_bytes=4 * 65, live_retention_bytes=0, inbox_credit_bytes=2 * 65, **QUICK)
+    settings = stream_settings(subscription_quota_bytes=4 * 65, live_retention_bytes=0, inbox_credit_bytes=2 * 65, **QUICK)
     host = make_host(settings)
     host.source("live", finite=False)
     slow, fast = host.link("live", "slow"), host.link("live", "fast")

@@ -9,9 +9,9 @@ import pytest
 from sbon_node.model.frames import FrameDraft
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Data, Ended, Hello, Progress, Refused, Subscribe, Subscribed, Unsubscribe
+from tests.streams.outboxes import stream_settings
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
 
@@ -125,7 +125,7 @@ async def test_a_host_believes_no_subscriber_that_an_absurd_epoch_has_begun(make
     ids=["duplicates are dropped", "a gap is refused", "more than the credit is refused", "what does not belong is refused"],
 )
 async def test_a_link_accepts_only_valid_frames_of_its_host(make_host: Any, until: Any, said: list[Any], rejected: int) -> None:
-    host = make_host(StreamSettings(inbox_credit_bytes=4000, **QUICK))
+    host = make_host(stream_settings(inbox_credit_bytes=4000, **QUICK))
     asked = []
 
     async def odd(channel: Any) -> None:
@@ -145,7 +145,7 @@ async def test_a_link_accepts_only_valid_frames_of_its_host(make_host: Any, unti
 
 async def test_duplicates_give_their_credit_back(make_host: Any, until: Any) -> None:
     """Else a host that sends a frame twice would in the end send nothing more."""
-    host = make_host(StreamSettings(inbox_credit_bytes=4000, **QUICK))
+    host = make_host(stream_settings(inbox_credit_bytes=4000, **QUICK))
     reports: list[Progress] = []
 
     async def twice(channel: Any) -> None:
@@ -164,7 +164,7 @@ async def test_duplicates_give_their_credit_back(make_host: Any, until: Any) -> 
 
 async def test_a_link_reports_no_acknowledgement_of_frames_it_has_not_received(make_host: Any, until: Any) -> None:
     """Its operator's checkpoint may be ahead of an inbox that began anew; the host would cut it off for a false report."""
-    host = make_host(StreamSettings(**QUICK))
+    host = make_host(stream_settings(**QUICK))
     for text in "abcde":
         host.batch("op", text)
     host.away = True

@@ -10,7 +10,7 @@ import pytest
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.settings import StreamSettings
+from tests.streams.outboxes import stream_settings
 
 MIB = 2**20
 
@@ -40,7 +40,7 @@ def write(outbox: Outbox, stream: str, megabytes: int) -> None:
 
 @pytest.mark.parametrize("fsync", [False, True])
 def test_a_dropped_stream_gives_its_disk_back_and_leaves_others_whole(path: Path, fsync: bool) -> None:
-    outbox = Outbox(path, StreamSettings(fsync=fsync))
+    outbox = Outbox(path, stream_settings(fsync=fsync))
     for name in ("files/kept", "files/dropped"):
         outbox.open_stream(name, "source", finite=True)
     for _ in range(10):
@@ -54,13 +54,13 @@ def test_a_dropped_stream_gives_its_disk_back_and_leaves_others_whole(path: Path
     assert [frame.payload for frame in outbox.read("files/kept", 0, 2**30)] == kept
     outbox.close()
     assert disk(path) < 10 * MIB + 3 * MIB
-    again = Outbox(path, StreamSettings())
+    again = Outbox(path, stream_settings())
     assert [frame.payload for frame in again.read("files/kept", 0, 2**30)] == kept
     again.close()
 
 
 def test_acknowledged_frames_of_an_operator_give_their_disk_back(path: Path) -> None:
-    outbox = Outbox(path, StreamSettings())
+    outbox = Outbox(path, stream_settings())
     outbox.open_stream("q.1", "operator")
     outbox.subscribe("q.1", "sink", 0)
     for batch in range(40):
@@ -75,7 +75,7 @@ def test_acknowledged_frames_of_an_operator_give_their_disk_back(path: Path) -> 
 
 
 def test_pages_that_a_flowing_stream_reuses_stay(path: Path) -> None:
-    outbox = Outbox(path, StreamSettings())
+    outbox = Outbox(path, stream_settings())
     outbox.open_stream("q.1", "operator")
     outbox.subscribe("q.1", "sink", 0)
     sizes = set()
@@ -92,7 +92,7 @@ def test_pages_that_a_flowing_stream_reuses_stay(path: Path) -> None:
 
 
 def test_a_quiet_outbox_empties_its_journal_and_then_rests(path: Path) -> None:
-    outbox = Outbox(path, StreamSettings())
+    outbox = Outbox(path, stream_settings())
     outbox.open_stream("files/a", "source", finite=True)
     write(outbox, "files/a", 4)
     journal = path.with_name("outbox.db-wal")

@@ -12,16 +12,15 @@ from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_FRAME_BYTES, FrameDraft
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.store import FrameStore
-from sbon_node.streams.settings import StreamSettings
 from tests.full_disks import no_room
-from tests.streams.outboxes import SETTINGS, code_of, draft, publish, texts
+from tests.streams.outboxes import SETTINGS, code_of, draft, publish, stream_settings, texts
 
 OFF, NORMAL, FULL = 0, 1, 2
 """Answers of ``PRAGMA synchronous``."""
 
 
 def test_a_full_disk_loses_nothing_and_resumes(path: Path) -> None:
-    box = Outbox(path, StreamSettings(outbox_max_bytes=2**20))
+    box = Outbox(path, stream_settings(outbox_max_bytes=2**20))
     box.open_stream("op", "operator")
     box.subscribe("op", "one", 0)
     big = "x" * 100_000
@@ -60,7 +59,7 @@ def test_a_limit_of_the_size_of_files_is_a_full_disk(path: Path) -> None:
 @pytest.mark.parametrize("finite", [True, False])
 def test_a_full_disk_takes_what_a_source_keeps_for_later_subscribers(path: Path, finite: bool) -> None:
     """A file of five times the disk is read to its end; a live source keeps less history than its bounds say."""
-    box = Outbox(path, StreamSettings(outbox_max_bytes=2**20, trim_frames=2))
+    box = Outbox(path, stream_settings(outbox_max_bytes=2**20, trim_frames=2))
     box.open_stream("s", "source", finite=finite)
     box.subscribe("s", "one", 0)
     for number in range(1, 51):
@@ -76,7 +75,7 @@ def test_a_full_disk_takes_what_a_source_keeps_for_later_subscribers(path: Path,
     else:
         assert box.subscribe("s", "later", 0) == box.earliest("s")
     box.close()
-    again = Outbox(path, StreamSettings(outbox_max_bytes=2**20))
+    again = Outbox(path, stream_settings(outbox_max_bytes=2**20))
     assert (again.earliest("s"), again.latest("s")) == (box.earliest("s"), 50)
     again.close()
 
@@ -90,7 +89,7 @@ def code_of_write(box: Outbox, stream: str, text: str) -> str:
 
 
 def test_sources_leave_room_for_the_operators_that_read_them(path: Path) -> None:
-    box = Outbox(path, StreamSettings(outbox_max_bytes=2**20))
+    box = Outbox(path, stream_settings(outbox_max_bytes=2**20))
     for name in ("file", "unread"):
         box.open_stream(name, "source", finite=True)
     box.open_stream("op", "operator")
@@ -163,7 +162,7 @@ def test_with_fsync_what_a_promise_rests_on_is_synced(path: Path, fsync: bool, p
 
 @pytest.mark.parametrize("fsync", [False, True])
 def test_reads_are_bounded_and_synced_files_work_the_same(path: Path, fsync: bool) -> None:
-    box = Outbox(path, StreamSettings(fsync=fsync))
+    box = Outbox(path, stream_settings(fsync=fsync))
     box.open_stream("op", "operator")
     publish(box, "op", *"abcd")
     box.subscribe("op", "one", 0)

@@ -15,11 +15,11 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoint
 from sbon_node.model.frames import NO_WATERMARK_MS, FrameDraft, InputOffset
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.settings import StreamSettings
+from tests.streams.outboxes import stream_settings
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = StreamSettings(outbox_quota_bytes=400, trim_frames=2)
+SETTINGS = stream_settings(outbox_quota_bytes=400, trim_frames=2)
 SUBSCRIBERS = ("one", "two", "three")
 CONTENTS = st.lists(st.binary(max_size=80), min_size=1, max_size=4)
 

@@ -9,12 +9,11 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.settings import StreamSettings
-from tests.streams.outboxes import SETTINGS, publish, texts
+from tests.streams.outboxes import SETTINGS, publish, stream_settings, texts
 
 
 def test_frames_not_yet_received_hold_the_producer_back(path: Path) -> None:
-    box = Outbox(path, StreamSettings(outbox_quota_bytes=3 * 65))
+    box = Outbox(path, stream_settings(outbox_quota_bytes=3 * 65))
     box.open_stream("op", "operator")
     publish(box, "op", *"abc")
     assert not box.pressure("op")
@@ -31,7 +30,7 @@ def test_frames_not_yet_received_hold_the_producer_back(path: Path) -> None:
 
 
 def test_a_subscriber_that_begins_again_holds_the_producer_back_again(path: Path) -> None:
-    outbox = Outbox(path, StreamSettings(outbox_quota_bytes=3 * 65))
+    outbox = Outbox(path, stream_settings(outbox_quota_bytes=3 * 65))
     outbox.open_stream("op", "operator")
     outbox.subscribe("op", "down", 0)
     publish(outbox, "op", *"abcd")
@@ -44,7 +43,7 @@ def test_a_subscriber_that_begins_again_holds_the_producer_back_again(path: Path
 
 async def test_waiters_wake_on_what_they_wait_for(path: Path) -> None:
 
-    box = Outbox(path, StreamSettings(outbox_quota_bytes=64))
+    box = Outbox(path, stream_settings(outbox_quota_bytes=64))
     box.open_stream("op", "operator")
     visible = asyncio.create_task(box.wait_visible("op", 0))
     await asyncio.sleep(0)
@@ -94,7 +93,7 @@ def test_an_acknowledgement_for_which_the_disk_has_no_room_is_made_good(path: Pa
 
 
 async def test_an_unsubscription_wakes_the_producer_that_waited_for_that_subscriber(path: Path) -> None:
-    box = Outbox(path, StreamSettings(outbox_quota_bytes=64))
+    box = Outbox(path, stream_settings(outbox_quota_bytes=64))
     box.open_stream("op", "operator")
     for subscriber in ("slow", "other"):
         box.subscribe("op", subscriber, 0)

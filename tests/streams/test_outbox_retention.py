@@ -10,7 +10,7 @@ import pytest
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
-from tests.streams.outboxes import code_of, draft, publish, texts
+from tests.streams.outboxes import code_of, draft, publish, stream_settings, texts
 
 
 def test_frames_go_when_every_subscriber_has_acknowledged_them(outbox: Outbox) -> None:
@@ -48,10 +48,10 @@ def test_a_finite_source_keeps_all_until_it_is_dropped(outbox: Outbox) -> None:
 @pytest.mark.parametrize(
     "settings, expected",
     [
-        (StreamSettings(live_retention_bytes=3 * 65), ["h", "i", "j"]),
-        (StreamSettings(live_retention_bytes=2**20, live_retention_s=2.0), ["h", "i", "j"]),
-        (StreamSettings(live_retention_bytes=2**20, live_retention_s=50.0), list("abcdefghij")),
-        (StreamSettings(live_retention_bytes=0), ["j"]),
+        (stream_settings(live_retention_bytes=3 * 65), ["h", "i", "j"]),
+        (stream_settings(live_retention_bytes=2**20, live_retention_s=2.0), ["h", "i", "j"]),
+        (stream_settings(live_retention_bytes=2**20, live_retention_s=50.0), list("abcdefghij")),
+        (stream_settings(live_retention_bytes=0), ["j"]),
     ],
 )
 @pytest.mark.parametrize("subscribed", [False, True])
@@ -75,7 +75,7 @@ def test_live_sources_are_kept_by_bytes_and_age(
 
 
 def test_a_subscription_over_quota_fails_alone(path: Path) -> None:
-    settings = StreamSettings(live_retention_bytes=100, subscription_quota_bytes=5 * 65, outbox_quota_bytes=65)
+    settings = stream_settings(live_retention_bytes=100, subscription_quota_bytes=5 * 65, outbox_quota_bytes=65)
     box = Outbox(path, settings)
     box.open_stream("live", "source")
     for name in ("slow", "fast"):
@@ -97,3 +97,20 @@ def test_a_subscription_over_quota_fails_alone(path: Path) -> None:
     assert again.link_counts("live").dropped == 6
     assert again.subscribe("live", "slow", 0) == again.earliest("live")
     again.close()
+
+
+def test_an_operator_keeps_its_first_frames_for_a_later_query_until_they_are_many(path: Path) -> None:
+    """A frame of one byte counts as 65: three of them are within a history of 200 bytes, and four are not."""
+    outbox = Outbox(path, stream_settings(operator_history_bytes=200))
+    outbox.open_stream("op", "operator")
+    publish(outbox, "op", "a", "b", "c")
+    outbox.subscribe("op", "reader", 0)
+    outbox.acknowledge("op", "reader", 3)
+    assert outbox.earliest("op") == 1
+    assert outbox.subscribe("op", "later", 0) == 1
+    assert texts(outbox, "op") == ["a", "b", "c"]
+    outbox.acknowledge("op", "later", 3)
+    publish(outbox, "op", "d")
+    outbox.acknowledge("op", "reader", 4)
+    outbox.acknowledge("op", "later", 4)
+    assert outbox.earliest("op") == 5

@@ -12,8 +12,9 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.port import NodePort
-from sbon_node.streams.settings import BatchLimits, StreamSettings
+from sbon_node.streams.settings import BatchLimits
 from sbon_node.streams.watermark import output_watermark
+from tests.streams.outboxes import stream_settings
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
 NONE = (InputOffset(),)
@@ -89,7 +90,7 @@ async def test_news_on_any_input_answers_for_all(make_host: Any) -> None:
 
 
 async def test_the_span_of_a_batch_is_bounded_and_goes_by_watermarks(make_host: Any) -> None:
-    host = make_host(StreamSettings(batch_span_bytes=3 * 65, batch_span_frames=2, **QUICK))
+    host = make_host(stream_settings(batch_span_bytes=3 * 65, batch_span_frames=2, **QUICK))
     host.source("one", *"abcdef")
     host.source("two", *"uvwxyz")
     port = host.port("op", "one", "two")
@@ -123,7 +124,7 @@ def test_an_operator_with_state_takes_so_many_rows_at_once_and_one_frame_at_leas
 def test_operators_with_state_take_so_many_rows_and_others_any_number(
     state: bool, joins: bool, limits: tuple[int | None, int | None]
 ) -> None:
-    settings = StreamSettings(batch_span_rows=3, batch_span_grouped_rows=7, batch_linger_s=2.0)
+    settings = stream_settings(batch_span_rows=3, batch_span_grouped_rows=7, batch_linger_s=2.0)
     assert settings.batch_limits(has_state=state, joins=joins) == (*limits, 0.0)
     assert settings.batch_limits(has_state=state, joins=joins, unpaced=True) == (*limits, 2.0)
 
@@ -173,7 +174,7 @@ async def test_a_batch_without_pace_goes_with_less_once_the_time_is_over(make_ho
 
 
 async def test_a_frame_larger_than_the_span_goes_alone(make_host: Any) -> None:
-    host = make_host(StreamSettings(batch_span_bytes=1, **QUICK))
+    host = make_host(stream_settings(batch_span_bytes=1, **QUICK))
     host.source("s", "large", "larger")
     port = host.port("op", "s")
     port.recover(None)
@@ -182,7 +183,7 @@ async def test_a_frame_larger_than_the_span_goes_alone(make_host: Any) -> None:
 
 
 async def test_a_full_outbox_holds_news_back(make_host: Any, until: Any) -> None:
-    host = make_host(StreamSettings(outbox_quota_bytes=10, **QUICK))
+    host = make_host(stream_settings(outbox_quota_bytes=10, **QUICK))
     host.source("s", "a")
     port = host.port("op", "s")
     port.recover(None)
