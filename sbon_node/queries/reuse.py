@@ -59,6 +59,16 @@ class Offer(NamedTuple):
     operator: OfferedOperator
 
 
+class Offers(NamedTuple):
+    """The running operators that may be read in place of each operator of a plan, and the streams by which they were found."""
+
+    by_operator: Mapping[str, list[Offer]]
+    found: Mapping[str, Found]
+
+    def of(self, operator: str) -> list[Offer]:
+        return self.by_operator.get(operator, [])
+
+
 class Reuse:
     """Finds operators to share for this node's new queries, and refers to them."""
 
@@ -70,11 +80,23 @@ class Reuse:
     ) -> Plan:
         """Return the plan with running operators in place of its own, where there are equal ones that may be read.
 
-        ``without`` are operators that cannot be shared. Nothing is referred to yet. A query with bounds shares nothing: the delay
-        up to a shared operator is not its own to decide.
+        ``without`` are operators that cannot be shared. Nothing is referred to yet.
+        """
+        offers = await self.offers(plan, spec, durability, without)
+        chosen: dict[str, Offer] = {}
+        for one in plan.operators:
+            taken = {offer.id for offer in chosen.values()}  # Each of two equal branches needs rows of its own.
+            if fitting := [offer for offer in offers.of(one.id) if offer.id not in taken]:
+                chosen[one.id] = self._nearest(fitting, consumer)
+        return with_shared(plan, chosen, offers.found) if chosen else plan
+
+    async def offers(self, plan: Plan, spec: QuerySpec, durability: Durability, without: Collection[str] = ()) -> Offers:
+        """Return the running operators that may be read in place of the plan's own, except ``without``.
+
+        A query with bounds shares nothing: the delay up to a shared operator is not its own to decide.
         """
         if spec.reuse == NEVER or spec.bounds != Bounds():
-            return plan
+            return Offers({}, {})
         signatures = frozenset(one.signature for one in plan.operators if one.signature)
         found = await self._walk(plan, signatures)
         offers: dict[str, list[Offer]] = {}
@@ -84,13 +106,11 @@ class Reuse:
                 continue
             if STRENGTH[operator.durability] >= STRENGTH[durability]:
                 offers.setdefault(operator.signature, []).append(Offer(stream, node, operator))
-        chosen: dict[str, Offer] = {}
-        for one in plan.operators:
-            taken = {offer.id for offer in chosen.values()}  # Each of two equal branches needs rows of its own.
-            fitting = [offer for offer in offers.get(one.signature, ()) if _fits(one.schema, offer.operator.schema)]
-            if fitting := [offer for offer in fitting if offer.id not in taken]:
-                chosen[one.id] = self._nearest(fitting, consumer)
-        return with_shared(plan, chosen, found) if chosen else plan
+        fitting = {
+            one.id: [offer for offer in offers.get(one.signature, ()) if _fits(one.schema, offer.operator.schema)]
+            for one in plan.operators
+        }
+        return Offers(fitting, found)
 
     def _nearest(self, offers: list[Offer], consumer: str) -> Offer:
         """Return the offer whose node is nearest to the consumer, as far as known."""
