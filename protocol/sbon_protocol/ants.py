@@ -15,6 +15,7 @@ from sbon_protocol.base import Count, Line, Message, Name, Quantity
 MAX_TASKS = 10
 MAX_HOPS = 32
 MAX_REFUSED = 8
+MAX_RUNNING = 8
 
 Ratio = Annotated[float, Meta(ge=0, le=1e6)]
 TaskTime = Annotated[float, Meta(ge=0, le=1e9)]
@@ -57,10 +58,19 @@ class AntTask(Message, frozen=True):
         return self.mean_ms + self.scv + self.batch + self.cores + self.memory_mb + self.bandwidth_bytes_s
 
 
+class AntRunning(Message, frozen=True):
+    """A task of another query at ``node`` with the result of the chain's task number ``task``; rows reach it in ``fed_ms``."""
+
+    task: Count
+    node: Name
+    fed_ms: Quantity
+
+
 class AntChain(Message, frozen=True):
     """Tasks between two nodes; ``rate_s`` messages a second enter. None of them may go to the nodes ``refused``.
 
-    ``query`` is the uid of a query that runs: the load of its own operators does not count.
+    ``query`` is the uid of a query that runs: the load of its own operators does not count. A placement may pass through one of
+    ``running`` in place of the tasks up to its own.
     """
 
     source: Name
@@ -70,10 +80,12 @@ class AntChain(Message, frozen=True):
     tasks: Annotated[tuple[AntTask, ...], Meta(min_length=1, max_length=MAX_TASKS)]
     refused: Annotated[tuple[Name, ...], Meta(max_length=MAX_REFUSED)] = ()
     query: Annotated[str, Meta(max_length=128)] = ""
+    running: Annotated[tuple[AntRunning, ...], Meta(max_length=MAX_RUNNING)] = ()
 
     @property
     def total(self) -> float:
-        return self.rate_s + self.arrival_scv + sum(task.total for task in self.tasks)
+        tasks = sum(task.total for task in self.tasks) + sum(one.fed_ms for one in self.running)
+        return self.rate_s + self.arrival_scv + tasks
 
 
 class AntSite(Message, frozen=True):

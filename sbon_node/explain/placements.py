@@ -96,7 +96,7 @@ class PlacementExplainer:
         if info.plan is None or info.placement is None:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
         hosts = info.hosts()
-        plan = measured_plan(info.plan, info.operators)
+        plan = measured_plan(info.plan, info.operators, info.shared)
         return await self._explain(
             _Subject(plan, info, info.sql, info.consumer, info.id, info.state, hosts, info.adapt, info.operators)
         )

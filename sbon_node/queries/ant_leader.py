@@ -27,9 +27,19 @@ from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants.chain import Chain, next_chain
 from sbon_node.placement.strategies.ants.colony import BEYOND, FLATTER, LEAST_ALPHA
-from sbon_node.placement.strategies.ants.scouting import Site, latency_ms
+from sbon_node.placement.strategies.ants.passing import own_part
+from sbon_node.placement.strategies.ants.scouting import Site, latency_ms, passed_by, stops_of
 from sbon_node.workflow.context import Context
-from sbon_protocol.ants import MAX_TASKS, EnforceAnt, EnforceReturn, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, WithdrawAnt
+from sbon_protocol.ants import (
+    MAX_TASKS,
+    EnforceAnt,
+    EnforceReturn,
+    RouteAnt,
+    RouteReturn,
+    ScoutAnt,
+    ScoutReturn,
+    WithdrawAnt,
+)
 
 log = structlog.get_logger()
 
@@ -46,6 +56,17 @@ class Scouted(NamedTuple):
         """Return the node of each operator."""
         tasks = self.chain.tasks
         return {tasks[number].operator: site.node for site in self.sites for number in range(site.first, site.last)}
+
+    def own(self) -> Scouted:
+        """Return the report for the tasks that it does not leave to a running one."""
+        passed = passed_by(self.chain, self.sites)
+        fed_ms = 0.0 if passed is None else passed.fed_ms
+        return Scouted(*own_part(self.chain, self.sites), self.cost_ms - fed_ms, self.latency_ms - fed_ms)
+
+
+Known = dict[tuple[str, ...], list[Scouted]]
+"""Reports by the ends and operators of their chain, the best first."""
+NONE_KNOWN: Known = {}
 
 
 class Enforced(NamedTuple):
@@ -68,13 +89,18 @@ class AntLeader:
     def __init__(self, context: Context, ants: AntService) -> None:
         self._context, self._ants, self._settings = context, ants, ants.settings
 
-    async def place(self, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
-        """Place chain after chain, and reserve each. Raises :class:`SbonError` ``no-capacity``; then nothing stays reserved."""
+    async def place(
+        self, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, known: Known = NONE_KNOWN
+    ) -> Placement:
+        """Place chain after chain, and reserve each. Raises :class:`SbonError` ``no-capacity``; then nothing stays reserved.
+
+        Reports that are ``known`` spare the scouts of their chains.
+        """
         before, hosts, chains = view.probes, dict[str, str](), list[Enforced]()
         try:
             while (chain := next_chain(problem, hosts)) is not None:
                 chain = msgspec.structs.replace(chain, tasks=chain.tasks[:MAX_TASKS])
-                enforced = await self._enforced(chain, view, settings.ant_tries)
+                enforced = await self._enforced(chain, view, settings.ant_tries, known.get(key_of(chain), ()))
                 if enforced is None:
                     operator = next(one for one in problem.operators if one.id == chain.tasks[0].operator)
                     raise await KnownCapacity(problem, view).refusal(operator, {})
@@ -87,6 +113,10 @@ class AntLeader:
                 self._withdraw(enforced.round, enforced.reports[0].sites)
             raise
 
+    def path_ms(self, source: str, other: str) -> float:
+        """Return the one-way latency as far as known here."""
+        return 0.0 if source == other else self._ants.path_ms(source, other)
+
     async def look(
         self, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, query: str
     ) -> list[Scouted] | None:
@@ -94,11 +124,7 @@ class AntLeader:
         best, hosts = list[Scouted](), dict[str, str]()
         while (chain := next_chain(problem, hosts)) is not None:
             chain = msgspec.structs.replace(chain, tasks=chain.tasks[:MAX_TASKS], query=query)
-            reports: list[Scouted] = []
-            for number in range(settings.ant_tries):
-                await self.route(chain)
-                if reports := await self._measured(await self.scout(chain, strays=number), view):
-                    break
+            reports = await self.found(chain, view, settings.ant_tries)
             if not reports:
                 return None
             best.append(reports[0])
@@ -124,11 +150,22 @@ class AntLeader:
         for claim in claims:
             self._withdraw(claim.round, claim.sites)
 
-    async def _enforced(self, chain: Chain, view: NetworkView, tries: int) -> Enforced | None:
-        """Scout and reserve; each further try sends scouts that stray farther. Return None if all fail."""
+    async def found(self, chain: Chain, view: NetworkView, tries: int) -> list[Scouted]:
+        """Return the reports of the first successful try, the best first; each further try sends scouts that stray farther."""
         for number in range(tries):
-            await self.route(chain)
-            reports = await self._measured(await self.scout(chain, strays=number), view)
+            if reports := await self._scouted(chain, view, number):
+                return reports
+        return []
+
+    async def _scouted(self, chain: Chain, view: NetworkView, strays: int) -> list[Scouted]:
+        await self.route(chain)
+        return await self._measured(await self.scout(chain, strays=strays), view)
+
+    async def _enforced(self, chain: Chain, view: NetworkView, tries: int, known: Sequence[Scouted]) -> Enforced | None:
+        """Scout and reserve; each further try sends scouts that stray farther. Return None if all fail."""
+        known = [report._replace(chain=chain) for report in known if self._may_host(chain, report.sites)]
+        for number in range(tries):
+            reports = known if number == 0 and known else await self._scouted(chain, view, number)
             for position, report in enumerate(reports[: self._settings.finalists]):
                 round_ = await self.enforce(report)
                 if round_ is not None:
@@ -242,7 +279,9 @@ class AntLeader:
     async def _measured(self, reports: Sequence[Scouted], view: NetworkView) -> list[Scouted]:
         """Measure the links of the best reports, and return these by what was measured, before the others."""
         best, rest = reports[: self._settings.finalists], reports[self._settings.finalists :]
-        pairs = sorted({pair for report in best for pair in itertools.pairwise(_stops(report)) if pair[0] != pair[1]})
+        pairs = sorted(
+            {pair for report in best for pair in itertools.pairwise(stops_of(report.chain, report.sites)) if pair[0] != pair[1]}
+        )
         try:
             await view.measure(pairs)
         except SbonError as error:  # At the limit on measurements, known latencies decide.
@@ -257,7 +296,8 @@ class AntLeader:
 
     def _may_host(self, chain: Chain, sites: Sequence[Site]) -> bool:
         present = all(not self._context.away(site.node) for site in sites)
-        tasks = ((site.node, chain.tasks[number]) for site in sites for number in range(site.first, site.last))
+        own = ((site, chain.own(site.node, site.first, site.last)) for site in sites)
+        tasks = ((site.node, chain.tasks[number]) for site, first in own for number in range(first, site.last))
         return present and not any(node in task.refused for node, task in tasks)
 
     def _enforcement(self, round_: int, report: Scouted, hold_s: float) -> EnforceAnt:
@@ -280,8 +320,9 @@ class AntLeader:
             self._ants.send(site.node, WithdrawAnt(round_, self._context.name, ()))
 
 
-def _stops(report: Scouted) -> list[str]:
-    return [report.chain.source, *(site.node for site in report.sites), report.chain.destination]
+def key_of(chain: Chain) -> tuple[str, ...]:
+    """Return the key of a chain's reports among those that are known."""
+    return (chain.source, chain.destination, *(task.operator for task in chain.tasks))
 
 
 def _moving(report: Scouted, present: Mapping[str, str]) -> Iterator[Scouted]:

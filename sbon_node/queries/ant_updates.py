@@ -73,7 +73,7 @@ class AntUpdates:
             return None
         info = await self._book.describe(record)
         hosts = settled_hosts(info)
-        problem = measured_problem(record.plan, info.operators, record.consumer, None, record)
+        problem = measured_problem(record.plan, info.operators, record.consumer, None, record, shared=info.shared)
         if not hosts or hosts.keys() != {operator.id for operator in problem.operators}:
             return None
         view = UpdatingView(context, record.id, settings.update_s / LOOKS)

@@ -56,6 +56,10 @@ class Planning:
         self._engine, self._placement, self._adapt, self._durability = engine, placement, adapt, durability
 
     @property
+    def settings(self) -> PlacementSettings:
+        return self._placement
+
+    @property
     def engine_runs(self) -> bool:
         return self._engine.status == "running"
 

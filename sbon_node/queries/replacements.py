@@ -81,7 +81,7 @@ class Replacements:
             return self._decisions.enter(info, STAYS, why.code, why.text)
         kept.due_s = now_s + settings.replace_s * context.rng.uniform(0.75, 1.25)
         refused = self._left_lately(info.operators)
-        problem = measured_problem(record.plan, info.operators, record.consumer, refused, record, record.adapt)
+        problem = measured_problem(record.plan, info.operators, record.consumer, refused, record, record.adapt, info.shared)
         view = UpdatingView(context, record.id, settings.replace_s / LOOKS)
         await view.measure_links(problem, hosts)
         try:

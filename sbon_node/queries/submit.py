@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 import structlog
@@ -18,6 +19,7 @@ from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sinks.results import STREAM
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
+from sbon_node.model.adaptation import ANTS
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.query_ids import name_of, new_name, new_uid, sink_of, uid_of
@@ -25,7 +27,8 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries import deploy
-from sbon_node.queries.ant_leader import AntLeader
+from sbon_node.queries.ant_leader import NONE_KNOWN, AntLeader, Known
+from sbon_node.queries.ant_reuse import AntReuse
 from sbon_node.queries.deploy import NotStartedError
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.names import NameRecord, QueryNames
@@ -57,7 +60,7 @@ class Submitter:
         ants: AntLeader,
         reuse: Reuse,
     ) -> None:
-        self._walking: dict[str, Strategy] = {"ants": ants.place}
+        self._ants, self._ant_reuse = ants, AntReuse(context, ants, reuse, planning.settings)
         self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
         self._settings, self._reuse = settings, reuse
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
@@ -130,10 +133,11 @@ class Submitter:
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}")
         times = StepTimes(context.clock)
         plan = await self._planning.plan(submission, uid, times)
-        acceptors = self._book.new_acceptors(uid)
+        acceptors, known = self._book.new_acceptors(uid), NONE_KNOWN
+        follows = submission.sink.kind == STREAM and not submission.consumer
         if lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
             with times.step("share"):
-                plan = await self._shared(submission, plan, uid, consumer, acceptors)
+                plan, known = await self._shared(submission, plan, uid, consumer, acceptors, silent, sink_follows=follows)
             if plan.shared:
                 yield Progress(step="sharing", message=f"reading {_named(plan)} in place of its own")
         described = in_place_of(self._record(submission, name, uid, consumer, plan), submission, lost)
@@ -148,8 +152,7 @@ class Submitter:
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
-            follows = submission.sink.kind == STREAM and not submission.consumer
-            record = await self._place(record, times, stored, silent, sink_follows=follows)
+            record = await self._place(record, times, stored, silent, known, sink_follows=follows)
             if naming.done():
                 await naming
             if record.placement is not None and record.placement.reason:
@@ -176,17 +179,37 @@ class Submitter:
             record = begun
         yield Accepted(query=await self._book.describe(record), seconds=times.seconds())
 
-    async def _shared(self, submission: Submission, plan: Plan, uid: str, consumer: str, acceptors: tuple[Acceptor, ...]) -> Plan:
-        """Return the plan with operators of other queries, to which this one refers by then; without those that refuse."""
+    async def _shared(
+        self,
+        submission: Submission,
+        plan: Plan,
+        uid: str,
+        consumer: str,
+        acceptors: tuple[Acceptor, ...],
+        silent: frozenset[str],
+        *,
+        sink_follows: bool,
+    ) -> tuple[Plan, Known]:
+        """Return the plan with operators of other queries, to which this one refers by then; without those that refuse.
+
+        Ants that have chosen these have reports for the operators that are left, too.
+        """
         durability, without = self._planning.durability(submission), list[str]()
+        by_ants = self._ant_reuse.chooses(submission, self._planning.adaptation(submission))
         for _ in range(SHARE_TRIES):
-            shared = await self._reuse.shared(plan, submission, consumer, durability, without)
+            known = NONE_KNOWN
+            if by_ants:
+                shared, known = await self._ant_reuse.shared(
+                    plan, submission, consumer, durability, without, silent=silent, sink_follows=sink_follows
+                )
+            else:
+                shared = await self._reuse.shared(plan, submission, consumer, durability, without)
             try:
-                return await self._reuse.refer(shared, uid, sink_of(uid), acceptors)
+                return await self._reuse.refer(shared, uid, sink_of(uid), acceptors), known
             except SbonError as error:
                 log.info("not-shared", query=uid, operator=error.where, code=error.code, reason=error.message)
                 without.append(error.where)
-        return plan
+        return plan, NONE_KNOWN
 
     async def _end(self, query: str, stored: list[asyncio.Task[None]], error: BaseException) -> QueryRecord | None:
         """Undo a submission after an error; return its record if the query has begun nevertheless.
@@ -257,14 +280,16 @@ class Submitter:
         times: StepTimes,
         stored: list[asyncio.Task[None]],
         silent: frozenset[str],
+        known: Known,
         *,
         sink_follows: bool,
     ) -> QueryRecord:
         """Place and reserve; exclude a host that refuses from the next round, and ``silent`` hosts from all.
 
         ``stored`` gets the tasks that store the hosts. A stream that is a query's result is at the node of the operator that
-        makes it, unless a consumer was named.
+        makes it, unless a consumer was named. Ants begin with the reports that are ``known``.
         """
+        walking: dict[str, Strategy] = {ANTS: partial(self._ants.place, known=known)}
         refused = {one.id: silent for one in record.plan.operators} if silent else {}
         reasons: list[str] = []
         for number in range(self._context.settings.placement_rounds):
@@ -276,7 +301,7 @@ class Submitter:
                     refused,
                     adapt=record.adapt,
                     sink_follows=sink_follows,
-                    walking=self._walking,
+                    walking=walking,
                 )
             hosts = {**record.hosts, **placement.hosts()}
             consumer = hosts[record.plan.outputs[0]] if sink_follows else record.consumer

@@ -183,20 +183,6 @@ def test_enforcement_takes_back_what_it_did_where_the_report_is_out_of_date() ->
     assert at[fresh.sites[0].node].server.flows[-1].rate_s == 50.0
 
 
-def test_a_task_that_a_cell_hosts_already_is_not_done_again() -> None:
-    chain = Chain(id="other", source="s", destination="d", tasks=tasks(5.0), rate_s=50.0)
-    again = Task(operator="o0", service=Service(mean_ms=5.0), equal="sum")
-    known = Chain(id="q", source="s", destination="d", tasks=(again,), rate_s=50.0)
-    server = busy(0.5, 5.0)
-    cell = Cell("s", neighbours("s"), alike, server, equal=frozenset({"sum"}))
-    assert cell.quote(known, 0, 1).load == pytest.approx(0.5)
-    assert cell.quote(chain, 0, 1).load == pytest.approx(0.75)
-    other = Cell("m", neighbours("m"), alike, server)
-    assert other.quote(known, 0, 1).load == pytest.approx(0.75)
-    cell.book(known, 0, 1)
-    assert cell.server == server
-
-
 def test_queries_are_clipped_to_chains() -> None:
     """The paper's Figure 1: a query whose branches join in, and one that fans out."""
     joins = PlacementProblem(

@@ -248,8 +248,8 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.parametrize("reads_itself", [False, True])
-def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Path, reads_itself: bool) -> None:
+@pytest.mark.parametrize(("reads_itself", "strategy"), [(False, "hybrid"), (True, "hybrid"), (False, "ants"), (True, "ants")])
+def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Path, reads_itself: bool, strategy: str) -> None:
     """``a``, which hosts the source, calls another query's operator an equal one; the host of that knows better."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -269,7 +269,7 @@ def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Pat
             return StreamOffers(offers=(StreamOffer(stream=call.streams[0], earliest=1, readers=readers, operator=made),))
 
         cluster.at("a").daemon.context.server.handle(AskStreams, answer)
-        info = await submitted(cluster, "c", tmp_path / "third.ndjson", name="third", sql=THIRD)
+        info = await submitted(cluster, "c", tmp_path / "third.ndjson", name="third", sql=THIRD, strategy=strategy)
         assert not info.shared
         await finished(cluster, "third")
         assert values(tmp_path / "third.ndjson", "id") == list(range(0, ROWS, 3))

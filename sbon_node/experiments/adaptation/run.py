@@ -295,7 +295,7 @@ class _Run:
                 seen.append((now_s, operator.node))
             self._decisions |= {(one.operator, one.code, one.at_ms): one for one in operator.decisions}
         weather, virtual_s = self._world.weather, self._cluster.loop.time()
-        problem = problem_of(measured_plan(info.plan, info.operators), info.consumer, None, info)
+        problem = problem_of(measured_plan(info.plan, info.operators, info.shared), info.consumer, None, info)
         names, busy = weather.names, self._busy()
         hosts = np.array([number for number, name in enumerate(names) if name not in busy])
         instance = Instance(problem, names, weather.at(virtual_s), [hosts] * len(problem.operators))

@@ -144,10 +144,12 @@ class Walk:
         came_from = sender if trail is None else trail.came_from
         chain = chain_of(ant.chain, str(ant.round))
         beside = self._beside(chain.query)
-        scout, chosen = scouting.onward(self.cell, scouting.prospect(beside, _scout_of(ant, chain)), self._rng, now)
-        sites = ant.sites
-        if len(scout.sites) > len(sites):
-            sites = (*sites, *sites_on_wire(scout.sites[len(sites) :], {self.name: state_of(beside.load)}))
+        before = _scout_of(ant, chain)
+        scout, chosen = scouting.follows(self.cell, before, ant.number)
+        if chosen is None:
+            scout, chosen = scouting.onward(self.cell, scouting.prospect(beside, scout), self._rng, now)
+        kept = ant.sites if scout.sites[: len(ant.sites)] == before.sites else ()
+        sites = (*kept, *sites_on_wire(scout.sites[len(kept) :], {self.name: state_of(beside.load)}))
         if chosen is None:
             return self._turns(ant, scout, sites, came_from, now)
         if len(scout.path) >= self._settings.max_hops:

@@ -10,9 +10,9 @@ from sbon_node.model.operators import Needs
 from sbon_node.model.servers import LEAST_SPEED, MOST_SPEED
 from sbon_node.placement.model.queueing import Floats, Service, Traffic, waiting_ms
 from sbon_node.placement.strategies.ants.cell import ServerLoad
-from sbon_node.placement.strategies.ants.chain import Chain, Task
+from sbon_node.placement.strategies.ants.chain import Chain, Running, Task
 from sbon_node.placement.strategies.ants.scouting import Site
-from sbon_protocol.ants import MAX_REFUSED, MAX_TASKS, AntChain, AntSite, AntTask, ServerState
+from sbon_protocol.ants import MAX_REFUSED, MAX_RUNNING, MAX_TASKS, AntChain, AntRunning, AntSite, AntTask, ServerState
 
 MOST = 1e15
 """Largest number on the wire."""
@@ -58,6 +58,7 @@ def on_wire(chain: Chain) -> AntChain:
         tasks=tuple(_task_on_wire(task) for task in chain.tasks[:MAX_TASKS]),
         refused=tuple(refused[:MAX_REFUSED]),
         query=chain.query,
+        running=tuple(AntRunning(one.task, one.node, _bounded(one.fed_ms)) for one in chain.running[:MAX_RUNNING]),
     )
 
 
@@ -82,6 +83,7 @@ def chain_of(chain: AntChain, name: str) -> Chain:
         rate_s=chain.rate_s,
         arrival_scv=chain.arrival_scv,
         query=chain.query,
+        running=tuple(Running(one.task, one.node, one.fed_ms) for one in chain.running),
     )
 
 

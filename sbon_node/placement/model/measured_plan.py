@@ -25,15 +25,20 @@ def measured_problem(
     refused: Mapping[str, frozenset[str]] | None = None,
     goal: Goal | None = None,
     adapt: Adapt = OFF,
+    shared: Sequence[OperatorInfo] = (),
 ) -> PlacementProblem:
-    """Return the problem of a running query's plan, as :func:`problem_of`, with what its operators have measured."""
-    return measured_work(problem_of(measured_plan(plan, operators), consumer, refused, goal, adapt), operators)
+    """Return the problem of a running query's plan, as :func:`problem_of`, with what its operators have measured.
+
+    The operators that it shares are pinned where they are now: their own queries may have moved them.
+    """
+    return measured_work(problem_of(measured_plan(plan, operators, shared), consumer, refused, goal, adapt), operators)
 
 
-def measured_plan(plan: Plan, operators: Sequence[OperatorInfo]) -> Plan:
+def measured_plan(plan: Plan, operators: Sequence[OperatorInfo], shared: Sequence[OperatorInfo] = ()) -> Plan:
     """Return the plan with the measured rate of each stream, where its operators report one; estimates stay for the others.
 
     A source's rate is that with which its readers take its rows. Rates of other streams are those of their operators' output.
+    Operators of other queries are at the present nodes of ``shared``.
     """
     rates: dict[str, Rate] = {}
     for operator in operators:
@@ -48,10 +53,12 @@ def measured_plan(plan: Plan, operators: Sequence[OperatorInfo]) -> Plan:
     for operator in operators:
         if (rate := _output(operator.measures)) is not None:
             rates[operator.id] = rate
+    present = {one.id: one.node for one in shared if one.node}
     return replace(
         plan,
         sources=tuple(replace(one, rate=rates.get(one.source.id, one.rate)) for one in plan.sources),
         operators=tuple(replace(one, rate=rates.get(one.id, one.rate)) for one in plan.operators),
+        shared=tuple(replace(one, node=present.get(one.id, one.node)) for one in plan.shared),
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sbon_node.model.operators import Needs
 from sbon_node.placement.model.problem import has_capacity, total
 from sbon_node.placement.model.queueing import MAX_LOAD, Flow, Server, Traffic, traffic_of, waiting_ms
-from sbon_node.placement.strategies.ants.chain import Chain
+from sbon_node.placement.strategies.ants.chain import Chain, Running
 from sbon_node.placement.strategies.ants.pheromones import Pheromones
 
 MOST_TABLES = 10_000
@@ -51,7 +51,14 @@ class ServerLoad(NamedTuple):
     free: Needs | None
 
     def quote(self, chain: Chain, first: int, last: int, booked: Sequence[Needs] = ()) -> Quote:
-        """Return the cost of the tasks first .. last - 1; infinite where ``booked`` leaves no capacity, or load is too great."""
+        """Return the cost of the tasks first .. last - 1; infinite where ``booked`` leaves no capacity, or load is too great.
+
+        Tasks that run here for others already cost no work again, but the wait.
+        """
+        passed, first = chain.passed(self.name, first, last), chain.own(self.name, first, last)
+        fed_ms = 0.0 if passed is None else passed.fed_ms
+        if first == last:
+            return Quote(fed_ms + self.waiting_ms, 0.0, 0.0, float(self.traffic.load))
         tasks = chain.tasks[first:last]
         if any(self.name in task.refused for task in tasks):
             return NO_ROOM
@@ -63,14 +70,13 @@ class ServerLoad(NamedTuple):
         flows = float(self.traffic.flows)
         previous_ms = flows * waited + float(self.traffic.service_ms)
         others_ms = flows * (waited - self.waiting_ms)
-        return Quote(waited + flow.service.mean_ms / self.speed, others_ms, previous_ms, load)
+        return Quote(fed_ms + waited + flow.service.mean_ms / self.speed, others_ms, previous_ms, load)
 
 
 class Cell:
     """A server with its neighbours and pheromones.
 
-    ``neighbours`` are hops with their latency (ms), ``free`` is the server's free capacity, and ``equal`` names the results that
-    it computes already.
+    ``neighbours`` are hops with their latency (ms), and ``free`` is the server's free capacity.
     """
 
     def __init__(
@@ -80,13 +86,12 @@ class Cell:
         weights: Weights,
         server: Server,
         free: Needs | None = None,
-        equal: frozenset[str] = frozenset(),
         *,
         most_tables: int = MOST_TABLES,
         forget_after: float = FORGET_AFTER,
         evaporation: float = math.inf,
     ) -> None:
-        self.name, self.neighbours, self.equal, self._weights = name, dict(neighbours), equal, weights
+        self.name, self.neighbours, self._weights = name, dict(neighbours), weights
         self._most_tables, self._forget_after, self._evaporation = most_tables, forget_after, evaporation
         self._tables: dict[str, Pheromones] = {}
         self.failed: dict[tuple[str, ...], set[int]] = {}
@@ -134,18 +139,20 @@ class Cell:
     def quote(self, chain: Chain, first: int, last: int) -> Quote:
         """Return the cost of the tasks first .. last - 1 of ``chain`` here.
 
-        It is infinite if capacity is short or the server would be overloaded. Work that is done here already costs nothing again.
+        It is infinite if capacity is short or the server would be overloaded.
         """
-        key = chain.id, chain.rate_s, first, last
+        key = chain.id, chain.rate_s, chain.running, first, last
         if key not in self._quotes:
-            self._quotes[key] = self._quoted(chain, first, last)
+            booked = [needs for _, needs in self._booked.values()]
+            self._quotes[key] = self.load.quote(chain, first, last, booked)
         return self._quotes[key]
 
     def book(self, chain: Chain, first: int, last: int) -> None:
-        """Book these tasks: the cell serves them from now on."""
-        if not self._reused(chain, first, last):
-            needs = total([task.needs for task in chain.tasks[first:last]])
-            self._booked[chain.id, first] = chain.flow(first, last), needs
+        """Book those of these tasks that do not run here for others already: the cell serves them from now on."""
+        own = chain.own(self.name, first, last)
+        if own < last:
+            needs = total([task.needs for task in chain.tasks[own:last]])
+            self._booked[chain.id, first] = chain.flow(own, last), needs
             self._changed()
 
     def release(self, chain: Chain, first: int) -> None:
@@ -168,18 +175,9 @@ class Cell:
         booked = tuple(flow for (chain, _), (flow, _) in self._booked.items() if chain != chain_id)
         return Server(speed=self.speed, flows=(*self._server.flows, *booked))
 
-    def _quoted(self, chain: Chain, first: int, last: int) -> Quote:
-        if self._reused(chain, first, last):
-            return Quote(self.waiting_ms, 0.0, 0.0, float(self.traffic.load))
-        booked = [needs for _, needs in self._booked.values()]
-        return self.load.quote(chain, first, last, booked)
-
-    def _reused(self, chain: Chain, first: int, last: int) -> bool:
-        return all(task.equal and task.equal in self.equal for task in chain.tasks[first:last])
-
     def _changed(self) -> None:
         self.traffic: Traffic = self._base
         for flow, _ in self._booked.values():
             self.traffic = self.traffic.plus(traffic_of(flow, self.speed))
         self.waiting_ms = float(waiting_ms(self.traffic))
-        self._quotes: dict[tuple[str, float, int, int], Quote] = {}
+        self._quotes: dict[tuple[str, float, tuple[Running, ...], int, int], Quote] = {}

@@ -22,9 +22,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """An operator to place.
 
     It has a service time for a message of the chain, and ``batch`` output messages for each.
-
-    ``equal`` names the task's result: a cell that hosts a task of the same name has done its work already (section 3.10). It is
-    empty if the work must be done in any case.
     """
 
     operator: str
@@ -32,7 +29,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     batch: float = 1.0
     needs: Needs = Needs()
     refused: frozenset[str] = frozenset()
-    equal: str = ""
+
+
+class Running(NamedTuple):
+    """A task that runs at ``node`` for others, with the result of the chain's task number ``task`` (section 3.10).
+
+    A placement that passes through it needs none of the tasks up to that. ``fed_ms`` is the latency from the producers to it, as
+    far as that counts: 0 if the links that feed it cost the chain nothing.
+    """
+
+    task: int
+    node: str
+    fed_ms: float = 0.0
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +54,21 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     arrival_scv: float = 1.0
     query: str = ""
     """The query, if it runs: cells leave its own load out."""
+    running: tuple[Running, ...] = ()
+    """Tasks of others that a placement may pass through in place of the first of its own."""
+
+    def passed(self, node: str, first: int, last: int) -> Running | None:
+        """Return the running task that the tasks first .. last - 1 at ``node`` pass through, the furthest; None for none.
+
+        It stands for all tasks up to its own, so only for the first tasks of the chain.
+        """
+        here = [one for one in self.running if one.node == node and one.task < last] if first == 0 else []
+        return max(here, default=None)
+
+    def own(self, node: str, first: int, last: int) -> int:
+        """Return the first of these tasks that must be instantiated at ``node``; ``last`` if there is none."""
+        passed = self.passed(node, first, last)
+        return first if passed is None else passed.task + 1
 
     def flow(self, first: int, last: int) -> Flow:
         """Return the flow of the tasks first .. last - 1 on one server."""

@@ -71,7 +71,7 @@ class Colony:
         """
         reports: list[Report] = []
         memory = _Memory(chain, self.cells, self._path_ms)
-        for _ in range(scouts):
+        for number in range(scouts):
             ant = ScoutingAnt(
                 chain=chain,
                 greed=self._rng.randint(1, max(1, len(chain.tasks))),
@@ -80,7 +80,7 @@ class Colony:
                 flat=min(1.0, strays * FLATTER),
                 beyond=strays * BEYOND,
             )
-            report = self._scouted(ant, memory, now)
+            report = self._scouted(ant, number, memory, now)
             reports += [] if report is None else [report]
         return sorted(reports, key=lambda report: report.cost_ms)
 
@@ -108,8 +108,10 @@ class Colony:
                 return reports
         return []
 
-    def _scouted(self, ant: ScoutingAnt, memory: _Memory, now: float) -> Report | None:
-        next_node: str | None = ant.chain.source
+    def _scouted(self, ant: ScoutingAnt, number: int, memory: _Memory, now: float) -> Report | None:
+        next_node: str | None
+        ant, next_node = scouting.follows(self.cells[ant.chain.source], ant, number)
+        next_node = next_node or ant.chain.source
         while next_node is not None:
             cell = self.cells[next_node]
             ant = scouting.prospect(cell, ant)

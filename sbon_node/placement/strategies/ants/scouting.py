@@ -3,6 +3,9 @@
 Each scout tries one placement of a chain along a path. It places tasks greedily along the path, in their order. Its hops between
 two hosts cost nothing: messages between these take the shortest path, which is charged. On its way back it balances: at each cell
 it moves tasks there, or to a neighbour whose load the cell knows, if that makes the whole chain faster.
+
+Where a task of the chain runs for others already, the scout passes through it (section 3.10): the tasks up to that need no host,
+and the links that feed it cost nothing again. Half of the scouts look for such tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from sbon_node.placement.strategies.ants.cell import Cell, Quote
-from sbon_node.placement.strategies.ants.chain import Chain
+from sbon_node.placement.strategies.ants.chain import Chain, Running
 
 MOST_HOPS = 256
 MOST_FAILURES = 1000
@@ -76,17 +79,35 @@ def prospect(cell: Cell, ant: ScoutingAnt) -> ScoutingAnt:
     """Place as many of the next tasks at a cell as possible (equation 11).
 
     The scout's greed and the server limit them. The paper calls L_prev, the latencies of the tasks there so far, L_old in that
-    equation.
+    equation. A task that runs here stands for all tasks up to its own, unless the scout has placed more than these.
     """
-    best: Site | None = None
-    if all(site.node != cell.name for site in ant.sites):
-        for last in range(ant.placed + 1, min(ant.placed + ant.greed, len(ant.chain.tasks)) + 1):
-            quote = cell.quote(ant.chain, ant.placed, last)
+    chain, best, before, placed = ant.chain, None, ant.sites, ant.placed
+    passed = chain.passed(cell.name, 0, len(chain.tasks))
+    if passed is not None and passed.task + 1 >= placed:
+        before, placed = (), passed.task + 1
+        best = _site(cell.name, 0, placed, cell.quote(chain, 0, placed))
+    first = 0 if best is not None else placed
+    if all(site.node != cell.name for site in before):
+        for last in range(placed + 1, min(placed + ant.greed, len(chain.tasks)) + 1):
+            quote = cell.quote(chain, first, last)
             if not _bears(quote, ant):
                 break
-            best = _site(cell.name, ant.placed, last, quote)
-    sites = ant.sites if best is None else (*ant.sites, best)
+            best = _site(cell.name, first, last, quote)
+    sites = before if best is None else (*before, best)
     return msgspec.structs.replace(ant, path=(*ant.path, cell.name), sites=sites)
+
+
+def follows(cell: Cell, ant: ScoutingAnt, number: int) -> tuple[ScoutingAnt, str | None]:
+    """Return the node of a running task to which a scout goes from its first cell, where it places nothing then.
+
+    Every second scout of a round goes to such a task, to each in turn: it need not be on the way to the destination. The others,
+    by their ``number``, walk from the first cell on: None.
+    """
+    running = ant.chain.running
+    if ant.path or not running or number % 2 == 0:
+        return ant, None
+    node = running[number // 2 % len(running)].node
+    return (ant, None) if node == cell.name else (msgspec.structs.replace(ant, path=(cell.name,)), node)
 
 
 def onward(cell: Cell, ant: ScoutingAnt, rng: random.Random, now: float) -> tuple[ScoutingAnt, str | None]:
@@ -121,7 +142,7 @@ def fail(cell: Cell, ant: ScoutingAnt, enough: int) -> bool:
 def discourage(cell: Cell, ant: ScoutingAnt, now: float) -> None:
     """Discourage the next hop at a cell of the path, on the way back from a failure."""
     position = ant.path.index(cell.name)
-    if position + 1 < len(ant.path):
+    if position + 1 < len(ant.path) and ant.path[position + 1] in cell.neighbours:
         cell.table(ant.chain.destination, now).discourage(ant.path[position + 1], now)
 
 
@@ -168,16 +189,28 @@ def cost_ms(chain: Chain, hosts: Sequence[str], quotes: Quotes, path_ms: PathLat
         return math.inf
     total, node_before = 0.0, chain.source
     for node, first, last in rows:
-        total += (0.0 if node == node_before else path_ms(node_before, node)) + quotes(node, first, last).cost_ms
+        into_ms = 0.0 if node == node_before or chain.passed(node, first, last) else path_ms(node_before, node)
+        total += into_ms + quotes(node, first, last).cost_ms
         node_before = node
     return total + (0.0 if node_before == chain.destination else path_ms(node_before, chain.destination))
 
 
 def latency_ms(chain: Chain, sites: Sequence[Site], path_ms: PathLatency) -> float:
-    """Return the latency of the chain from its source to its destination."""
-    stops = [chain.source, *(site.node for site in sites), chain.destination]
+    """Return the latency of the chain from its source, or the running task that it passes through, to its destination."""
+    stops = stops_of(chain, sites)
     latencies = sum(path_ms(stop, two) for stop, two in itertools.pairwise(stops) if stop != two)
     return latencies + sum(site.own_ms for site in sites)
+
+
+def stops_of(chain: Chain, sites: Sequence[Site]) -> list[str]:
+    """Return the nodes between which the chain sends its messages, in order: those that feed a running task are left out."""
+    begins = () if passed_by(chain, sites) else (chain.source,)
+    return [*begins, *(site.node for site in sites), chain.destination]
+
+
+def passed_by(chain: Chain, sites: Sequence[Site]) -> Running | None:
+    """Return the running task that a placement passes through; None if it instantiates all tasks."""
+    return chain.passed(sites[0].node, sites[0].first, sites[0].last) if sites else None
 
 
 def _bears(quote: Quote, ant: ScoutingAnt) -> bool:
