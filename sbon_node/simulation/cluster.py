@@ -138,6 +138,8 @@ class SimulatedCluster:
         self.met = self.spent()
         """Cost until all nodes knew each other, or cost so far."""
         self._users: dict[str, asyncio.Task[Any]] = {}
+        self._unchecked: dict[str, SimulatedNode] = {}
+        """Nodes whose registers may have changed since they were checked."""
         self._warm = False
 
     def at(self, name: str) -> SimulatedNode:
@@ -153,6 +155,7 @@ class SimulatedCluster:
     def boot(self, node: SimulatedNode) -> None:
         node.lives += 1
         node.created = node.node = node.outbox = node.engine = None
+        self._unchecked[node.name] = node
         node.process = Process(f"{node.name}#{node.lives}")
         self.note(f"{node.process.name} starts")
         node.task = node.process.start(self._live(node, node.process))
@@ -294,11 +297,21 @@ class SimulatedCluster:
             self.observe(self.watch.engine_stepped, node, caller.name)
         if process.alive and node.process is process:
             self.observe(self.watch.stepped, node, step)
-        for one in self.nodes.values() if step == "store" else ():
-            self.observe(self.watch.stored, one)
+        if step == "store":
+            self._check_registers(node)
         for fault in due:
             self.fault_injector.inject(fault)
         caller.check()
+
+    def _check_registers(self, storing: SimulatedNode) -> None:
+        """Check the registers of all nodes that have stored something or started since they were last checked.
+
+        The node that stores now takes over the new register after this step; so it is checked at the next one again.
+        """
+        self._unchecked[storing.name] = storing
+        for node in self._unchecked.values():
+            self.observe(self.watch.stored, node)
+        self._unchecked = {name: node for name, node in self._unchecked.items() if node is storing or not node.ready}
 
     def called(self, node: SimulatedNode) -> None:
         """Handle a process that is about to call its node's disk."""

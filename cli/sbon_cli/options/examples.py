@@ -143,6 +143,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "experiment strategies-live": (
         "sbon experiment strategies-live --data latencies.npz --strategy hybrid --strategy ants --json",
     ),
+    "experiment reuse": (
+        "sbon experiment reuse --json",
+        "sbon experiment reuse --part zipf --nodes 50 --queries 50 --exponent 1.2",
+    ),
     "experiment sbon-live": (
         "sbon experiment sbon-live --figure 10 --data latencies.npz --out figure10",
         "sbon experiment sbon-live --figure 12 --live --data latencies.npz --nodes 9 --hosts 4 --queries 4",

@@ -14,6 +14,7 @@ from sbon_cli.commands.experiments.bench import show_result
 from sbon_cli.commands.experiments.estimates import estimates
 from sbon_cli.commands.experiments.options import out_option, repeated, rtt_files_option, seed_option
 from sbon_cli.commands.experiments.overlay import overlay
+from sbon_cli.commands.experiments.reuse import reuse
 from sbon_cli.commands.experiments.strategies_live import strategies_live
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.options.types import KnownName, Number
@@ -149,5 +150,6 @@ for command in (
     placement.opb_table1,
     growth.nes,
     growth.scale,
+    reuse,
 ):
     experiment.add_command(command)
