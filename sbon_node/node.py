@@ -237,7 +237,7 @@ class Node:
         led = (self.context, self._book, self._mover, self._decisions)
         self._ants = AntUpdates(*led, leader, config.placement)
         self._replacements = Replacements(*led, config.adaptation, config.placement)
-        reuse = Reuse(self.context, self._operator_registers)
+        reuse = Reuse(self.context, planning, self._operator_registers)
         ours = (self._book, self._operator_registers, names, config.connectors, leader, reuse)
         self._submitter = Submitter(self.context, planning, *ours)
         restarts = Restarts(self.context, records, self._book, self._lookup, self._submitter)

@@ -28,12 +28,12 @@ class ShareOperator(Call, frozen=True):
     """Ask an operator's host to keep it for ``query``, which its register names by now, and its frames for ``readers``.
 
     Frames are kept from number ``first`` on; the call is refused with ``not-retained`` if that is gone, and with
-    ``operator-unknown`` if the operator has another ``signature``: another node may have said so. ``acceptors`` keep the query's
-    record. A repeated call changes nothing.
+    ``operator-unknown`` if the operator's computation has another ``digest``: another node may have described it. ``acceptors``
+    keep the query's record. A repeated call changes nothing.
     """
 
     operator: Line
-    signature: Line
+    digest: Line
     query: Line
     readers: Annotated[tuple[Line, ...], Meta(max_length=256)]
     first: Count

@@ -84,7 +84,7 @@ class PlacementExplainer:
         question.check()
         consumer = self._planning.consumer(question.consumer)
         plan = await self._planning.plan(question, "q")
-        plan = await self._reuse.shared(plan, question, consumer, self._planning.durability(question))
+        plan = await self._reuse.shared(plan, question, "q", consumer)
         return await self._explain(_Subject(plan, question, question.sql, consumer, adapt=self._planning.adaptation(question)))
 
     async def query(self, query_id: str) -> PlacementExplanation:

@@ -30,7 +30,7 @@ class Explainer:
         question.check()
         consumer = self._planning.consumer(question.consumer)
         plan = await self._planning.plan(question, "q")
-        plan = await self._reuse.shared(plan, question, consumer, self._planning.durability(question))
+        plan = await self._reuse.shared(plan, question, "q", consumer)
         placement, sources = await asyncio.gather(
             self._planning.place(plan, question, consumer, adapt=self._planning.adaptation(question)), self._described(plan)
         )

@@ -168,7 +168,7 @@ def _reports_of(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple
     reports = []
     for planned in record.plan.operators:
         stats = described[planned.id].stats if planned.id in described else None
-        if stats is None or not planned.signature:
+        if stats is None or not planned.signature or planned.residual:
             continue
         measurement = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
         if measurement.is_usable(has_state=any(read.event_time for read in planned.inputs)):

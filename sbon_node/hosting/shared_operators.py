@@ -15,8 +15,10 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.components import acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.model.operators import OperatorStats, computation_of
+from sbon_node.model.plan import Rate
 from sbon_node.model.records import OperatorRegister
-from sbon_node.model.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader
+from sbon_node.model.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader, digest_of
 from sbon_node.model.subscribers import is_follower, query_of
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
@@ -81,10 +83,10 @@ class SharedOperators:
         if hosted is None or not hosted.spec.signature or not self._operators.is_running(operator):
             return None
         spec = hosted.spec
+        stats = next((info.stats for info in self._operators.describe(spec.query) if info.id == operator), None)
         return OfferedOperator(
-            signature=spec.signature,
-            inputs=tuple(read.stream for read in spec.inputs),
-            schema=spec.schema,
+            computation=computation_of(spec),
+            rate=_rate(stats),
             durability=spec.durability,
             queries=tuple(one.query for one in hosted.readers),
         )
@@ -120,7 +122,7 @@ class SharedOperators:
 
     def _hosted(self, call: ShareOperator) -> HostedOperator:
         hosted = self._operators.get(call.operator)
-        if hosted is None or not self._operators.is_running(call.operator) or hosted.spec.signature != call.signature:
+        if hosted is None or not self._operators.is_running(call.operator) or digest_of(hosted.spec) != call.digest:
             raise SbonError("operator-unknown", f"{self._context.name} runs no such operator", where=call.operator)
         return hosted
 
@@ -174,6 +176,12 @@ class SharedOperators:
             except SbonError as error:
                 log.info("reference-not-released", operator=operator, query=query, code=error.code, reason=str(error))
             await self._context.clock.sleep(backoff.next_s())
+
+
+def _rate(stats: OperatorStats | None) -> Rate | None:
+    if stats is None or not stats.rows_out_s or stats.bytes_out_s is None:
+        return None
+    return Rate(rows_s=stats.rows_out_s, bytes_s=stats.bytes_out_s, measured=True)
 
 
 def is_shared(register: OperatorRegister, query: str) -> bool:

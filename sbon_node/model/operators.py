@@ -111,7 +111,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     once for each batch that has rows of it, and its readers merge them.
 
     ``state_provider`` keeps its state: an operator has it for life, wherever it runs. Operators of equal ``signature`` give equal
-    rows from the same beginning.
+    rows from the same beginning. A ``residual`` one computes its rows from those of another query's operator, which contain them.
     """
 
     id: OperatorId
@@ -126,6 +126,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     groups_per_batch: bool = False
     state_provider: StateProvider = "hdfs"
     signature: Annotated[str, Meta(max_length=64)] = ""
+    residual: bool = False
 
     @property
     def has_state(self) -> bool:
@@ -168,6 +169,14 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
             if not inputs or any(input_spec.schema != inputs[0][1].schema for _, input_spec in inputs):
                 raise SbonError("bad-inputs", "its inputs are none, or differ", where=f"{self.id}, in{number}")
         return views
+
+
+def computation_of(spec: OperatorSpec) -> Computation:
+    """Return an operator's computation without the nodes of its inputs."""
+    fields = {name: getattr(spec, name) for name in Computation.__struct_fields__}
+    planned = PlannedInput.__struct_fields__
+    inputs = tuple(PlannedInput(**{name: getattr(one, name) for name in planned}) for one in spec.inputs)
+    return Computation(**{**fields, "inputs": inputs})
 
 
 class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):

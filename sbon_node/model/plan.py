@@ -76,16 +76,30 @@ class SharedOperator(msgspec.Struct, frozen=True, kw_only=True):
     """An operator of another query that runs at ``node`` and is read in place of one of its own.
 
     It is kept for the query also if only another shared operator reads it. ``operator`` has the other query's id, columns and
-    input streams, and the rate of the one that it replaces. ``queries`` are the uids of those that it ran for when it was found.
+    input streams, and a rate; ``digest`` is that of its computation. ``queries`` are the uids of those that it ran for then.
     """
 
     operator: PlannedOperator
     node: str
+    digest: str = ""
     queries: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
         return self.operator.id
+
+
+class ContainedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator of the plan as a residual of ``offered``, an operator of another query whose rows contain its own.
+
+    Event time spends ``longer_ms`` more on this way than by the plan's own operators, and columns that follow the watermark may
+    lag ``later_ms`` further behind it.
+    """
+
+    operator: PlannedOperator
+    offered: str
+    longer_ms: int = 0
+    later_ms: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,3 +157,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             if spec.stream == stream
         ]
         return (*readers, sink) if stream in self.outputs else tuple(readers)
+
+
+class ProposedPlan(Plan, frozen=True, kw_only=True):
+    """A plan with ``alternatives`` to its operators, from which its query may choose."""
+
+    alternatives: tuple[ContainedOperator, ...] = ()
+
+    def without_alternatives(self) -> Plan:
+        """Return the plan by its own operators."""
+        return Plan(**{name: getattr(self, name) for name in Plan.__struct_fields__})

@@ -5,6 +5,7 @@ Source: SBON (Pietzuch et al., ICDE 2006), section 3.4.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -13,9 +14,15 @@ from msgspec import Meta
 from sbon_node.model.bounded import Counted
 from sbon_node.model.columns import Schema
 from sbon_node.model.durability import LOCAL, Durability
+from sbon_node.model.operators import Computation
+from sbon_node.model.plan import Rate
 
-Reuse = Literal["auto", "never"]
-"""Whether a query may read running operators of other queries in place of its own."""
+Reuse = Literal["auto", "equal", "never"]
+"""Which running operators of other queries a query may read in place of its own: equal ones, also those that contain its rows,
+or none.
+"""
+
+EQUAL: Final = "equal"
 
 NEVER: Final = "never"
 
@@ -34,16 +41,40 @@ class StreamReader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OfferedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator that runs at a host, as far as another query needs to know it; ``inputs`` are the streams that it reads.
+    """An operator that runs at a host, as far as another query needs to know it.
 
-    ``queries`` are the uids of those that it runs for.
+    ``queries`` are the uids of those that it runs for; ``rate`` is that of its rows, None before they are measured.
     """
 
-    signature: Annotated[str, Meta(max_length=64)]
-    inputs: Annotated[tuple[Text, ...], Meta(max_length=4096)]
-    schema: Schema
+    computation: Computation
+    rate: Rate | None = None
     durability: Durability = LOCAL
     queries: Annotated[tuple[Text, ...], Meta(max_length=MAX_REFERENCES)] = ()
+
+    @property
+    def signature(self) -> str:
+        return self.computation.signature
+
+    @property
+    def schema(self) -> Schema:
+        return self.computation.schema
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Return the streams that it reads."""
+        return tuple(read.stream for read in self.computation.inputs)
+
+    @property
+    def digest(self) -> str:
+        """Return a digest of all on which rows and watermarks depend."""
+        return digest_of(self.computation)
+
+
+def digest_of(computation: Computation) -> str:
+    """Return a digest of what an operator computes of which streams, with its signature."""
+    inputs = [(one.stream, one.schema, one.view, one.event_time, one.lag_ms, one.by_position) for one in computation.inputs]
+    parts = (computation.signature, computation.fragment, inputs, computation.schema, computation.on_error)
+    return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()[:32]
 
 
 class StreamOffer(msgspec.Struct, frozen=True, kw_only=True):

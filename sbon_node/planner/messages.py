@@ -13,8 +13,9 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured
+from sbon_node.model.offers import Offer
 from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose, Plan
+from sbon_node.model.plan import Decompose, ProposedPlan
 from sbon_node.sql.settings import QuerySettings
 
 LENGTH_BYTES = 4
@@ -46,7 +47,10 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Begin a plan. ``entries`` are the streams that the text may name, ``others`` the names of the rest."""
+    """Begin a plan. ``entries`` are the streams that the text may name, ``others`` the names of the rest.
+
+    ``offers`` are running operators of other queries.
+    """
 
     plan: int
     text: str
@@ -59,6 +63,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     on_error: OnError = "fail"
     state_provider: StateChoice | None = None
     since_ms: int | None = None
+    offers: tuple[Offer, ...] = ()
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -102,7 +107,7 @@ class AskMeasured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    plan: Plan
+    plan: ProposedPlan
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -19,8 +19,9 @@ from sbon_node.executors import run_to_end
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Recall
+from sbon_node.model.offers import Offer
 from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose, Plan
+from sbon_node.model.plan import Decompose, ProposedPlan
 from sbon_node.planner.limits import process_lost, too_busy, too_deep, too_long, too_many
 from sbon_node.planner.messages import (
     AskMeasured,
@@ -65,12 +66,13 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     on_error: OnError = "fail"
     state_provider: StateChoice | None = None
     since_ms: int | None = None
+    offers: tuple[Offer, ...] = ()
 
 
 class Planner(Protocol):
     """Plans and checks texts. Every method raises :class:`SbonError` for a text that it refuses."""
 
-    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> Plan: ...
+    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan: ...
 
     async def check_fragment(self, fragment: str, inputs: int) -> None:
         """Check a peer's fragment against the allow-list."""
@@ -84,7 +86,7 @@ class InlinePlanner:
     def __init__(self, settings: QuerySettings) -> None:
         self._settings = settings
 
-    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> Plan:
+    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan:
         from sbon_node.sql.planner import plan_query
 
         try:
@@ -100,6 +102,7 @@ class InlinePlanner:
                 on_error=request.on_error,
                 state_provider=request.state_provider,
                 since_ms=request.since_ms,
+                offers=request.offers,
             )
         except RecursionError:
             raise too_deep(self._settings) from None
@@ -134,7 +137,7 @@ class ProcessPlanner:
         """Id of the process, while it exists."""
         return self._process.pid
 
-    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> Plan:
+    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan:
         known: dict[bytes, Continue] = {}
         with self._admitted():
             lost = 0
@@ -181,9 +184,10 @@ class ProcessPlanner:
             on_error=request.on_error,
             state_provider=request.state_provider,
             since_ms=request.since_ms,
+            offers=request.offers,
         )
 
-    async def _planned(self, begin: PlanText, analyse: Analyse, recall: Recall, known: dict[bytes, Continue]) -> Plan:
+    async def _planned(self, begin: PlanText, analyse: Analyse, recall: Recall, known: dict[bytes, Continue]) -> ProposedPlan:
         reply = await self._exchange(begin)
         kept_by = self._process.running
         try:

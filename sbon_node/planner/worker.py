@@ -22,7 +22,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, StreamDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured
-from sbon_node.model.plan import Plan
+from sbon_node.model.plan import ProposedPlan
 from sbon_node.planner.limits import plan_too_large, too_deep, too_large, too_long
 from sbon_node.planner.messages import (
     LENGTH_BYTES,
@@ -84,7 +84,7 @@ class Stopwatch:
 class _Kept:
     """A plan in progress; ``spent_s`` is the processor time of its steps so far."""
 
-    steps: Coroutine[WorkerRequest, Any, Plan]
+    steps: Coroutine[WorkerRequest, Any, ProposedPlan]
     settings: QuerySettings
     spent_s: float = 0.0
 
@@ -161,7 +161,7 @@ class Worker:
             return Planned(plan=finished.value)
 
 
-def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, Plan]:
+def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, ProposedPlan]:
     catalog = {entry.declaration.name: entry for entry in request.entries}
     catalog |= {name: _unread(name) for name in request.others}
     return plan_query(
@@ -176,6 +176,7 @@ def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, Plan]:
         on_error=request.on_error,
         state_provider=request.state_provider,
         since_ms=request.since_ms,
+        offers=request.offers,
     )
 
 

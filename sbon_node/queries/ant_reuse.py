@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from sbon_node.model.adaptation import ANTS, Adapt
-from sbon_node.model.durability import Durability
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import QuerySpec
 from sbon_node.placement.model.from_plan import problem_of
@@ -24,7 +23,8 @@ from sbon_node.placement.strategies.ants.passing import passing
 from sbon_node.placement.strategies.ants.scouting import passed_by
 from sbon_node.placement.strategies.registry import AUTO
 from sbon_node.queries.ant_leader import AntLeader, Known, key_of
-from sbon_node.queries.reuse import Offers, Reuse, with_shared
+from sbon_node.queries.reuse import Offers, Reuse
+from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.ants import MAX_RUNNING, MAX_TASKS
@@ -64,7 +64,6 @@ class AntReuse:
         plan: Plan,
         spec: QuerySpec,
         consumer: str,
-        durability: Durability,
         without: Collection[str] = (),
         *,
         silent: frozenset[str] = frozenset(),
@@ -74,7 +73,7 @@ class AntReuse:
 
         As :class:`Reuse`, it refers to nothing yet, and leaves out operators ``without``. ``silent`` hosts get no operators.
         """
-        offers = await self._reuse.offers(plan, spec, durability, without)
+        offers = await self._reuse.offers(plan, spec, without)
         if not any(offers.by_operator.values()):
             return plan, {}
         refused = {one.id: silent for one in plan.operators} if silent else {}
@@ -82,7 +81,7 @@ class AntReuse:
         running = self._running(offers, fed_counts=not problem.objective.additive)
         weighed = await self._weigh(problem, LiveNetworkView(self._context), running)
         chosen = {
-            operator: next(offer for offer in offers.of(operator) if offer.id == stream)
+            operator: Choice(next(offer for offer in offers.of(operator) if offer.id == stream))
             for operator, stream in weighed.passed.items()
         }
         return with_shared(plan, chosen, offers.found) if chosen else plan, weighed.reports

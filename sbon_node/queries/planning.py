@@ -20,8 +20,9 @@ from sbon_node.model.adaptation import OFF, Adapt, adapted
 from sbon_node.model.columns import Schema
 from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
+from sbon_node.model.offers import Offer
 from sbon_node.model.placement import Placement
-from sbon_node.model.plan import Plan
+from sbon_node.model.plan import Plan, ProposedPlan
 from sbon_node.model.queries import QuerySpec
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
@@ -82,9 +83,16 @@ class Planning:
         return spec.durability or self._durability
 
     async def plan(self, spec: QuerySpec, query: str, times: StepTimes | None = None) -> Plan:
+        """Plan the query by operators of its own; as :meth:`propose`."""
+        return (await self.propose(spec, query, times)).without_alternatives()
+
+    async def propose(
+        self, spec: QuerySpec, query: str, times: StepTimes | None = None, offers: tuple[Offer, ...] = ()
+    ) -> ProposedPlan:
         """Plan the query with remembered measurements of equal sub-plans.
 
         Operator needs respect the requested throughput. ``times`` takes the times of planning and of the engine's analysis.
+        ``offers`` are running operators from which the plan's alternatives are made.
         Raises :class:`SbonError` if the node of a source is not alive.
         """
         times = StepTimes(self._context.clock) if times is None else times
@@ -96,6 +104,7 @@ class Planning:
             join_window_ms=spec.join_window_ms,
             on_error=spec.on_error,
             state_provider=spec.state_provider,
+            offers=offers if spec.begin != "now" else (),
         )
         analyse: Analyse = self._engine.analyse
         if spec.on_error != "fail":
@@ -109,7 +118,7 @@ class Planning:
             plan = await self._context.planner.plan(request, analysed, self._measurements.measured)
             if spec.begin == "now":
                 since_ms, starts = await beginning_now(self._context, self._catalogue, plan)
-                request = replace(request, since_ms=since_ms)
+                request = replace(request, since_ms=since_ms, offers=offers)
                 plan = await self._context.planner.plan(request, analysed, self._measurements.measured)
                 plan = replace(plan, since_ms=since_ms, starts=dict(starts))
         for planned in plan.sources:

@@ -1,8 +1,8 @@
 """Reuse: a new query reads running operators of other queries in place of its own.
 
 An operator of equal signature gives the rows of the query's own if it has begun where that would begin: its first frame is still
-retained, and so are the first frames of all its sources. Such operators are found along the streams: the nodes of the sources
-know who reads them, and the hosts of these readers know who reads these in turn.
+retained, and so are the first frames of all its sources. An operator that contains these rows gives them to a residual one. It is
+shared where that carries less data over the network than operators of its own.
 
 Source: SBON (Pietzuch et al., ICDE 2006), section 3.4; docs/design.md, section 10.
 """
@@ -10,153 +10,153 @@ Source: SBON (Pietzuch et al., ICDE 2006), section 3.4; docs/design.md, section 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
 from msgspec.structs import replace
 
+from sbon_node.connectors.sinks.results import STREAM
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import is_source
 from sbon_node.model.columns import Schema
-from sbon_node.model.durability import STRENGTH, Durability
 from sbon_node.model.objective import Bounds
-from sbon_node.model.operators import PlannedInput
-from sbon_node.model.plan import Plan, PlannedOperator, SharedOperator
-from sbon_node.model.queries import QuerySpec
-from sbon_node.model.query_ids import is_sink
-from sbon_node.model.sharing import NEVER, OfferedOperator, StreamOffer
+from sbon_node.model.operators import Computation
+from sbon_node.model.plan import ContainedOperator, Plan, PlannedOperator, SharedOperator
+from sbon_node.model.queries import QuerySpec, Submission
+from sbon_node.model.sharing import EQUAL, NEVER
+from sbon_node.model.strategies import DEFAULT_STRATEGY
+from sbon_node.queries.beginnings import RESULT
 from sbon_node.queries.operator_registers import OperatorRegisters
+from sbon_node.queries.planning import Planning
+from sbon_node.queries.running_operators import Found, Running, RunningOperators, find_running
+from sbon_node.queries.shared_plan import Choice, with_shared
+from sbon_node.queries.step_times import StepTimes
 from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import DestroyComponents
-from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
-from sbon_protocol.sharing import MAX_STREAMS, AskStreams, OperatorShared, ShareOperator, StreamOffers
+from sbon_protocol.sharing import OperatorShared, ShareOperator
 
 log = structlog.get_logger()
 
-MOST_ROUNDS = 16
-"""Most rounds of questions: the longest path of operators that may be shared."""
-MOST_NODES = 64
-"""Most nodes that are asked in one round."""
-FIRST = 1
-"""The number of a stream's first frame."""
 
-
-class Found(NamedTuple):
-    """A stream, and the node that hosts it."""
-
-    node: str
-    offer: StreamOffer
-
-
-class Offer(NamedTuple):
-    """A running operator, and the node that hosts it."""
-
-    id: str
-    node: str
-    operator: OfferedOperator
+WORTH = 1.1
+"""Sharing may carry that many times the data of operators of its own: fewer operators need fewer cores and less memory."""
 
 
 class Offers(NamedTuple):
-    """The running operators that may be read in place of each operator of a plan, and the streams by which they were found."""
+    """The equal operators that may be read in place of each operator of a plan, and the streams by which they were found."""
 
-    by_operator: Mapping[str, list[Offer]]
+    by_operator: Mapping[str, list[Running]]
     found: Mapping[str, Found]
 
-    def of(self, operator: str) -> list[Offer]:
+    def of(self, operator: str) -> list[Running]:
         return self.by_operator.get(operator, [])
 
 
 class Reuse:
     """Finds operators to share for this node's new queries, and refers to them."""
 
-    def __init__(self, context: Context, registers: OperatorRegisters) -> None:
-        self._context, self._registers = context, registers
+    def __init__(self, context: Context, planning: Planning, registers: OperatorRegisters) -> None:
+        self._context, self._planning, self._registers = context, planning, registers
 
     async def shared(
-        self, plan: Plan, spec: QuerySpec, consumer: str, durability: Durability, without: Collection[str] = ()
+        self,
+        plan: Plan,
+        spec: QuerySpec,
+        query: str,
+        consumer: str,
+        without: Collection[str] = (),
+        times: StepTimes | None = None,
+        *,
+        equal: bool = True,
     ) -> Plan:
-        """Return the plan with running operators in place of its own, where there are equal ones that may be read.
+        """Return the plan with running operators in place of its own, where there are some that may be read and that pays.
 
-        ``without`` are operators that cannot be shared. Nothing is referred to yet.
+        ``without`` are operators that cannot be shared. Nothing is referred to yet. A query with bounds shares nothing: the delay
+        up to a shared operator is not its own to decide. One that begins now is planned once more, from a later moment on.
+        Without ``equal`` only operators that contain others' rows are shared: equal ones are chosen elsewhere.
         """
-        offers = await self.offers(plan, spec, durability, without)
-        chosen: dict[str, Offer] = {}
-        for one in plan.operators:
-            taken = {offer.id for offer in chosen.values()}  # Each of two equal branches needs rows of its own.
-            if fitting := [offer for offer in offers.of(one.id) if offer.id not in taken]:
-                chosen[one.id] = self._nearest(fitting, consumer)
-        return with_shared(plan, chosen, offers.found) if chosen else plan
+        if not _may_share(spec):
+            return plan
+        contained = spec.reuse != EQUAL and spec.on_error == "fail"
+        running = await find_running(self._context, plan, contained=contained)
+        from_now = plan.since_ms is not None and all(one.source.connector != RESULT for one in plan.sources)
+        readable = running.readable(self._planning.durability(spec), without, from_now=from_now)
+        fitting = _equal_to(plan, readable, running) if equal else {}
+        offers = running.offers([one for one in readable if running.is_whole(one.id)], plan) if contained else ()
+        alternatives: tuple[ContainedOperator, ...] = ()
+        if offers:
+            proposed = await self._planning.propose(spec, query, times, offers)
+            plan, alternatives = proposed.without_alternatives(), proposed.alternatives
+        to_stream = isinstance(spec, Submission) and spec.sink.kind == STREAM
+        if choices := self._choices(plan, fitting, alternatives, readable, consumer, to_stream=to_stream):
+            shared = with_shared(plan, choices, running.found)
+            if await self._pays(shared, plan, spec, consumer):
+                return shared
+        return plan
 
-    async def offers(self, plan: Plan, spec: QuerySpec, durability: Durability, without: Collection[str] = ()) -> Offers:
-        """Return the running operators that may be read in place of the plan's own, except ``without``.
-
-        A query with bounds shares nothing: the delay up to a shared operator is not its own to decide.
-        """
-        if spec.reuse == NEVER or spec.bounds != Bounds():
+    async def offers(self, plan: Plan, spec: QuerySpec, without: Collection[str] = ()) -> Offers:
+        """Return the equal operators that may be read in place of the plan's own, except ``without``."""
+        if not _may_share(spec):
             return Offers({}, {})
-        signatures = frozenset(one.signature for one in plan.operators if one.signature)
-        found = await self._walk(plan, signatures)
-        offers: dict[str, list[Offer]] = {}
-        for stream, (node, offer) in sorted(found.items()):
-            operator = offer.operator
-            if operator is None or stream in without or offer.earliest != FIRST or not _begins_first(stream, found):
+        running = await find_running(self._context, plan, contained=False)
+        readable = running.readable(self._planning.durability(spec), without, from_now=False)
+        return Offers(_equal_to(plan, readable, running), running.found)
+
+    def _choices(
+        self,
+        plan: Plan,
+        fitting: Mapping[str, Sequence[Running]],
+        alternatives: Sequence[ContainedOperator],
+        readable: Sequence[Running],
+        consumer: str,
+        *,
+        to_stream: bool,
+    ) -> dict[str, Choice]:
+        """Return the nearest ``fitting`` operator for each of the plan, else the nearest that contains its rows."""
+        by_id = {one.id: one for one in readable}
+        chosen: dict[str, Choice] = {}
+        taken: set[str] = set()
+        for one in plan.operators:
+            # Each of two equal branches needs rows of its own.
+            equal = [other for other in fitting.get(one.id, ()) if other.id not in taken]
+            if equal:
+                nearest = self._nearest(equal, consumer)
+                chosen[one.id] = Choice(nearest)
+                taken.add(nearest.id)
                 continue
-            if STRENGTH[operator.durability] >= STRENGTH[durability]:
-                offers.setdefault(operator.signature, []).append(Offer(stream, node, operator))
-        fitting = {
-            one.id: [offer for offer in offers.get(one.signature, ()) if _fits(one.schema, offer.operator.schema)]
-            for one in plan.operators
-        }
-        return Offers(fitting, found)
+            residuals = [way for way in alternatives if way.operator.id == one.id and way.offered in by_id]
+            residuals = [way for way in residuals if _keeps_promises(way, plan, to_stream=to_stream)]
+            if residuals:
+                nearest = self._nearest([by_id[way.offered] for way in residuals], consumer)
+                chosen[one.id] = Choice(nearest, next(way for way in residuals if way.offered == nearest.id))
+        return chosen
 
-    def _nearest(self, offers: list[Offer], consumer: str) -> Offer:
-        """Return the offer whose node is nearest to the consumer, as far as known."""
+    def _nearest(self, running: Sequence[Running], consumer: str) -> Running:
+        """Return the operator whose node is nearest to the consumer, as far as known."""
 
-        def latency_ms(offer: Offer) -> float:
-            if offer.node == consumer:
+        def latency_ms(one: Running) -> float:
+            if one.node == consumer:
                 return 0.0
-            one_way_ms = self._context.directory.estimate_rtt_ms(offer.node, consumer).one_way_ms
+            one_way_ms = self._context.directory.estimate_rtt_ms(one.node, consumer).one_way_ms
             return float("inf") if one_way_ms is None else one_way_ms
 
-        return min(offers, key=lambda offer: (latency_ms(offer), offer.id))
+        return min(running, key=lambda one: (latency_ms(one), one.id))
 
-    async def _walk(self, plan: Plan, signatures: Collection[str]) -> dict[str, Found]:
-        """Ask from the sources on, as far as operators are equal to those of the plan."""
-        found: dict[str, Found] = {}
-        asked: set[str] = set()
-        at: dict[str, set[str]] = {}
-        for planned in plan.sources:
-            at.setdefault(planned.source.node, set()).add(planned.source.id)
-        for _ in range(MOST_ROUNDS):
-            if not at:
-                break
-            asked.update(*at.values())
-            nodes = sorted(at)[:MOST_NODES]
-            answers = await asyncio.gather(*(self._ask(node, sorted(at[node])[:MAX_STREAMS]) for node in nodes))
-            at = {}
-            for node, offers in zip(nodes, answers, strict=True):
-                for offer in offers:
-                    if offer.operator is not None and offer.operator.signature not in signatures:
-                        continue
-                    found[offer.stream] = Found(node, offer)
-                    for reader in offer.readers:
-                        if reader.component not in asked and not is_sink(reader.component):
-                            at.setdefault(reader.node, set()).add(reader.component)
-        return found
+    async def _pays(self, shared: Plan, alone: Plan, spec: QuerySpec, consumer: str) -> bool:
+        """Return whether the query carries hardly more data with the shared operators than alone, both placed by relaxation.
 
-    async def _ask(self, node: str, streams: list[str]) -> list[StreamOffer]:
-        """Return a node's offers; none where it does not answer: the query runs operators of its own then."""
-        call, timeout_s = AskStreams(streams=tuple(streams)), self._context.settings.component_timeout_s
+        Also if its own operators have no place.
+        """
+        goal = replace(spec, strategy=DEFAULT_STRATEGY)
         try:
-            answer = await self._context.ask(node, call, StreamOffers, timeout_s=timeout_s)
-            offers: list[StreamOffer] = [decode_record(value, StreamOffer) for value in answer.offers]
-        except (SbonError, ProtocolError) as error:
-            self._context.counters.note("offers-missing", node=node, reason=str(error))
-            return []
-        return [offer for offer in offers if offer.stream in streams]
+            with_own = (await self._planning.place(alone, goal, consumer)).usage
+        except SbonError:
+            return True
+        try:
+            return (await self._planning.place(shared, goal, consumer)).usage <= WORTH * with_own
+        except SbonError:
+            return False
 
     # -- references -----------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Reuse:
 
         Raises :class:`SbonError`, with the operator as ``where``, if one cannot be shared; nothing is referred to then.
         """
-        tasks = [self._refer(one, query, plan.readers(one.id, sink), acceptors) for one in plan.shared]
+        tasks = [self._refer(one, query, plan, sink, acceptors) for one in plan.shared]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if failed is not None:
@@ -174,16 +174,17 @@ class Reuse:
         return replace(plan, shared=tuple(one for one in outcomes if isinstance(one, SharedOperator)))
 
     async def _refer(
-        self, shared: SharedOperator, query: str, readers: tuple[str, ...], acceptors: tuple[Acceptor, ...]
+        self, shared: SharedOperator, query: str, plan: Plan, sink: str, acceptors: tuple[Acceptor, ...]
     ) -> SharedOperator:
+        readers = plan.readers(shared.id, sink)
         try:
             register = await self._registers.refer(shared.id, query)
             call = ShareOperator(
                 operator=shared.id,
-                signature=shared.operator.signature,
+                digest=shared.digest,
                 query=query,
                 readers=readers,
-                first=FIRST if readers else 0,
+                first=plan.starts.get(shared.id, 0) + 1 if readers else 0,
                 acceptors=acceptors,
             )
             await self._context.ask(register.host, call, OperatorShared)
@@ -204,76 +205,47 @@ class Reuse:
                 log.info("reference-not-given-back", operator=shared.id, query=query, code=error.code, reason=str(error))
 
 
-def with_shared(plan: Plan, chosen: Mapping[str, Offer], found: Mapping[str, Found]) -> Plan:
-    """Return the plan with ``chosen`` offers in place of its operators, by id.
+def _may_share(spec: QuerySpec) -> bool:
+    return spec.reuse != NEVER and spec.bounds == Bounds()
 
-    Operators that feed these alone go, and those that feed the chosen ones at their hosts are shared as well: they must not end
-    before them. ``found`` has these.
+
+def _equal_to(plan: Plan, readable: Sequence[Running], running: RunningOperators) -> dict[str, list[Running]]:
+    """Return the operators that are equal to each of the plan; none if rows count from now on."""
+    if plan.since_ms is not None:
+        return {}
+    return {one.id: [other for other in readable if _is_equal(one, plan, other, running)] for one in plan.operators}
+
+
+def _is_equal(own: PlannedOperator, plan: Plan, other: Running, running: RunningOperators) -> bool:
+    """Return whether an operator gives the rows of the plan's own, in columns of the same types; names do not count.
+
+    Joins of equal signature may promise different watermarks, if they have several bounds in time.
     """
-    by_id = {one.id: one for one in plan.operators}
-    by_signature = {one.signature: one for one in plan.operators}
-    needed: dict[str, None] = {}
-    shared: dict[str, SharedOperator] = {}
-
-    def need(stream: str) -> None:
-        operator = by_id.get(stream)
-        if operator is None:
-            return
-        if stream in chosen:
-            keep(chosen[stream].id)
-        elif stream not in needed:
-            needed[stream] = None
-            for read in operator.inputs:
-                need(read.stream)
-
-    def keep(stream: str) -> None:
-        if is_source(stream) or stream in shared:
-            return
-        node, offer = found[stream]
-        assert offer.operator is not None
-        for read in offer.operator.inputs:
-            keep(read)
-        inputs = tuple(PlannedInput(stream=read, schema=()) for read in offer.operator.inputs)
-        replaced = by_signature[offer.operator.signature]
-        operator = replace(replaced, id=stream, inputs=inputs, schema=offer.operator.schema)
-        shared[stream] = SharedOperator(operator=operator, node=node, queries=offer.operator.queries)
-
-    for output in plan.outputs:
-        need(output)
-    renamed = {own: offer.id for own, offer in chosen.items()}
-    return replace(
-        plan,
-        operators=tuple(_reading(one, chosen) for one in plan.operators if one.id in needed),
-        shared=tuple(shared.values()),
-        outputs=tuple(renamed.get(output, output) for output in plan.outputs),
-    )
-
-
-def _reading(operator: PlannedOperator, chosen: Mapping[str, Offer]) -> PlannedOperator:
-    def read(one: PlannedInput) -> PlannedInput:
-        offer = chosen.get(one.stream)
-        if offer is None:
-            return one
-        names = [field.name for field in offer.operator.schema]
-        return replace(one, stream=offer.id, by_position=names != [field.name for field in one.schema])
-
-    return replace(operator, inputs=tuple(read(one) for one in operator.inputs))
-
-
-def _begins_first(stream: str, found: Mapping[str, Found], readers: Collection[str] = ()) -> bool:
-    """Return whether the sources behind a stream retain their first frames, so that whatever reads them has begun there.
-
-    False as well if not all streams on the way are known, or if one is among its own ``readers``: peers may tell lies.
-    """
-    known = found.get(stream)
-    if known is None or stream in readers:
+    computation = other.operator.computation
+    if not own.signature or own.signature != computation.signature or _types(own.schema) != _types(computation.schema):
         return False
-    operator = known.offer.operator
-    if operator is None:
-        return is_source(stream) and known.offer.earliest == FIRST
-    return all(_begins_first(read, found, (*readers, stream)) for read in operator.inputs)
+    if len({read.view for read in own.inputs}) < 2:
+        return True
+    signatures = {one.id: one.signature for one in plan.operators} | {one.source.id: one.source.id for one in plan.sources}
+    return _watermarks(own, signatures.get) == _watermarks(computation, running.signature)
 
 
-def _fits(own: Schema, offered: Schema) -> bool:
-    """Return whether the columns have equal types, in order: names do not count."""
-    return [field.type for field in own] == [field.type for field in offered]
+def _types(schema: Schema) -> list[str]:
+    return [field.type for field in schema]
+
+
+def _watermarks(computation: Computation, signature: Callable[[str], str | None]) -> list[tuple[str, int, int]]:
+    """Return each input's signature, the position of its event time, and its lag, in order."""
+    found = []
+    for read in computation.inputs:
+        names = [field.name for field in read.schema]
+        at = names.index(read.event_time) if read.event_time in names else -1
+        found.append((signature(read.stream) or "", at, read.lag_ms))
+    return sorted(found)
+
+
+def _keeps_promises(way: ContainedOperator, plan: Plan, *, to_stream: bool) -> bool:
+    """Return whether the residual serves its readers: a stream that a query makes has no reader that could wait longer."""
+    if plan.since_ms is not None and way.operator.has_state:
+        return False  # It would lack the rows of groups that are open now.
+    return not (to_stream and way.later_ms and way.operator.id in plan.outputs)

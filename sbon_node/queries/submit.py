@@ -137,7 +137,7 @@ class Submitter:
         follows = submission.sink.kind == STREAM and not submission.consumer
         if lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
             with times.step("share"):
-                plan, known = await self._shared(submission, plan, uid, consumer, acceptors, silent, sink_follows=follows)
+                plan, known = await self._shared(submission, plan, uid, consumer, acceptors, silent, times, sink_follows=follows)
             if plan.shared:
                 yield Progress(step="sharing", message=f"reading {_named(plan)} in place of its own")
         described = in_place_of(self._record(submission, name, uid, consumer, plan), submission, lost)
@@ -187,23 +187,24 @@ class Submitter:
         consumer: str,
         acceptors: tuple[Acceptor, ...],
         silent: frozenset[str],
+        times: StepTimes,
         *,
         sink_follows: bool,
     ) -> tuple[Plan, Known]:
         """Return the plan with operators of other queries, to which this one refers by then; without those that refuse.
 
-        Ants that have chosen these have reports for the operators that are left, too.
+        Ants choose among equal operators, where they place the query; they have reports for the operators that are left, too.
         """
-        durability, without = self._planning.durability(submission), list[str]()
+        without: list[str] = []
         by_ants = self._ant_reuse.chooses(submission, self._planning.adaptation(submission))
         for _ in range(SHARE_TRIES):
-            known = NONE_KNOWN
+            shared, known = plan, NONE_KNOWN
             if by_ants:
                 shared, known = await self._ant_reuse.shared(
-                    plan, submission, consumer, durability, without, silent=silent, sink_follows=sink_follows
+                    plan, submission, consumer, without, silent=silent, sink_follows=sink_follows
                 )
-            else:
-                shared = await self._reuse.shared(plan, submission, consumer, durability, without)
+            if not shared.shared:
+                shared = await self._reuse.shared(plan, submission, uid, consumer, without, times, equal=not by_ants)
             try:
                 return await self._reuse.refer(shared, uid, sink_of(uid), acceptors), known
             except SbonError as error:

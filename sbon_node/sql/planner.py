@@ -15,8 +15,9 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured, Recall, nothing_measured
+from sbon_node.model.offers import Offer
 from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose, Plan
+from sbon_node.model.plan import Decompose, ProposedPlan
 from sbon_node.sql.relations.join_window import check_join_window, with_join_window
 from sbon_node.sql.relations.literals import check_literals
 from sbon_node.sql.relations.logical import Scan, Select, Union
@@ -26,7 +27,8 @@ from sbon_node.sql.rewrite.decompose import Decomposition, arguments, candidates
 from sbon_node.sql.rewrite.event_time import lags_ms
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.assembly import Analyse, Assembly, common_schema
+from sbon_node.sql.sharing.alternatives import alternatives
+from sbon_node.sql.stages.assembly import Analyse, Assembly, PlannedStage, common_schema
 from sbon_node.sql.stages.cut import Stage, cut, read
 from sbon_node.sql.stages.fragments import fragment_of
 
@@ -43,13 +45,14 @@ async def plan_query(
     on_error: OnError = "fail",
     state_provider: StateChoice | None = None,
     since_ms: int | None = None,
-) -> Plan:
+    offers: Sequence[Offer] = (),
+) -> ProposedPlan:
     """Plan ``text`` over the streams of ``catalog``.
 
     Operators are named ``<query_id>.b0``, ``.o1`` and so on. Rates come from ``recall``, else they are estimates. Joins without a
     time bound get ``join_window_ms``. ``on_error`` says how an expression treats a row for which it raises an error, and
     ``state_provider`` where operators keep their state, by default as the settings say. Rows with event times before ``since_ms``
-    do not count.
+    do not count. ``offers`` are running operators of other queries, from which the plan's ``alternatives`` are made.
 
     Raises :class:`SbonError` with line, column, the offending text and a hint, for queries that cannot run on streams.
     """
@@ -65,14 +68,14 @@ async def plan_query(
     cut(query, text)  # refuses invalid queries before an engine is started
     planning = _Planning(text, query, query_id, _remembering(analyse), settings, _recalling(recall), on_error)
     decompositions = await planning.decompositions()
-    plan = await planning.plan(decompositions, ())
+    plan, stages = await planning.plan(decompositions, ())
     chosen: tuple[Decomposition, ...] = ()
     for candidate in decompositions if decompose != "never" else ():
-        decomposed = await planning.plan(decompositions, (*chosen, candidate))
+        decomposed, its_stages = await planning.plan(decompositions, (*chosen, candidate))
         worth = candidate.exact and decomposed.carried_bytes_s < settings.decompose_below * plan.carried_bytes_s
         if worth or decompose == "always":
-            plan, chosen = decomposed, (*chosen, candidate)
-    return plan
+            plan, stages, chosen = decomposed, its_stages, (*chosen, candidate)
+    return replace(plan, alternatives=await alternatives(stages, offers, planning.analyse, settings)) if offers else plan
 
 
 def _remembering(analyse: Analyse) -> Analyse:
@@ -141,8 +144,10 @@ class _Planning:
                 decompositions.append(decomposition)
         return decompositions
 
-    async def plan(self, decompositions: Sequence[Decomposition], applied: Sequence[Decomposition]) -> Plan:
-        """Return the plan that applies ``applied`` and no others of ``decompositions``."""
+    async def plan(
+        self, decompositions: Sequence[Decomposition], applied: Sequence[Decomposition]
+    ) -> tuple[ProposedPlan, list[PlannedStage]]:
+        """Return the plan that applies ``applied`` and no others of ``decompositions``, and its stages."""
 
         def instead(select: Select) -> Select:
             of = next((candidate for candidate in decompositions if candidate.select == select), None)
@@ -153,7 +158,7 @@ class _Planning:
         results = [stream for stage in stages for stream in await assembly.streams(stage)]
         schema = common_schema(self.text, results)
         sources, operators = await assembly.rated(self.recall)
-        return Plan(
+        plan = ProposedPlan(
             text=self.text,
             sources=sources,
             operators=operators,
@@ -161,6 +166,7 @@ class _Planning:
             schema=schema,
             event_time=_event_time(stages),
         )
+        return plan, assembly.stages(operators)
 
 
 def _event_time(stages: Sequence[Stage]) -> str:

@@ -47,7 +47,7 @@ def test_rows_and_windows_from_now_on(tmp_path: Path, window: str, decompose: st
             plan = (await state_of(cluster, "c", name)).plan
             assert plan is not None
             assert plan.since_ms is not None
-            assert set(plan.starts) == {planned.source.id for planned in plan.sources}
+            assert set(plan.starts) == {one.source.id for one in plan.sources} | {one.id for one in plan.shared}
             assert min(plan.starts.values()) > 0
             since[name] = plan.since_ms
         for name in ("all", "late", "counts", "pairs"):

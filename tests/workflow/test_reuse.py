@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column
 from sbon_node.model.moves import MoveRequest
+from sbon_node.model.operators import Computation, PlannedInput
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import QueryInfo, QuerySpec
 from sbon_node.model.sharing import OfferedOperator, StreamOffer, StreamReader
@@ -145,14 +145,19 @@ def test_a_replicated_shared_operator_goes_on_at_its_backup_though_its_query_is_
                 break
             await ask(cluster, "a", cluster.at("a").daemon.stop_query(f"first{seed}"))
         first = f"first{seed}"
-        await submitted(cluster, "b", tmp_path / "second.ndjson", name="second", sql=GREATEST, **fields)
-        (shared,) = (await state_of(cluster, "b", "second")).shared
+        for consumer in "bef":  # It pays to share with a host that is not farther away than the source.
+            fields["consumer"] = consumer
+            await submitted(cluster, "b", tmp_path / f"{consumer}.ndjson", name=consumer, sql=GREATEST, **fields)
+            if shared_ones := (await state_of(cluster, "b", consumer)).shared:
+                break
+            await ask(cluster, "a", cluster.at("a").daemon.stop_query(consumer))
+        (shared,) = shared_ones
         await cluster.clock.sleep(3.0)
         await ask(cluster, "a", cluster.at("a").daemon.stop_query(first))
         await cluster.clock.sleep(40.0 / 60.0)
         cluster.crash(cluster.at(shared.node))
-        await finished(cluster, "second")
-        assert max(values(tmp_path / "second.ndjson", "x")) == ROWS - 3
+        await finished(cluster, consumer)
+        assert max(values(tmp_path / f"{consumer}.ndjson", "x")) == ROWS - 3
 
     in_cluster(tmp_path, "abcdef", test)
 
@@ -226,7 +231,7 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
         async def refer() -> None:
             spec = QuerySpec(sql=GREATEST)
             plan = await daemon._submitter._planning.plan(spec, "never-abcdef")
-            plan = await daemon._submitter._reuse.shared(plan, spec, "c", "local")
+            plan = await daemon._submitter._reuse.shared(plan, spec, "never-abcdef", "c")
             assert [one.id for one in plan.shared] == [f"{uid}.b0"]
             me = Acceptor("c", cluster.at("c").daemon.context.membership.expected("c").instance)
             await daemon._submitter._reuse.refer(plan, "never-abcdef", "never-abcdef.sink", (me,))
@@ -256,12 +261,15 @@ def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Pat
         await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
         await submitted(cluster, "b", None, name="other", sql="SELECT id, v FROM numbers WHERE id % 3 = 1", strategy="consumer")
         plan = await planned(cluster)
-        lie = OfferedOperator(
-            signature=plan.operators[0].signature,
-            inputs=(f"{uid_of(cluster, 'other')}.b0" if reads_itself else plan.sources[0].source.id,),
-            schema=(Column("id", "bigint"), Column("v", "double")),
-        )
         operator = f"{uid_of(cluster, 'other')}.b0"
+        (read,) = plan.operators[0].inputs
+        reads = PlannedInput(stream=operator if reads_itself else read.stream, schema=read.schema)
+        third = plan.operators[0]
+        lie = OfferedOperator(
+            computation=Computation(
+                id=operator, fragment=third.fragment, inputs=(reads,), schema=third.schema, signature=third.signature
+            )
+        )
 
         async def answer(call: AskStreams, caller: object) -> StreamOffers:
             made = lie if operator in call.streams else None

@@ -77,6 +77,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     unpaced: bool = False
     groups_per_batch: bool = False
     state_provider: str = "hdfs"
+    residual: bool = False
 
 
 class SharedOperator(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +85,7 @@ class SharedOperator(msgspec.Struct, frozen=True, kw_only=True):
 
     operator: PlannedOperator
     node: str
+    digest: str = ""
     queries: tuple[str, ...] = ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -10,6 +11,8 @@ from sbon_node.model.adaptation import OFF, Adapt
 from sbon_node.model.goal import Goal
 from sbon_node.model.plan import IDLE_CORES, Plan, PlannedOperator, Rate
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+
+P = TypeVar("P", bound=Plan)
 
 CONSUMER = "consumer"
 """The vertex of the sink."""
@@ -52,7 +55,7 @@ def problem_of(
     )
 
 
-def with_capacity_to_send(plan: Plan, least_bytes_s: float | None) -> Plan:
+def with_capacity_to_send(plan: P, least_bytes_s: float | None) -> P:
     """Return the plan with operators that reserve at least ``least_bytes_s`` to send."""
     if least_bytes_s is None:
         return plan

@@ -12,7 +12,7 @@ from sbon_node.sql.relations.logical import Aggregate, Input, Output, Select, Wi
 from sbon_node.sql.rewrite.canonical import canonical_expression, plain_conjuncts
 from sbon_node.sql.rewrite.decompose import DecomposedAggregates
 from sbon_node.sql.sharing.failures import Failures
-from sbon_node.sql.sharing.implication import missing
+from sbon_node.sql.sharing.implication import Facts, missing
 from sbon_node.sql.sharing.normal_form import NotProvable, Rows, View, by_text, computed, meaning, rows_of
 from sbon_node.sql.syntax.dialect import call_name
 from sbon_node.sql.syntax.durations import sql_interval
@@ -81,7 +81,24 @@ def missing_below(wanted: Groups, offered: Groups) -> list[exp.Expr]:
     below = missing(wanted.rows.conditions, offered.rows.conditions, wanted.rows.types)
     if below is None or not Failures(wanted.expressions, wanted.rows.types).none_in(offered.expressions):
         raise NotProvable
-    return below
+    begun = Facts(_after_start(wanted), wanted.rows.types)
+    return [condition for condition in below if not begun.imply(condition)]
+
+
+def _after_start(groups: Groups) -> list[exp.Expr]:
+    """Return conditions on the rows' time that follow from conditions on the window's start: no row is earlier than that."""
+    window = groups.aggregate.window
+    if window is None or window.kind != "window":
+        return []
+    time = groups.rows.columns[window.time]
+    return [
+        type(one)(this=time.copy(), expression=one.expression.copy())
+        for one in plain_conjuncts(groups.select.conditions)
+        if isinstance(one, exp.GTE | exp.GT)
+        and isinstance(one.this, exp.Column)
+        and one.this.name == window.start
+        and one.expression.find(exp.Column) is None
+    ]
 
 
 def are_same(wanted: Groups, offered: Groups) -> bool:
@@ -212,16 +229,20 @@ class _RollUp:
         return parts, put
 
     def _held(self, partial: exp.Expr, types: Mapping[str, str]) -> exp.Expr:
-        """Return the offered column of a partial aggregate. A sum of whole numbers gives their sum as fractions, too."""
+        """Return the offered column of a partial aggregate. A sum of numbers gives their sum as fractions, too."""
         name = self._aggregates.get(canonical_expression(partial))
         if name is not None:
             return column(name)
         argument = partial.expressions[0] if partial.expressions else None
         if call_name(partial) == "sum" and isinstance(argument, exp.Cast) and isinstance(argument.this, exp.Column):
-            small = self._wanted.rows.types.get(argument.this.name) in ("tinyint", "smallint", "int")
+            type_ = self._wanted.rows.types.get(argument.this.name)
             of_numbers = canonical_expression(exp.Anonymous(this="sum", expressions=[argument.this.copy()]))
             name = self._aggregates.get(of_numbers)
-            if small and name is not None and argument.to.this == exp.DType.DOUBLE:
+            if name is None or argument.to.this != exp.DType.DOUBLE:
+                raise NotProvable
+            if type_ in _FRACTIONS:
+                return column(name)
+            if type_ in ("tinyint", "smallint", "int"):
                 return exp.Cast(this=column(name), to=exp.DataType.build("double", dialect="spark"))
         raise NotProvable
 

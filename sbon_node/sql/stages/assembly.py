@@ -20,6 +20,7 @@ from sbon_node.model.plan import PlannedOperator, PlannedSource, Rate
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
 from sbon_node.sql.relations.logical import Output, Select, columns_read, has_aggregate, is_partial
+from sbon_node.sql.rewrite.event_time import lags_ms
 from sbon_node.sql.sampling.rows import SampledRows, together
 from sbon_node.sql.sampling.stage import SampledStage, sampled_stage
 from sbon_node.sql.settings import QuerySettings
@@ -37,13 +38,23 @@ Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The output of a stage or a source."""
+    """The output of a stage or a source; ``lags_ms`` are those of its columns that follow its watermark, by position."""
 
     id: str
     schema: Schema
     signature: str
     path: Path
+    lags_ms: Mapping[int, int]
     outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """An operator, the relation that it computes, and the streams of each view."""
+
+    operator: PlannedOperator
+    relation: Select
+    views: tuple[tuple[Stream, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +134,12 @@ class Assembly:
 
     def _scanned(self, entry: CatalogEntry) -> tuple[Stream, ...]:
         schema = entry.declaration.schema
+        time = [field.name for field in schema].index(entry.declaration.event_time)
         streams = []
         for source in sorted(entry.sources, key=lambda source: source.name):
             self._sources[source.id] = ReadSource(source, schema, entry.declaration.event_time)
-            streams.append(Stream(source.id, schema, source.id, Path.of_source(source.id, entry.declaration.delay_ms)))
+            path = Path.of_source(source.id, entry.declaration.delay_ms)
+            streams.append(Stream(source.id, schema, source.id, path, {time: 0}))
         return tuple(streams)
 
     def _operator(
@@ -160,6 +173,7 @@ class Assembly:
             schema,
             signature(stage.relation, [[stream.signature for stream in streams] for streams in views], self._on_error),
             Path.through(name, paths, stage.relation),
+            by_position(lags_ms(stage.relation), schema),
             stage.relation.outputs,
         )
         operator = PlannedOperator(
@@ -204,6 +218,10 @@ class Assembly:
             if name in known.samples
         }
         return tuple(sources), tuple(self._rated(draft, known, estimates, rates, rows) for draft in self._drafts)
+
+    def stages(self, operators: Sequence[PlannedOperator]) -> list[PlannedStage]:
+        """Return all stages by the ``operators`` that were made of them, those first that others read."""
+        return [PlannedStage(one, draft.relation, draft.views) for one, draft in zip(operators, self._drafts, strict=True)]
 
     def _sampled_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the columns of each source by which its rows are estimated: its event time, and those that the query reads."""
@@ -253,6 +271,11 @@ class Assembly:
             blocks=partitioned and bool(buckets),
             unpaced=is_unpaced,
         )
+
+
+def by_position(lags: Mapping[str, int], schema: Schema) -> dict[int, int]:
+    """Return lags of columns by their positions."""
+    return {position: lags[field.name] for position, field in enumerate(schema) if field.name in lags}
 
 
 def common_schema(text: str, streams: Sequence[Stream]) -> Schema:

@@ -178,3 +178,17 @@ SELECT x.ts, y.ts AS t, y.b, x.a FROM u x JOIN v y ON x.a = y.a AND y.ts BETWEEN
 -- alone: an equality of other columns
 SELECT x.b, y.b AS c FROM u x JOIN v y ON x.b = y.a AND y.ts BETWEEN x.ts - INTERVAL '1' HOUR AND x.ts
 SELECT x.b, y.b AS c FROM u x JOIN v y ON x.a = y.a AND y.ts BETWEEN x.ts - INTERVAL '1' HOUR AND x.ts
+-- shared: windows that begin later, over rows that are later
+SELECT window.end AS e, count(*) AS n FROM u WHERE ts >= TIMESTAMP '2013-01-01 00:00:05' GROUP BY window(ts, '1 hour') HAVING window.start >= TIMESTAMP '2013-01-01 00:00:05'
+SELECT window.start AS w, window.end AS e, count(*) AS n FROM u GROUP BY window(ts, '1 hour')
+SELECT e, n FROM in0 WHERE w >= CAST('2013-01-01 00:00:05' AS TIMESTAMP)
+-- alone: windows that begin earlier than the rows that count
+SELECT window.end AS e, count(*) AS n FROM u WHERE ts >= TIMESTAMP '2013-01-01 00:00:05' GROUP BY window(ts, '1 hour') HAVING window.start >= TIMESTAMP '2013-01-01 00:00:04'
+SELECT window.start AS w, window.end AS e, count(*) AS n FROM u GROUP BY window(ts, '1 hour')
+-- alone: windows that end later than the rows that count
+SELECT window.end AS e, count(*) AS n FROM u WHERE ts <= TIMESTAMP '2013-01-01 00:00:05' GROUP BY window(ts, '1 hour') HAVING window.start <= TIMESTAMP '2013-01-01 00:00:05'
+SELECT window.start AS w, window.end AS e, count(*) AS n FROM u GROUP BY window(ts, '1 hour')
+-- shared: an average of fractions by their sum
+SELECT window.start AS w, avg(d) AS m FROM u GROUP BY window(ts, '1 hour')
+SELECT window.end AS e, sum(d) AS t, count(d) AS n FROM u GROUP BY window(ts, '15 minutes')
+SELECT (window_start - INTERVAL '1' MILLISECOND) AS w, (avg_sum / nullif(avg_count, 0)) AS m FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, sum(avg_sum) AS avg_sum, sum(avg_count) AS avg_count FROM (SELECT e AS time_0, t AS avg_sum, n AS avg_count FROM in0) AS joined GROUP BY window(time_0, '3600000 milliseconds', '3600000 milliseconds', '1 milliseconds')) AS groups

@@ -1,0 +1,161 @@
+"""Running operators of other queries that a new one may read: found along the streams, from the sources of its plan on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import is_source
+from sbon_node.model.durability import STRENGTH, Durability
+from sbon_node.model.offers import MAX_OFFERED_INPUTS, Offer
+from sbon_node.model.plan import Plan
+from sbon_node.model.query_ids import is_sink
+from sbon_node.model.sharing import OfferedOperator, StreamOffer
+from sbon_node.workflow.context import Context
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.sharing import MAX_STREAMS, AskStreams, StreamOffers
+
+MOST_ROUNDS = 16
+"""Most rounds of questions: the longest path of operators that may be shared."""
+MOST_NODES = 64
+"""Most nodes that are asked in one round."""
+MOST_FOUND = 1024
+"""Most streams that one query looks at."""
+MOST_OFFERS = 128
+"""Most operators whose rows are compared with those that the plan needs."""
+FIRST = 1
+"""The number of a stream's first frame."""
+
+
+class Found(NamedTuple):
+    """A stream, and the node that hosts it."""
+
+    node: str
+    offer: StreamOffer
+
+
+class Running(NamedTuple):
+    """A running operator that may be read after its frame ``after``, and the node that hosts it."""
+
+    id: str
+    node: str
+    operator: OfferedOperator
+    after: int = 0
+
+
+class RunningOperators:
+    """The streams that were found, by id."""
+
+    def __init__(self, found: Mapping[str, Found]) -> None:
+        self.found = found
+
+    def signature(self, stream: str) -> str:
+        """Return the signature of a source or an operator; empty if it is not known."""
+        known = self.found.get(stream)
+        if known is None:
+            return ""
+        return stream if known.offer.operator is None else known.offer.operator.signature
+
+    def readable(self, durability: Durability, without: Collection[str], *, from_now: bool) -> list[Running]:
+        """Return operators, by id, whose rows are those of one that begins now: all that their sources still have.
+
+        A query ``from_now`` on may also read those that began at any time: it asks later for the time from which rows count, and
+        all of them come in frames after those that there are.
+        """
+        running = []
+        for stream, known in sorted(self.found.items()):
+            operator = known.offer.operator
+            if operator is None or stream in without or STRENGTH[operator.durability] < STRENGTH[durability]:
+                continue
+            if from_now or (known.offer.earliest == FIRST and self._begins_first(stream)):
+                running.append(Running(stream, known.node, operator, known.offer.latest if from_now else 0))
+        return running
+
+    def _begins_first(self, stream: str, readers: Collection[str] = ()) -> bool:
+        """Return whether the sources behind a stream retain their first frames, so that whatever reads them has begun there.
+
+        False as well if not all streams on the way are known, or if one is among its own ``readers``: peers may tell lies.
+        """
+        known = self.found.get(stream)
+        if known is None or stream in readers:
+            return False
+        operator = known.offer.operator
+        if operator is None:
+            return is_source(stream) and known.offer.earliest == FIRST
+        return all(self._begins_first(read, (*readers, stream)) for read in operator.inputs)
+
+    def is_whole(self, stream: str, readers: Collection[str] = ()) -> bool:
+        """Return whether all operators behind a stream are known, and none is among its own ``readers``."""
+        if is_source(stream):
+            return True
+        known = self.found.get(stream)
+        if known is None or known.offer.operator is None or stream in readers:
+            return False
+        return all(self.is_whole(read, (*readers, stream)) for read in known.offer.operator.inputs)
+
+    def offers(self, running: Collection[Running], plan: Plan) -> tuple[Offer, ...]:
+        """Return those that may contain rows of the plan, for the planner to decide."""
+        own = {one.signature for one in plan.operators}
+        offers = []
+        for one in running:
+            inputs = tuple(map(self.signature, one.operator.inputs))
+            if one.operator.signature not in own and all(inputs) and len(inputs) <= MAX_OFFERED_INPUTS:
+                offers.append(Offer(computation=one.operator.computation, inputs=inputs))
+        return tuple(offers[:MOST_OFFERS])
+
+
+async def find_running(context: Context, plan: Plan, *, contained: bool) -> RunningOperators:
+    """Ask from the sources on, as far as operators are equal to those of the plan, or with ``contained`` near enough to have
+    their rows.
+    """
+    signatures = {one.signature for one in plan.operators}
+    near = _depth(plan) + 1 if contained else 0
+    found: dict[str, Found] = {}
+    asked: set[str] = set()
+    at: dict[str, set[str]] = {}
+    for planned in plan.sources:
+        at.setdefault(planned.source.node, set()).add(planned.source.id)
+    for number in range(MOST_ROUNDS):
+        if not at or len(found) >= MOST_FOUND:
+            break
+        asked.update(*at.values())
+        nodes = sorted(at)[:MOST_NODES]
+        answers = await asyncio.gather(*(_ask(context, node, sorted(at[node])[:MAX_STREAMS]) for node in nodes))
+        at = {}
+        for node, offers in zip(nodes, answers, strict=True):
+            for offer in offers:
+                if offer.operator is not None and offer.operator.signature not in signatures and number > near:
+                    continue
+                found[offer.stream] = Found(node, offer)
+                for reader in offer.readers:
+                    if reader.component not in asked and not is_sink(reader.component):
+                        at.setdefault(reader.node, set()).add(reader.component)
+    return RunningOperators(found)
+
+
+async def _ask(context: Context, node: str, streams: list[str]) -> list[StreamOffer]:
+    """Return a node's offers; none where it does not answer: the query runs operators of its own then."""
+    try:
+        answer = await context.ask(
+            node, AskStreams(streams=tuple(streams)), StreamOffers, timeout_s=context.settings.component_timeout_s
+        )
+        offers: list[StreamOffer] = [decode_record(value, StreamOffer) for value in answer.offers]
+    except (SbonError, ProtocolError) as error:
+        context.counters.note("offers-missing", node=node, reason=str(error))
+        return []
+    return [offer for offer in offers if offer.stream in streams and _names_itself(offer)]
+
+
+def _names_itself(offer: StreamOffer) -> bool:
+    return offer.operator is None or offer.operator.computation.id == offer.stream
+
+
+def _depth(plan: Plan) -> int:
+    """Return the most operators on a path through the plan."""
+    depths: dict[str, int] = {}
+    for one in plan.operators:
+        depths[one.id] = 1 + max((depths.get(read.stream, 0) for read in one.inputs), default=0)
+    return max(depths.values(), default=0)

@@ -1,0 +1,144 @@
+"""Alternatives to a plan's operators: their rows computed from running operators of other queries (docs/design.md, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+
+import structlog
+from msgspec.structs import replace
+
+from sbon_node.errors import SbonError
+from sbon_node.model.offers import Offer
+from sbon_node.model.operators import PlannedInput
+from sbon_node.model.plan import ContainedOperator, PlannedOperator
+from sbon_node.sql.checks.allowlist import check_fragment
+from sbon_node.sql.settings import QuerySettings
+from sbon_node.sql.sharing.containment import (
+    Offered,
+    Residual,
+    SharedStream,
+    SharedView,
+    Wanted,
+    read_offer,
+    residual,
+    through,
+)
+from sbon_node.sql.stages.assembly import Analyse, PlannedStage
+from sbon_node.sql.stages.fragments import fragment_of
+from sbon_node.sql.stages.hold_back import width_ms
+
+log = structlog.get_logger()
+
+MOST_WAYS = 4
+"""Most alternatives of one operator: each costs an analysis by the engine."""
+MOST_COMBINATIONS = 8
+"""Most assignments of an offered operator's views to those of a stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a stage is computed from the output of an offered operator."""
+
+    residual: Residual
+    offer: Offer
+
+
+async def alternatives(
+    stages: Sequence[PlannedStage], offers: Iterable[Offer], analyse: Analyse, settings: QuerySettings
+) -> tuple[ContainedOperator, ...]:
+    """Return ways to compute the operators of ``stages``, in topological order, from offered ones that contain their rows.
+
+    Operators of equal signature are left out, and offers whose signature is not that of their fragment and inputs.
+    """
+    read = [
+        (offer, of) for offer in offers if (of := read_offer(offer, settings)) and of.signature == offer.computation.signature
+    ]
+    known: dict[str, list[_Way]] = {}
+    found: list[ContainedOperator] = []
+    for stage in stages:
+        computations = _computations(stage, read, known)
+        known[stage.operator.id] = computations
+        for way in computations:
+            operator = await _operator(stage, way, analyse, settings)
+            if operator is not None:
+                longer_ms = max(0, way.residual.width_ms - width_ms(stage.relation))
+                later_ms = way.residual.later_ms
+                found.append(
+                    ContainedOperator(operator=operator, offered=way.offer.computation.id, longer_ms=longer_ms, later_ms=later_ms)
+                )
+    return tuple(found)
+
+
+def _computations(
+    stage: PlannedStage, offers: Sequence[tuple[Offer, Offered]], known: Mapping[str, Sequence[_Way]]
+) -> list[_Way]:
+    views = [
+        SharedView(tuple(SharedStream(one.signature, one.lags_ms) for one in streams), streams[0].schema)
+        for streams in stage.views
+    ]
+    plain = Wanted.of(stage.relation, views, stage.operator.on_error)
+    computations: list[_Way] = []
+    for offer, offered in offers:
+        if offered.signature == stage.operator.signature:
+            continue
+        over = islice(_over_inputs(plain, stage, offered, known), MOST_COMBINATIONS)
+        one = next((one for wanted in over if (one := residual(wanted, offered)) is not None), None)
+        if one is not None:
+            computations.append(_Way(one, offer))
+            if len(computations) == MOST_WAYS:
+                break
+    return computations
+
+
+def _over_inputs(plain: Wanted, stage: PlannedStage, offered: Offered, known: Mapping[str, Sequence[_Way]]) -> Iterator[Wanted]:
+    """Return the stage over the offered operator's inputs, wherever its own can be computed from these."""
+    options: list[list[list[Residual] | None]] = []
+    for view, streams in zip(plain.views, stage.views, strict=True):
+        fitting: list[list[Residual] | None] = []
+        for signatures in dict.fromkeys(tuple(sorted(of_view)) for of_view in offered.streams):
+            below = [_over_any(signatures, known.get(stream.id, ())) for stream in streams]
+            if view.signatures == signatures:
+                fitting.append(None)
+            elif (residuals := [one for one in below if one is not None]) and len(residuals) == len(below):
+                fitting.append(residuals)
+        options.append(fitting)
+    for combination in product(*options):
+        residuals_of = {number: of_view for number, of_view in enumerate(combination) if of_view is not None}
+        wanted = through(plain, residuals_of) if residuals_of else plain
+        if wanted is not None:
+            yield wanted
+
+
+def _over_any(signatures: Collection[str], computations: Iterable[_Way]) -> Residual | None:
+    """Return the first residual over a stream of one of the signatures."""
+    return next((way.residual for way in computations if way.residual.source.streams[0].signature in signatures), None)
+
+
+async def _operator(stage: PlannedStage, way: _Way, analyse: Analyse, settings: QuerySettings) -> PlannedOperator | None:
+    """Return the stage's operator as the residual; None if the engine gives its columns other types."""
+    one, offered = way.residual, way.offer.computation
+    fragment = fragment_of(one.relation)
+    try:
+        check_fragment(fragment, 1, settings)
+        schema = await analyse(fragment, (one.source.schema,))
+    except SbonError as error:
+        log.info("residual-refused", operator=stage.operator.id, offered=offered.id, code=error.code, reason=str(error))
+        return None
+    if schema != stage.operator.schema:
+        return None
+    source = PlannedInput(
+        stream=offered.id, schema=one.source.schema, event_time=one.event_time, lag_ms=one.lag_ms, by_position=True
+    )
+    return replace(
+        stage.operator,
+        fragment=fragment,
+        inputs=(source,),
+        buckets=(),
+        blocks=False,
+        groups_per_batch=False,
+        state_provider=stage.operator.state_provider if one.has_state else "hdfs",
+        signature="" if one.later_ms else stage.operator.signature,
+        residual=True,
+    )
