@@ -154,9 +154,11 @@ class Reuse:
         except SbonError:
             return True
         try:
-            return (await self._planning.place(shared, goal, consumer)).usage <= WORTH * with_own
+            with_shared_ones = (await self._planning.place(shared, goal, consumer)).usage
         except SbonError:
             return False
+        log.info("sharing-weighed", operators=[one.id for one in shared.shared], shared=with_shared_ones, alone=with_own)
+        return with_shared_ones <= WORTH * with_own
 
     # -- references -----------------------------------------------------------------------------------------------------
 

@@ -44,18 +44,18 @@ def with_shared(plan: Plan, chosen: Mapping[str, Choice], found: Mapping[str, Fo
             return
         if choice.alternative is not None:
             needed[stream] = None
-            keep(choice.running.id, Rate.of_all(rates[read.stream] for read in operator.inputs))
+            keep(choice.running.id, _expected(choice.running, Rate.of_all(rates[read.stream] for read in operator.inputs)))
         else:
             keep(choice.running.id, operator.rate)
 
-    def keep(stream: str, expected: Rate) -> None:
+    def keep(stream: str, rate: Rate) -> None:
         if is_source(stream) or stream in shared:
             return
         offered = found[stream].offer.operator
         assert offered is not None
         for read in offered.inputs:
-            keep(read, expected)
-        operator = _planned(offered.computation, offered.rate or expected)
+            keep(read, rate)
+        operator = _planned(offered.computation, rate)
         shared[stream] = SharedOperator(
             operator=operator, node=found[stream].node, digest=offered.digest, queries=offered.queries
         )
@@ -73,6 +73,18 @@ def with_shared(plan: Plan, chosen: Mapping[str, Choice], found: Mapping[str, Fo
         outputs=tuple(renamed.get(output, output) for output in plan.outputs),
         starts={**plan.starts, **after},
     )
+
+
+def _expected(running: Running, inputs: Rate) -> Rate:
+    """Return the rate of an operator that contains the rows: as measured; only a join has more than the plan's ``inputs``.
+
+    A rate that was measured for a moment alone would not compare with the plan's, which are expected for long.
+    """
+    measured = running.operator.rate
+    if measured is None:
+        return inputs
+    joins = len({read.view for read in running.operator.computation.inputs}) > 1
+    return measured if joins or measured.bytes_s <= inputs.bytes_s else inputs
 
 
 def _planned(computation: Computation, rate: Rate) -> PlannedOperator:

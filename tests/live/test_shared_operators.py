@@ -38,9 +38,53 @@ def test_rows_of_a_shared_operator_are_those_of_each_query(world: World, tmp_pat
     wait_for(lambda: all(not node.client.status().operators for node in world.cluster.nodes), "no operator is left")
 
 
-def read(path: Path) -> list[tuple[object, ...]]:
+OFFERED = {
+    "rows": "SELECT ts, site, n, value FROM {0} WHERE n > 100",
+    "windows": "SELECT window.end AS e, site, count(*) AS n, max(n) AS x FROM {0} GROUP BY window(ts, '1 second'), site",
+}
+CONTAINED = {
+    "rows": ("SELECT n AS number, site AS place FROM {0} WHERE n > 1000 AND value > 10e0", "number, place"),
+    "windows": (
+        "SELECT window.start AS w, count(*) AS n, max(n) AS x FROM {0} GROUP BY window(ts, '4 seconds')",
+        "w::TIMESTAMP AS w, n, x",
+    ),
+}
+ANSWERS = {
+    "rows": "SELECT n, site FROM readings WHERE n > 1000 AND value > 10",
+    "windows": "SELECT time_bucket(INTERVAL '4 seconds', ts) AS w, count(*), max(n) FROM readings GROUP BY w",
+}
+
+
+def test_rows_computed_from_those_of_other_queries_are_those_of_each_query(world: World, tmp_path: Path) -> None:
+    """The queries whose operators contain the rows are stopped, and a host is killed."""
+    world.declare("contained", replay=500.0)
+    dee, bob = world.cluster["dee"], world.cluster["bob"]
+
+    def begin(name: str, sql: str) -> QueryInfo:
+        sink = SinkSpec(kind="file", options={"path": str(tmp_path / f"{name}.parquet")})
+        fields = {"strategy": "producer", "decompose": "never"}
+        return submit(dee, name=name, sql=sql.format("contained"), sink=sink, **fields)
+
+    for kind, sql in OFFERED.items():
+        begin(f"of-{kind}", sql)
+    for kind, (sql, _) in CONTAINED.items():
+        info = begin(kind, sql)
+        assert info.plan is not None
+        assert any(one.residual for one in info.plan.operators), info.plan
+        assert f"of-{kind}" in {one.id.rpartition("-")[0] for one in info.shared}
+    wait_for(lambda: (dee.client.query("rows").rows or 0) > 100, "the query has rows")
+    for kind in OFFERED:
+        dee.client.stop_query(f"of-{kind}")
+    bob.kill()
+    bob.restart()
+    for kind, (_, columns) in CONTAINED.items():
+        wait_for(lambda kind=kind: finished(dee, kind), f"{kind} has all rows")  # type: ignore[misc]
+        assert read(tmp_path / f"{kind}.parquet", columns) == world.answer(ANSWERS[kind])
+    wait_for(lambda: all(not node.client.status().operators for node in world.cluster.nodes), "no operator is left")
+
+
+def read(path: Path, columns: str = "place, number, t2, remark, seen::TIMESTAMP AS seen") -> list[tuple[object, ...]]:
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")
     pattern = f"{path}/*.parquet" if path.is_dir() else str(path)
-    columns = "place, number, t2, remark, seen::TIMESTAMP AS seen"
     return sorted(database.sql(f"SELECT {columns} FROM read_parquet('{pattern}')").fetchall(), key=repr)
