@@ -20,6 +20,7 @@ from sbon_node.net.transport import Transport
 from sbon_node.planner.planner import Planner
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.coordinators import ZoneCoordinators
@@ -79,6 +80,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         max_rtt_ms=config.space.max_rtt_ms,
         counters=world.counters,
     )
+    connections = SharedConnections(peers, config.streams)
     context = Context(
         name=node.name,
         data_dir=data_dir,
@@ -91,6 +93,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         outbox=outbox,
         publisher=publisher,
         peers=peers,
+        connections=connections,
         server=server,
         membership=membership,
         directory=FullView(membership, measurer),

@@ -295,10 +295,8 @@ class Node:
         await self._sinks.close()
         await self._source_backups.stop()
         await self._sources.close()
-        await self._measurer.close()
-        await self.membership.close()
-        await self.context.peers.close()
-        await self.context.server.close()
+        for last in (self._measurer, self.membership, self.context.connections, self.context.peers, self.context.server):
+            await last.close()
         self.outbox.close()
         self.context.store.close()
 

@@ -23,6 +23,10 @@ from sbon_protocol.base import Port as Port
 from sbon_protocol.base import Quantity as Quantity
 from sbon_protocol.base import Tag as Tag
 from sbon_protocol.base import Text as Text
+from sbon_protocol.copies import Chunk as Chunk
+from sbon_protocol.copies import CopyOpened as CopyOpened
+from sbon_protocol.copies import OpenCopy as OpenCopy
+from sbon_protocol.copies import WantFiles as WantFiles
 
 
 class Endpoint(Message, frozen=True):
@@ -332,42 +336,32 @@ class Ended(Message, frozen=True, tag="ended"):
     reason: Line
 
 
-# -- TCP: copies ------------------------------------------------------------------------------------------------------
+class OpenShared(Message, frozen=True, tag="open-shared"):
+    """Start of a connection that carries several subscriptions.
 
-
-class OpenCopy(Message, frozen=True, tag="open-copy"):
-    """Request for the files of a copy that the receiver has made ready for this node.
-
-    ``credit_bytes`` is the weight of chunks that may be under way or unread.
+    Both sides remember at most ``window_frames`` frames with ``window_bytes`` of weight for a :class:`Repeated`.
     """
 
-    operator: Line
-    attempt: Line
-    credit_bytes: Count
+    window_bytes: Count
+    window_frames: Count
 
 
-class CopyOpened(Message, frozen=True, tag="copy-opened"):
-    """Acceptance: the number of ``files``, and size and SHA-256 digest (hexadecimal) of file 0, which lists the others."""
+class Repeated(Message, frozen=True, tag="repeated"):
+    """Data with this number, of which the connection has carried the rest for another subscription."""
 
-    files: Count
-    list_bytes: Count
-    list_digest: Line
-
-
-class WantFiles(Message, frozen=True, tag="want-files"):
-    """Request for files in this order, the first from byte ``offset`` on; ``credit_bytes`` is as in Progress."""
-
-    numbers: Annotated[tuple[Count, ...], Meta(max_length=4096)]
-    offset: Count = 0
-    credit_bytes: Count = 0
+    number: Count
+    epoch: Count
 
 
-class Chunk(Message, frozen=True, tag="chunk"):
-    """Bytes of a file from ``offset`` on; only an empty file has an empty chunk."""
+class Closed(Message, frozen=True, tag="closed"):
+    """End of a subscription's messages on a shared connection, as the end of a connection of its own."""
 
-    file: Count
-    offset: Count
-    payload: bytes
+
+class Shared(Message, frozen=True, tag="shared"):
+    """A message of one ``subscription`` of a shared connection. The subscriber numbers them upwards."""
+
+    subscription: Count
+    message: Subscribe | Subscribed | Refused | Data | Repeated | Progress | Unsubscribe | Ended | Closed
 
 
 Frame = (
@@ -383,6 +377,10 @@ Frame = (
     | Progress
     | Unsubscribe
     | Ended
+    | OpenShared
+    | Shared
+    | Repeated
+    | Closed
     | OpenCopy
     | CopyOpened
     | WantFiles

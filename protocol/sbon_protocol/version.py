@@ -7,6 +7,9 @@ from sbon_protocol.messages import Hello
 
 VERSION = 3
 OLDEST_VERSION = 3
+SHARED_STREAMS = "shared-streams"
+"""Capability of a node that serves several subscriptions on one connection."""
+CAPABILITIES = (SHARED_STREAMS,)
 
 
 def negotiate(hello: Hello) -> int:

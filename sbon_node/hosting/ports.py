@@ -52,7 +52,7 @@ class OperatorPorts:
             spec.id,
             [self._input(spec, position, one, host) for position, (one, host) in enumerate(zip(spec.inputs, hosts, strict=True))],
             outbox=context.outbox,
-            peers=context.peers,
+            peers=context.connections,
             clock=context.clock,
             settings=context.stream_settings,
             rng=context.rng,

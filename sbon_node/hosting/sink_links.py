@@ -52,7 +52,7 @@ class SinkLinks:
             search=host.search,
             own_time=host.own_time,
             arrived=partial(delays.observe, host),
-            peers=context.peers,
+            peers=context.connections,
             clock=context.clock,
             settings=context.stream_settings,
             rng=context.rng,

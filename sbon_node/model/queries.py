@@ -153,7 +153,7 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A link and its traffic: ``bytes`` x ``latency_ms`` (one-way) is its share of the network usage.
+    """A link and its traffic: what it bears of its ``bytes`` x ``latency_ms`` (one-way) is its share of the network usage.
 
     A subscriber of a live source may fall too far behind: the link has then ``failed`` (``quota``) and lost ``dropped`` rows.
     """
@@ -173,6 +173,12 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     bytes_behind: Counted = 0
     queries: Annotated[int, Meta(ge=1, le=MAX_REFERENCES)] = 1
     """Queries that share the target, each of which bears an equal part of the cost."""
+    saved_bytes: Counted = 0
+    """Bytes of these that other readers at the same node bear: a frame crosses once for all of them, in equal parts."""
+
+    @property
+    def borne_bytes(self) -> int:
+        return max(0, self.bytes - self.saved_bytes)
 
 
 class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,8 @@ class LinkCount(msgspec.Struct, frozen=True, kw_only=True):
     frames: int = 0
     rows: int = 0
     bytes: int = 0
+    saved_bytes: int = 0
+    """Bytes of these that other subscribers bear, as one payload was sent for all."""
     received: int = 0
     acknowledged: int = 0
     failed: str = ""

@@ -11,7 +11,7 @@ from sbon_node.net.transport import Address, Connection, ConnectionLostError, Tr
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame, read_frame
 from sbon_protocol.messages import Frame, Hello, Refused, Role, Welcome
-from sbon_protocol.version import OLDEST_VERSION, VERSION
+from sbon_protocol.version import CAPABILITIES, OLDEST_VERSION, VERSION
 
 WRONG_NODE = "wrong-node"
 """Refusal of a Hello that expects another node."""
@@ -119,6 +119,7 @@ async def shake(
         cluster=identity.cluster,
         node=identity.node,
         role=role,
+        capabilities=CAPABILITIES,
         instance=identity.instance,
         expected_node=expected.node,
         expected_instance=expected.instance,

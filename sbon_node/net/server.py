@@ -19,7 +19,7 @@ from sbon_protocol.calls import CALLS
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Call, Endpoint, Failure, Hello, Refused, Request, Response, Role, Welcome
-from sbon_protocol.version import negotiate
+from sbon_protocol.version import CAPABILITIES, negotiate
 
 log = structlog.get_logger()
 
@@ -126,7 +126,8 @@ class PeerServer:
             await channel.send(Refused(code=error.reason, reason=error.message))
             return None
         observed = Endpoint(host=channel.address.host, port=channel.address.port)
-        await channel.send(Welcome(version=version, node=self._identity.node, seen=observed, instance=self._identity.instance))
+        node, instance = self._identity.node, self._identity.instance
+        await channel.send(Welcome(version=version, node=node, seen=observed, capabilities=CAPABILITIES, instance=instance))
         channel.peer = hello
         return hello
 

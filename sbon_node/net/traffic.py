@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 from sbon_protocol import datagram
 from sbon_protocol.ants import Ant
-from sbon_protocol.messages import Frame, Gossip
+from sbon_protocol.messages import Frame, Gossip, Shared
 
 Carrier = Literal["datagram", "frame"]
 Direction = Literal["sent", "received"]
@@ -26,7 +26,7 @@ class Flow(NamedTuple):
 
 
 class Traffic:
-    """A node's traffic. Kinds are the protocol's, so that peers cannot create new ones."""
+    """A node's traffic. Kinds are the protocol's, so that peers cannot create new ones; a shared frame has its message's."""
 
     def __init__(self) -> None:
         self._flows: dict[tuple[Carrier, Direction, str], list[int]] = {}
@@ -36,7 +36,8 @@ class Traffic:
         self._count("datagram", direction, kind if kind in _KNOWN else FOREIGN, len(payload))
 
     def frame(self, direction: Direction, frame: Frame, size: int) -> None:
-        self._count("frame", direction, str(frame.__struct_config__.tag), size)
+        inner = frame.message if isinstance(frame, Shared) else frame
+        self._count("frame", direction, str(inner.__struct_config__.tag), size)
 
     def snapshot(self) -> dict[tuple[Carrier, Direction, str], Flow]:
         return {key: Flow(*flow) for key, flow in sorted(self._flows.items())}

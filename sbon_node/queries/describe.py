@@ -102,6 +102,7 @@ class Descriptions:
                     target_node="",
                     rows=count.rows,
                     bytes=count.bytes,
+                    saved_bytes=count.saved_bytes,
                     latency_ms=None,
                     dropped=count.dropped,
                     failed=count.failed,

@@ -20,16 +20,17 @@ def query_usage_of(
 ) -> QueryUsage:
     """Return the query's network usage by link and over time.
 
-    Bytes are of frames as sent (compressed, resent frames included). Latencies are measured or estimated by the sender, or by
+    Bytes are of frames as sent (compressed, resent frames included), those that cross once for several readers in equal parts.
+    The baseline takes all bytes of each source. Latencies are measured or estimated by the sender, or by
     this node for a source whose node did not answer.
     """
     links = tuple(
-        _line(link.stream, link.source_node, link.target_node, link.bytes, link.latency_ms, link.queries)
+        _line(link.stream, link.source_node, link.target_node, link.borne_bytes, link.latency_ms, link.queries)
         for link in described.info.links
     )
     carried: dict[str, int] = {}
-    for line in links:
-        carried[line.stream] = max(carried.get(line.stream, 0), line.bytes)
+    for link in described.info.links:
+        carried[link.stream] = max(carried.get(link.stream, 0), link.bytes)
     baseline = []
     for source in (planned.source for planned in record.plan.sources):
         latency_ms = _latency_ms(context, described, source.node, record.consumer)

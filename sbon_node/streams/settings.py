@@ -38,6 +38,15 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "raise it for fast links over long distances",
         ),
     ] = 16 * MIB
+    shared_window_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**34,
+            description="bytes of a stream that this node remembers for those of its readers that are behind others, so "
+            "that they cross the network once for all; a reader further behind gets them once more; 0: each reads alone",
+        ),
+    ] = 16 * MIB
     outbox_quota_bytes: Annotated[
         int,
         Meta(

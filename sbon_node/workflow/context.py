@@ -21,6 +21,7 @@ from sbon_node.net.peers import Peers, PeerServer
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.planner.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.drain_mark import Drained
@@ -46,6 +47,7 @@ class Context:
     outbox: Outbox
     publisher: Publisher
     peers: Peers
+    connections: SharedConnections
     server: PeerServer
     membership: Membership
     directory: Directory

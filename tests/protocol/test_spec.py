@@ -18,6 +18,7 @@ from sbon_protocol import (
     base,
     calls,
     codec,
+    copies,
     datagram,
     errors,
     failover,
@@ -57,7 +58,21 @@ ALIASES = {
 def all_messages() -> dict[str, type[messages.Message]]:
     """Every message of the protocol, in the order of the source."""
     found = {}
-    for module in (base, messages, calls, following, measuring, moving, backup, source_backup, failover, sharing, zones, ants):
+    for module in (
+        base,
+        messages,
+        copies,
+        calls,
+        following,
+        measuring,
+        moving,
+        backup,
+        source_backup,
+        failover,
+        sharing,
+        zones,
+        ants,
+    ):
         for name, member in vars(module).items():
             if inspect.isclass(member) and issubclass(member, messages.Message) and member.__module__ == module.__name__:
                 found[name] = member

@@ -21,10 +21,11 @@ from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
-from sbon_protocol.messages import Frame, Hello
+from sbon_protocol.messages import Frame, Hello, Welcome
 from tests.streams.outboxes import SETTINGS, stream_settings
 
 UNTIL_S = 300.0
@@ -42,20 +43,27 @@ async def any_host(component: str, epoch: int, hello: Hello) -> None:
 
 
 class Channel:
-    """One end. ``queue`` is bounded, so that a sender waits for its receiver as on a real connection."""
+    """One end. A sender queues its frame and waits for its receiver, as on a real connection."""
 
     def __init__(self) -> None:
-        self.inbound: asyncio.Queue[Frame | None] = asyncio.Queue(maxsize=4)
+        self.inbound: asyncio.Queue[Frame] = asyncio.Queue()
+        self.taken = Signal()
+        self.peer: Hello | Welcome | None = None
         self.other: Channel
         self.closed = asyncio.Event()
 
     async def receive(self) -> Frame:
-        frame = await self._unless_closed(self.inbound.get())
-        assert frame is not None
+        frame: Frame = await self._unless_closed(self.inbound.get())
+        self.taken.notify()
         return frame
 
     async def send(self, frame: Frame) -> None:
-        await self._unless_closed(self.other.inbound.put(frame))
+        if self.closed.is_set():
+            raise ConnectionLostError("cut")
+        self.other.inbound.put_nowait(frame)
+        await self._unless_closed(asyncio.sleep(0))
+        while self.other.inbound.qsize() > 4:
+            await self._unless_closed(self.other.taken.wait())
 
     def close(self) -> None:
         self.closed.set()
@@ -87,6 +95,8 @@ class Host:
         self.path, self.settings, self.failpoint = path, settings, failpoint
         self.clock = Clock()
         self.away = False
+        self.welcome: Welcome | None = None
+        """Its answer to a reader that shares its connections."""
         self.channels: list[Channel] = []
         self.links: list[Link] = []
         self.ports: list[NodePort] = []
@@ -111,10 +121,11 @@ class Host:
             channel.close()
         self.channels.clear()
 
-    async def open_stream(self, address: Address, expected: Any = None) -> Channel:
+    async def open_stream(self, address: Address, expected: Any = None, *, stream: str = "") -> Channel:
         if self.away:
             raise ConnectionLostError("nobody listens")
         ours, theirs = pair()
+        ours.peer = self.welcome
         self.channels.append(ours)
         self.tasks.append(asyncio.ensure_future(self.serve(theirs)))
         return ours
@@ -122,7 +133,8 @@ class Host:
     def link(self, stream: str, subscriber: str = "down", **more: Any) -> Link:
         more.setdefault("locate", lambda: HERE)
         more.setdefault("settings", self.settings)
-        link = Link(stream, subscriber, peers=self, clock=self.clock, rng=random.Random(1), **more)
+        more.setdefault("peers", self)
+        link = Link(stream, subscriber, clock=self.clock, rng=random.Random(1), **more)
         link.start()
         self.links.append(link)
         return link

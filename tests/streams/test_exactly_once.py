@@ -87,7 +87,7 @@ class Node:
                 process.kill()
             await asyncio.sleep(0.05)
 
-    async def open_stream(self, address: Any, expected: Any = None) -> Any:
+    async def open_stream(self, address: Any, expected: Any = None, *, stream: str = "") -> Any:
         if self.host is None or not self.process.alive:
             raise ConnectionLostError("nobody listens")
         ours, theirs = self.world.pair()

@@ -66,7 +66,7 @@ class Followed:
             self.operator,
             inputs,
             outbox=context.outbox,
-            peers=context.peers,
+            peers=context.connections,
             clock=context.clock,
             settings=context.stream_settings,
             rng=random.Random(1),

@@ -194,6 +194,7 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     frames_behind: int = 0
     bytes_behind: int = 0
     queries: int = 1
+    saved_bytes: int = 0
 
 
 class SinkDelay(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
@@ -54,6 +55,7 @@ class Site:
         identity = Identity("bench", name, name)
         self.outbox = Outbox(self.folder / "outbox.db", StreamSettings())
         self.peers = Peers(transport, clock, identity, settings, counters)
+        self.connections = SharedConnections(self.peers, StreamSettings())
         self._server = PeerServer(transport, clock, identity, settings, counters)
         self._publisher = Publisher(self.outbox, clock, StreamSettings(), admit=_anybody)
         self.address = Address("", 0)
@@ -67,6 +69,7 @@ class Site:
         await self._server.close()
 
     async def close(self) -> None:
+        await self.connections.close()
         await self.peers.close()
         await self.disconnect()
         self.outbox.close()
@@ -89,7 +92,7 @@ class OursFlow:
             operator,
             [PortInput(stream=source, locate=lambda: near.address) for source in self.sources],
             outbox=far.outbox,
-            peers=far.peers,
+            peers=far.connections,
             clock=clock,
             settings=StreamSettings(),
             rng=rng,
@@ -99,7 +102,7 @@ class OursFlow:
             operator,
             "consumer",
             locate=lambda: far.address,
-            peers=near.peers,
+            peers=near.connections,
             clock=clock,
             settings=StreamSettings(),
             rng=rng,

@@ -22,9 +22,9 @@ class FrameChannel(Protocol):
 
 
 class StreamOpener(Protocol):
-    """Opens separate connections for streams."""
+    """Opens channels for subscriptions to a ``stream``; several of them may share a connection."""
 
-    async def open_stream(self, address: Address, expected: Expected = ANYONE) -> FrameChannel: ...
+    async def open_stream(self, address: Address, expected: Expected = ANYONE, *, stream: str) -> FrameChannel: ...
 
 
 async def race(*coroutines: Coroutine[Any, Any, None]) -> None:

@@ -258,7 +258,7 @@ class Link:
         try:
             async with self._clock.timeout(self._settings.handshake_s):
                 # Set at once: a link that is closed before the answer may have subscribed already.
-                channel = self._channel = await self._peers.open_stream(address, self._expect())
+                channel = self._channel = await self._peers.open_stream(address, self._expect(), stream=self.stream)
                 await self._subscribe(channel)
             self.state, self.reason = "connected", ""
             await race(self._receive(channel), self._report(channel), self._watch())

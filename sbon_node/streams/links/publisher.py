@@ -1,9 +1,10 @@
-"""The host's side of links: sends streams to subscribers, one connection each (docs/design.md, section 8)."""
+"""The host's side of links: sends streams to subscribers (docs/design.md, section 8)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
@@ -19,12 +20,13 @@ from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
+from sbon_node.streams.links.shared.serving import SharedServing, Sharers, alone
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Data, Ended, Hello, Progress, Refused, Subscribe, Subscribed, Unsubscribe
+from sbon_protocol.messages import Data, Ended, Hello, Message, OpenShared, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 
 log = structlog.get_logger()
 
@@ -55,15 +57,22 @@ class _Process(NamedTuple):
 
 
 class _Serving:
-    """One subscription being served on one connection."""
+    """One subscription being served on a channel; ``sharers`` have the next frame already, if it need not be sent again."""
 
     def __init__(
-        self, number: int, stream: str, subscriber: str, channel: FrameChannel, answer: Subscribed, credit_bytes: int
+        self,
+        number: int,
+        stream: str,
+        subscriber: str,
+        channel: FrameChannel,
+        sharers: Sharers,
+        answer: Subscribed,
+        credit_bytes: int,
     ) -> None:
         self.number = number
         self.stream = stream
         self.subscriber = subscriber
-        self.channel = channel
+        self.channel, self.sharers = channel, sharers
         self.answer = answer
         self.sent = answer.next - 1
         self.credit = Credit(credit_bytes)
@@ -123,16 +132,33 @@ class Publisher:
         return None if serving is None else serving.number
 
     async def serve(self, channel: FrameChannel, hello: Hello) -> None:
-        """Serve one connection from its Subscribe until it ends, then close it.
+        """Serve the subscription of one connection, or all of a shared one, until the connection ends, then close it.
 
-        A new connection of the same subscriber replaces the old one. Raises :class:`ProtocolError`, after closing, for a peer
-        that breaks the protocol.
+        A new subscription of the same subscriber replaces the old one. Raises :class:`ProtocolError`, after closing, for a peer
+        that breaks the protocol, and :class:`ConnectionLostError`.
         """
+        try:
+            async with self._clock.timeout(self._settings.handshake_s):
+                first = await channel.receive()
+            if isinstance(first, OpenShared):
+                one = partial(self._serve_one, hello)
+                await SharedServing(channel, first, one, self._clock, self._settings.handshake_s).serve()
+            else:
+                await self._serve_one(hello, channel, first, alone)
+        except TimeoutError as error:
+            log.debug("subscriber_lost", peer=hello.node, reason=str(error))
+        finally:
+            channel.close()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _serve_one(self, hello: Hello, channel: FrameChannel, first: Message, sharers: Sharers) -> None:
+        """Serve one subscription from its Subscribe, which has come ``first``, until it ends, then close its channel."""
         peer = hello.node
         serving: _Serving | None = None
         try:
             async with self._clock.timeout(self._settings.handshake_s):
-                serving = await self._accept(channel, hello)
+                serving = await self._accept(channel, hello, first, sharers)
             if serving is not None:
                 await race(self._ended(serving), self._send(serving), self._receive(serving))
         except ProtocolError as error:
@@ -149,10 +175,7 @@ class Publisher:
                     self._outbox.unsubscribe(serving.stream, serving.subscriber)
             channel.close()
 
-    # -- inside -------------------------------------------------------------------------------------------------------
-
-    async def _accept(self, channel: FrameChannel, hello: Hello) -> _Serving | None:
-        message = await channel.receive()
+    async def _accept(self, channel: FrameChannel, hello: Hello, message: Message, sharers: Sharers) -> _Serving | None:
         if not isinstance(message, Subscribe):
             raise ProtocolError("unexpected", f"a stream's connection opened with {type(message).__name__}")
         stream, subscriber = message.stream, message.subscriber
@@ -171,7 +194,7 @@ class Publisher:
             self._admitted[stream, subscriber] = _Process(hello.node, hello.instance, message.reader_epoch)
         lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
         answer = Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch)
-        serving = _Serving(next(self._numbers), stream, subscriber, channel, answer, message.credit_bytes)
+        serving = _Serving(next(self._numbers), stream, subscriber, channel, sharers, answer, message.credit_bytes)
         replaced = self._serving.get((stream, subscriber))
         self._serving[stream, subscriber] = serving
         if replaced is not None:
@@ -240,7 +263,7 @@ class Publisher:
         while not serving.credit.allows(size):
             await serving.changed.wait()
         serving.credit.spend(size)
-        serving.sent = frame.number
+        serving.sent, sharers = frame.number, serving.sharers(frame.number)
         await serving.channel.send(
             Data(
                 number=frame.number,
@@ -252,7 +275,7 @@ class Publisher:
                 payload=frame.payload,
             )
         )
-        self._outbox.count_sent(serving.stream, serving.subscriber, frame)
+        self._outbox.count_sent(serving.stream, serving.subscriber, frame, sharers)
         self._failpoint("send")
 
     def _check_epoch(self, stream: str, epoch: int) -> None:

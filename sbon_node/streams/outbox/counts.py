@@ -36,6 +36,7 @@ def stream_count(stream: Stream) -> StreamCount:
                 frames=subscription.frames,
                 rows=subscription.rows,
                 bytes=subscription.bytes,
+                saved_bytes=subscription.saved,
                 received=subscription.received,
                 acknowledged=subscription.acknowledged,
                 failed=subscription.failed,

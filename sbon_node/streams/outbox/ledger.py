@@ -69,6 +69,8 @@ class Subscription:
     rows: int = 0
     """Unlike ``frames`` and ``bytes`` without those that were sent again, as after a move or a restart of the reader."""
     bytes: int = 0
+    saved: int = 0
+    """Bytes of these that others bear, as one payload was sent for all."""
     counted: int = 0
     """The last frame whose rows are counted; not stored, so after a restart of this node frames under way count twice."""
     dropped: int = 0
@@ -277,3 +279,17 @@ def advance(before: Tail, frames: Sequence[Frame], batch: int, offsets: tuple[In
         rows=before.rows + sum(frame.rows for frame in frames),
         bytes=before.bytes + sum(len(frame.payload) for frame in frames),
     )
+
+
+def saved_bytes(size: int, sharers: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the bytes that each reader of a payload bears less now that the last of the ``sharers`` has it, too.
+
+    Each bears an equal part, and all together bear the ``size``.
+    """
+    count = len(sharers)
+    before = [*_parts(size, count - 1), size]
+    return [(name, was - now) for name, was, now in zip(sharers, before, _parts(size, count), strict=True)]
+
+
+def _parts(size: int, count: int) -> list[int]:
+    return [size * (index + 1) // count - size * index // count for index in range(count)]

@@ -8,7 +8,7 @@ Rules that hold whenever a process dies:
 - frames go when every subscriber has acknowledged them, and not before; of a source they stay for later subscribers, as long as
   there is room.
 
-Calls are synchronous and belong to one event loop; waiting is for conditions, never by polling.
+Calls are synchronous and belong to one event loop; waits are for conditions, never by polling.
 """
 
 from __future__ import annotations
@@ -257,7 +257,8 @@ class Outbox:
         known = self._named(stream)
         while known.visible.last <= after and not known.dropped:
             await known.news.wait()
-        self._alive(known)
+        if known.dropped:
+            raise _gone(known)
 
     def pressure(self, stream: str) -> bool:
         """Return whether the producer must pause: more bytes wait to be received than ``outbox_quota_bytes``."""
@@ -268,7 +269,8 @@ class Outbox:
         known = self._named(stream)
         while known.unreceived() > self._settings.outbox_quota_bytes and not known.dropped:
             await known.room.wait()
-        self._alive(known)
+        if known.dropped:
+            raise _gone(known)
 
     async def wait_subscribed(self, stream: str) -> None:
         """Wait until the stream has, or had before a restart, a subscription.
@@ -278,7 +280,8 @@ class Outbox:
         known = self._named(stream)
         while not known.subscriptions and not known.dropped:
             await known.room.wait()
-        self._alive(known)
+        if known.dropped:
+            raise _gone(known)
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
@@ -333,10 +336,11 @@ class Outbox:
         """Call ``on_gone`` for every subscription that ends on this side: ``quota``, ``unsubscribed``, ``stream-dropped``."""
         self._retention.on_gone = on_gone
 
-    def count_sent(self, stream: str, subscriber: str, frame: Frame) -> None:
-        """Count a frame sent to the subscriber, for network usage."""
-        self._retention.count_sent(self._named(stream), subscriber, frame)
-        self._sent = [self._sent[0] + 1, self._sent[1] + frame.rows, self._sent[2] + len(frame.payload)]
+    def count_sent(self, stream: str, subscriber: str, frame: Frame, sharers: Sequence[str] = ()) -> None:
+        """Count a frame sent to the subscriber, for network usage; its payload was sent before if there are ``sharers``."""
+        self._retention.count_sent(self._named(stream), subscriber, frame, sharers)
+        size = 0 if sharers else len(frame.payload)
+        self._sent = [self._sent[0] + 1, self._sent[1] + frame.rows, self._sent[2] + size]
 
     def counts(self) -> OutboxCount:
         """Return the counts of all streams together."""
@@ -379,10 +383,6 @@ class Outbox:
         if known.kind != "operator":
             raise BrokenInvariantError(f"{stream} is a source's: it has no batches")
         return known
-
-    def _alive(self, known: Stream) -> None:
-        if known.dropped:
-            raise _gone(known)
 
     def _show(self, known: Stream, tail: Tail) -> None:
         known.pending = [later for later in known.pending if later.batch > tail.batch]

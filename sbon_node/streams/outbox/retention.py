@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -12,7 +12,7 @@ from sbon_node.model.frames import Frame
 from sbon_node.model.query_ids import is_further_sink
 from sbon_node.model.subscribers import is_follower
 from sbon_node.streams.outbox import statements
-from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription
+from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription, saved_bytes
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
 
@@ -198,7 +198,7 @@ class Retention:
         known = stream.subscriptions.get(subscriber)
         return None if known is None or known.failed else known
 
-    def count_sent(self, stream: Stream, subscriber: str, frame: Frame) -> None:
+    def count_sent(self, stream: Stream, subscriber: str, frame: Frame, sharers: Sequence[str]) -> None:
         known = stream.subscriptions.get(subscriber)
         if known is not None:
             known.frames += 1
@@ -206,6 +206,9 @@ class Retention:
             known.counted = max(known.counted, frame.number)
             known.bytes += len(frame.payload)
             stream.unsaved = True
+        for name, saved in saved_bytes(len(frame.payload), (*sharers, subscriber)):
+            if (one := stream.subscriptions.get(name)) is not None:
+                one.saved += saved
 
     # -- trimming -----------------------------------------------------------------------------------------------------
 

@@ -91,8 +91,8 @@ def load(store: FrameStore) -> dict[str, Stream]:
             streams[id_].pending.append(_tail(store, tail))
         for stream in streams.values():
             _load_bounds(connection, stream)
-        columns = "stream, subscriber, acknowledged, failed, frames, rows, bytes, dropped, reader_epoch"
-        for id_, subscriber, acknowledged, failed, frames, rows, size, dropped, reader_epoch in connection.execute(
+        columns = "stream, subscriber, acknowledged, failed, frames, rows, bytes, dropped, reader_epoch, saved"
+        for id_, subscriber, acknowledged, failed, frames, rows, size, dropped, reader_epoch, saved in connection.execute(
             f"SELECT {columns} FROM subscriptions"
         ).fetchall():
             if is_follower(subscriber):
@@ -111,6 +111,7 @@ def load(store: FrameStore) -> dict[str, Stream]:
                 bytes=size,
                 dropped=dropped,
                 reader_epoch=reader_epoch,
+                saved=saved,
             )
     return {stream.name: stream for stream in streams.values()}
 
@@ -283,7 +284,7 @@ def last_overdue(store: FrameStore, stream: Stream, upto: int, full: int, old_ms
 
 def save_subscription(connection: sqlite3.Connection, stream: Stream, subscription: Subscription) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?,?)",
+        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?,?,?)",
         (
             stream.id,
             subscription.subscriber,
@@ -294,6 +295,7 @@ def save_subscription(connection: sqlite3.Connection, stream: Stream, subscripti
             subscription.bytes,
             subscription.dropped,
             subscription.reader_epoch,
+            subscription.saved,
         ),
     )
 

@@ -17,7 +17,7 @@ from sbon_node.disk import is_full
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import MAX_FRAME_BYTES
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x53424F4E
 PAGE_BYTES = 8192
 JOURNAL_LIMIT_BYTES = 16 * 1024 * 1024
@@ -47,7 +47,7 @@ CREATE TABLE frames (
 CREATE TABLE subscriptions (
   stream INTEGER NOT NULL, subscriber TEXT NOT NULL, acknowledged INTEGER NOT NULL, failed TEXT NOT NULL,
   frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, dropped INTEGER NOT NULL,
-  reader_epoch INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (stream, subscriber)
+  reader_epoch INTEGER NOT NULL DEFAULT 0, saved INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (stream, subscriber)
 ) WITHOUT ROWID;
 """
 
@@ -87,7 +87,7 @@ class FrameStore:
             raise SbonError(
                 "outbox-corrupt", "this file is not an outbox", where=str(self.path), hint="name another data directory"
             )
-        if tables and version not in (2, SCHEMA_VERSION):
+        if tables and version not in (2, 3, SCHEMA_VERSION):
             raise SbonError(
                 "outbox-version",
                 f"the outbox is of schema {version}, this program reads {SCHEMA_VERSION}",
@@ -105,16 +105,18 @@ class FrameStore:
             self._connection.executescript(
                 f"BEGIN; {TABLES} PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
-        elif version == 2:
-            self._add_lineages()
+        elif version < SCHEMA_VERSION:
+            self._convert(version)
 
-    def _add_lineages(self) -> None:
-        """Convert schema 2, which had neither lineages nor epochs of readers: each stream gets a lineage now."""
+    def _convert(self, version: int) -> None:
+        """Convert an earlier schema: 2 had neither lineages nor epochs of readers, 3 no shares of subscriptions in payloads."""
         with self.transaction() as connection:
-            connection.execute("ALTER TABLE streams ADD COLUMN lineage INTEGER NOT NULL DEFAULT 0")
-            connection.execute("ALTER TABLE subscriptions ADD COLUMN reader_epoch INTEGER NOT NULL DEFAULT 0")
-            for (stream,) in connection.execute("SELECT id FROM streams ORDER BY id").fetchall():
-                connection.execute("UPDATE streams SET lineage = ? WHERE id = ?", (self.new_lineage(), stream))
+            if version == 2:
+                connection.execute("ALTER TABLE streams ADD COLUMN lineage INTEGER NOT NULL DEFAULT 0")
+                connection.execute("ALTER TABLE subscriptions ADD COLUMN reader_epoch INTEGER NOT NULL DEFAULT 0")
+                for (stream,) in connection.execute("SELECT id FROM streams ORDER BY id").fetchall():
+                    connection.execute("UPDATE streams SET lineage = ? WHERE id = ?", (self.new_lineage(), stream))
+            connection.execute("ALTER TABLE subscriptions ADD COLUMN saved INTEGER NOT NULL DEFAULT 0")
             connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def new_lineage(self) -> int:
