@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from sbon_cli.main import sbon
 from sbon_node.experiments.ants import quality
 from sbon_node.experiments.ants.quality import SETTINGS
+from sbon_node.experiments.ants.reuse import KINDS, NEVER, Sharing, overlapping
 from sbon_node.experiments.ants.world import World, chain_of, chain_query
 from sbon_node.experiments.harness.network import between, plain
 from sbon_node.experiments.harness.network_model import name_of, number_of
@@ -170,6 +171,40 @@ def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pyte
     if drawn:
         names = {path.name for path in (tmp_path / "out").iterdir()}
         assert {"ants.json", "plane-figure2a.png", "plane-figure3b.svg", "plane-table1.png"} <= names
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reuse_costs_what_the_placed_tasks_cost(kind: str) -> None:
+    """Each task is work once where it runs, and the latency of a query without reuse is that of any deployed chain."""
+    places = np.random.default_rng(5).uniform(0, 100, (20, 2))
+    sharing = Sharing(plain("plane", between(places)), 1, kind)
+    for number, query in enumerate(overlapping(20, 20, np.random.default_rng(3))):
+        assert sharing.place(number, query)
+    work = 0.0
+    for number, (chain, hosts, passed, feeder) in sharing.deployed.items():
+        if passed >= 0:
+            before = sharing.deployed[feeder]
+            assert hosts[passed] == before.hosts[passed]
+            assert chain.tasks[: passed + 1] == before.chain.tasks[: passed + 1]
+            assert sharing.upto_ms(number, passed) == sharing.upto_ms(feeder, passed)
+            assert sharing.latency_ms(number) > sharing.upto_ms(feeder, passed)
+        elif kind == NEVER:
+            assert sharing.latency_ms(number) == pytest.approx(sharing.world.latency_ms(chain.id))
+        own = chain.flow(passed + 1, len(chain.tasks))
+        work += own.rate_s * own.service.mean_ms / 1e3
+    assert sharing.busy_cores() == pytest.approx(work)
+    assert any(one.passed >= 0 for one in sharing.deployed.values()) == (kind != NEVER)
+
+
+def test_queries_that_reuse_tasks_keep_less_busy_and_send_less(matrix: Path) -> None:
+    found = experiment("--data", str(matrix), "--queries", "20", "--seeds", "1", "--part", "reuse")["rows"]
+    never, weighed, late, always = (next(row for row in found if row["strategy"] == kind) for kind in KINDS)
+    assert (never["reused_pct"], never["failed_pct"], weighed["failed_pct"]) == (0, 0, 0)
+    assert always["reused_pct"] >= weighed["reused_pct"] >= late["reused_pct"] > 0
+    assert weighed["busy_cores"] < late["busy_cores"] < never["busy_cores"]
+    assert weighed["in_transit"] < never["in_transit"]
+    assert weighed["in_transit"] < always["in_transit"]
+    assert late["latency_ms"] < min(1.02 * never["latency_ms"], weighed["latency_ms"], always["latency_ms"])
 
 
 def test_the_model_is_within_a_tenth_of_the_simulated_queue_in_its_range() -> None:

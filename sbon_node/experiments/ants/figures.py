@@ -1,4 +1,4 @@
-"""ANTS's Figures 2, 3 and 4 and its Table 1 (``sbon experiment ants``), and the accuracy of its queueing model.
+"""ANTS's Figures 2, 3 and 4 and its Table 1 (``sbon experiment ants``), reuse of tasks, and the accuracy of its queueing model.
 
 The known part of the paper's set-up (section 4): a transit-stub topology, servers and links of several classes, queries
 of tasks in a row between a producer and a consumer at random nodes, 200 routing and 50 scouting ants for each query. The
@@ -16,12 +16,13 @@ import numpy as np
 from sbon_node.experiments.ants.adaptation import by_arrivals, by_beta, by_rate
 from sbon_node.experiments.ants.quality import LOADED, Sample, Samples, by_nodes, by_queries, by_tasks
 from sbon_node.experiments.ants.queue_simulation import SimulatedFlow, simulated_latency_ms
+from sbon_node.experiments.ants.reuse import by_reuse
 from sbon_node.experiments.harness.columns import ci95, mean, table, total
 from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
 from sbon_node.experiments.harness.pictures import Lines, Picture
 from sbon_node.placement.model.queueing import Service, latency_ms, no_traffic, traffic_of
 
-PARTS = ("2a", "2b", "3a", "3b", "4", "table1", "queue")
+PARTS = ("2a", "2b", "3a", "3b", "4", "table1", "reuse", "queue")
 AXES = {
     "2a": "tasks",
     "2b": "queries",
@@ -29,6 +30,7 @@ AXES = {
     "3b": "seconds",
     "4": "nodes",
     "table1": "beta",
+    "reuse": "queries",
     "queue": "load",
 }
 PAPER = {1.1: (15, 0.0), 1.25: (10, 25.87), 1.5: (7, 59.23), 1.75: (2, 78.67), 2.0: (1, 101.23)}
@@ -49,7 +51,7 @@ class Parameters(NamedTuple):
     parts: tuple[str, ...] = PARTS
 
 
-BY_NETWORK = {"2a": by_tasks, "2b": by_queries, "3a": by_rate, "3b": by_arrivals, "table1": by_beta}
+BY_NETWORK = {"2a": by_tasks, "2b": by_queries, "3a": by_rate, "3b": by_arrivals, "table1": by_beta, "reuse": by_reuse}
 
 
 def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Sample]]:
@@ -142,6 +144,9 @@ EXPERIMENT = PlacementExperiment(
             "paper_updates": lambda key, by_seed: _paper(key, 0),
             "loss_ms": mean(lambda outcome: outcome.loss_ms, 3),
             "paper_loss_ms": lambda key, by_seed: _paper(key, 1),
+            "reused_pct": mean(lambda outcome: None if outcome.reused is None else 100 * outcome.reused, 3),
+            "busy_cores": mean(lambda outcome: outcome.busy_cores, 3),
+            "in_transit": mean(lambda outcome: outcome.in_transit, 3),
             "queries": total(lambda outcome: outcome.queries),
         }
     ),

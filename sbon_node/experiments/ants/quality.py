@@ -35,7 +35,10 @@ ONE_TRY = msgspec.structs.replace(SETTINGS, ant_tries=1)
 
 
 class Sample(NamedTuple):
-    """Result of a seed: mean latency, that of the exact optimum, share of unplaced queries, and number of queries."""
+    """Result of a seed: mean latency, that of the exact optimum, share of unplaced queries, and number of queries.
+
+    With reuse of tasks, the share of queries that pass through another's, busy cores, and messages in transit over all links.
+    """
 
     latency_ms: float | None
     exact_ms: float | None = None
@@ -43,6 +46,9 @@ class Sample(NamedTuple):
     queries: int = 1
     updates: float | None = None
     loss_ms: float | None = None
+    reused: float | None = None
+    busy_cores: float | None = None
+    in_transit: float | None = None
 
 
 Samples = dict[tuple[str, str, float], Sample]

@@ -20,11 +20,11 @@ from sbon_cli.terminal.output import reports_errors
     "--part",
     "parts",
     KnownName("sbon_node.experiments.ants.figures:PARTS"),
-    "2a, 2b, 3a, 3b, 4, table1 or queue; repeated, all by default.",
+    "2a, 2b, 3a, 3b, 4, table1, reuse or queue; repeated, all by default.",
 )
 @reports_errors
 def ants(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:
-    """ANTS's Figures 2, 3 and 4 and its Table 1: latency by ants, beside the exact optimum and others, and the queueing model."""
+    """ANTS's Figures 2, 3 and 4, Table 1 and reuse: latency by ants, beside the exact optimum and others; the queueing model."""
     module: Any = importlib.import_module("sbon_node.experiments.ants.figures")
     options["parts"] = parts or module.PARTS
     run_experiment("ants.figures", out, json_, options)
