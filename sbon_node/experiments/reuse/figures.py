@@ -23,6 +23,8 @@ from sbon_node.simulation.outcome import in_memory
 
 MODES: tuple[Reuse, ...] = ("never", "auto")
 """Kinds of reuse; the first one is what the others are compared with."""
+TAIL_S = 20.0
+"""Seconds for which producers have rows after the last query has arrived."""
 
 
 def experiment(
@@ -32,11 +34,11 @@ def experiment(
     queries: int = 200,
     exponent: float = 1.0,
     every_s: float = 0.5,
-    tail_s: float = 60.0,
+    tail_s: float = TAIL_S,
     seed: int = 1,
     notify: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Return a row for each kind of reuse, and another for each of a run in which a query is stopped midway.
+    """Return a row for each kind of reuse, and one of a run with the last of them in which a query is stopped midway.
 
     Raises :class:`SbonError` ``bad-matrix`` or ``simulation-failed``.
     """
@@ -45,15 +47,13 @@ def experiment(
     with tempfile.TemporaryDirectory(prefix="sbon-reuse-", dir=in_memory()) as folder:
         streams = write_streams(world, Path(folder), seed)
         reference = Reference(streams)
-        for stop_s in (None, world.seconds / 2):
-            for reuse in MODES if stop_s is None else MODES[1:]:
-                about = f"reuse {reuse}{', one stopped' if stop_s is not None else ''}: "
-                shown = partial(_notify, notify, about)
-                run = observe(world, streams, reuse=reuse, stop_s=stop_s, seed=seed, notify=shown)
-                row = figures(world, run, reference)
-                without = without or row["byte_ms"]
-                saved = None if stop_s is not None or not without else round(100 * (1 - row["byte_ms"] / without), 1)
-                rows.append({"reuse": reuse, **row, "saved_pct": saved})
+        for reuse, stop_s in (*((mode, None) for mode in MODES), (MODES[-1], world.seconds / 2)):
+            shown = partial(_notify, notify, f"reuse {reuse}{'' if stop_s is None else ', one stopped'}: ")
+            run = observe(world, streams, reuse=reuse, stop_s=stop_s, seed=seed, notify=shown)
+            row = figures(world, run, reference)
+            without = without or row["byte_ms"]
+            saved = round(100 * (1 - row["byte_ms"] / without), 1) if stop_s is None and without else None
+            rows.append({"reuse": reuse, **row, "saved_pct": saved})
     return rows
 
 

@@ -72,12 +72,13 @@ def write_posts(folder: Path, reuse: str, seconds: float, seed: int) -> SuiteStr
 
 
 def figures(
-    infos: Sequence[QueryInfo], own_byte_ms: float, wrong: int, rows: int, area: Area, without: float | None
+    infos: Sequence[QueryInfo], own_byte_ms: float | None, wrong: int, rows: int, area: Area, without: float | None
 ) -> dict[str, Any]:
     """Return the figures of the four queries with one kind of reuse.
 
     ``byte_ms`` is the network usage: the bytes that each link has carried, x its one-way latency in the area. ``own_byte_ms`` is
-    the sum over ``sbon query usage``, with the latencies that nodes have measured. ``without`` is the usage without reuse.
+    the sum over ``sbon query usage`` shortly before the end, with the latencies that nodes have measured, or None. ``without``
+    is the usage without reuse.
     """
     links = links_once(infos)
     byte_ms = sum(link.bytes * area.one_way_ms(link.source_node, link.target_node) for link in links)
@@ -87,7 +88,7 @@ def figures(
         "shared": len({one.id for info in infos for one in info.shared}),
         "sharing": sum(bool(info.shared) for info in infos),
         "byte_ms": round(byte_ms),
-        "own_byte_ms": round(own_byte_ms),
+        "own_byte_ms": None if own_byte_ms is None else round(own_byte_ms),
         "link_mb": round(sum(link.bytes for link in links) / 1e6, 3),
         "rows": rows,
         "wrong": wrong,

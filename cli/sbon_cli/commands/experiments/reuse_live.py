@@ -39,6 +39,7 @@ def run_paper(seconds: float, seed: int, folder: Path, notify: Callable[[str], N
     """Return a row for each kind of reuse. Raise :class:`SbonError` of a query that fails."""
     modes: Any = importlib.import_module("sbon_node.experiments.reuse.figures")
     paper: Any = importlib.import_module("sbon_node.experiments.reuse.paper")
+    bench: Any = importlib.import_module("sbon_node.experiments.bench.usage")
     rows, area = list[dict[str, Any]](), cities(paper.PLACES)
     with LocalCluster(area.names, area, overrides=SETTINGS) as cluster:
         notify("coordinates settle")
@@ -47,7 +48,7 @@ def run_paper(seconds: float, seed: int, folder: Path, notify: Callable[[str], N
             run = _Run(cluster, reuse, seconds, seed, folder, partial(_notify, notify, f"reuse {reuse}: "))
             infos = run.infos()
             without = rows[0]["byte_ms"] if rows else None
-            rows.append({"reuse": reuse, **paper.figures(infos, run.own_byte_ms(), *run.compared(), run.area(area), without)})
+            rows.append({"reuse": reuse, **paper.figures(infos, run.own_byte_ms, *run.compared(), bench.Area(*area), without)})
     return rows
 
 
@@ -62,6 +63,8 @@ class _Run:
         self, cluster: LocalCluster, reuse: Any, seconds: float, seed: int, folder: Path, notify: Callable[[str], None]
     ) -> None:
         self._cluster, self._seconds, self._folder, self._notify = cluster, seconds, folder, notify
+        self.own_byte_ms: float | None = None
+        """The sum over ``sbon query usage``, at the last look at which all queries ran; None if they never did."""
         self._paper: Any = importlib.import_module("sbon_node.experiments.reuse.paper")
         self._stream = self._paper.write_posts(folder, reuse, seconds, seed)
         self._queries = self._paper.queries(self._stream.declaration.name, reuse)
@@ -81,11 +84,15 @@ class _Run:
     def infos(self) -> list[QueryInfo]:
         """Wait until all have finished, and return them. Raise ``timeout``, or ``query-over`` with the reason of a failure."""
         deadline = time.monotonic() + self._seconds + PATIENCE_S
+        clients = {query.case.name: self._cluster[query.consumer].client for query in self._queries}
+        while all(client.query(name).state in LIVE for name, client in clients.items()) and time.monotonic() < deadline:
+            self._notify("all queries run")
+            self.own_byte_ms = sum(client.query_usage(name).byte_ms for name, client in clients.items())
+            time.sleep(1.0)
         found = []
         for query in self._queries:
             self._notify(f"{query.case.name} finishes")
-            client = self._cluster[query.consumer].client
-            while (info := client.query(query.case.name)).state in LIVE:
+            while (info := clients[query.case.name].query(query.case.name)).state in LIVE:
                 if time.monotonic() > deadline:
                     raise SbonError("timeout", f"{info.id} has not finished: {info.reason}")
                 time.sleep(1.0)
@@ -93,9 +100,6 @@ class _Run:
                 raise SbonError("query-over", f"{info.id} {info.state}: {info.reason}")
             found.append(msgspec.convert(info, QueryInfo, from_attributes=True))
         return found
-
-    def own_byte_ms(self) -> float:
-        return sum(self._cluster[query.consumer].client.query_usage(query.case.name).byte_ms for query in self._queries)
 
     def compared(self) -> tuple[int, int]:
         """Return the number of rows that differ from DuckDB's, and of all rows."""
@@ -106,9 +110,6 @@ class _Run:
             wrong += len(answers.differences(found, expected, most=len(expected) + len(found) + 1))
             count += len(found)
         return wrong, count
-
-    def area(self, area: Any) -> Any:
-        return importlib.import_module("sbon_node.experiments.bench.usage").Area(*area)
 
     def _path(self, query: Any) -> Path:
         return self._folder / f"{query.case.name}.parquet"

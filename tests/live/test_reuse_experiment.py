@@ -1,0 +1,24 @@
+"""SBON's four queries over two producers on Spark: reuse saves as much as in the paper, and every row is DuckDB's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_cli.commands.experiments.reuse_live import run_paper
+from sbon_node.experiments.reuse.figures import MODES
+from sbon_node.experiments.reuse.paper import PAPER_SAVED_PCT
+
+pytestmark = pytest.mark.live
+
+
+def test_the_papers_queries_share_and_have_their_rows(tmp_path: Path) -> None:
+    never, *sharing = run_paper(20.0, 1, tmp_path, lambda text: None)
+    assert [row["reuse"] for row in (never, *sharing)] == list(MODES)
+    assert (never["queries"], never["shared"], never["wrong"], never["rows"]) == (4, 0, 0, 3 * 10 + 5)
+    for row in sharing:
+        assert (row["queries"], row["wrong"], row["rows"]) == (4, 0, never["rows"])
+        assert row["sharing"] >= 2
+        assert row["operators"] < never["operators"]
+        assert row["saved_pct"] >= PAPER_SAVED_PCT
