@@ -29,6 +29,11 @@ CONTAINED = [
     ("windows", COUNT.format("1 second", "count(*) AS n", "")),
     ("pairs", "SELECT a.id FROM numbers a JOIN numbers b ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL 1 SECOND AND a.ts"
      " WHERE a.id > 50"),
+    ("windows", "SELECT window(e, '4 seconds').start AS w, max(n) AS most, count(*) AS windows FROM ("
+     "SELECT window(ts, '2 seconds').end AS e, count(*) AS n FROM numbers GROUP BY window(ts, '2 seconds')) x"
+     " GROUP BY window(e, '4 seconds')"),
+    ("pairs", "SELECT window(ts, '2 seconds').start AS w, count(*) AS n FROM (SELECT a.ts FROM numbers a JOIN numbers b"
+     " ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL 1 SECOND AND a.ts) x GROUP BY window(ts, '2 seconds')"),
 ]  # fmt: skip
 
 
