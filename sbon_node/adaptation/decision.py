@@ -15,7 +15,7 @@ Bounds on throughput are in :mod:`sbon_node.adaptation.throughput`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -60,6 +60,15 @@ class Link(NamedTuple):
     node: str
     bytes_s: float
     reads: bool
+
+
+def once_a_node(links: Sequence[Link]) -> tuple[Link, ...]:
+    """Return the links of an operator with the rate of a stream divided among those that carry it between the same nodes.
+
+    Its frames cross once for all of them, whichever queries they belong to.
+    """
+    ends = [(link.node, link.reads, link.vertex if link.reads else "") for link in links]
+    return tuple(link._replace(bytes_s=link.bytes_s / ends.count(end)) for link, end in zip(links, ends, strict=True))
 
 
 class Glance(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sbon_node.adaptation.decision import Link
+from sbon_node.adaptation.decision import Link, once_a_node
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.adaptation.view import AdaptingView
 from sbon_node.hosting.neighbours import neighbours
@@ -24,9 +24,12 @@ class OptimizerParts(NamedTuple):
     placement: PlacementSettings
 
     async def links_of(self, operator: str) -> tuple[Link, ...]:
-        """Return the links of an operator of this node; errors are those of :func:`~sbon_node.hosting.neighbours.neighbours`."""
+        """Return the links of an operator of this node to all queries that read it, as :func:`once_a_node`.
+
+        Errors are those of :func:`~sbon_node.hosting.neighbours.neighbours`.
+        """
         found = await neighbours(self.context, self.operators, operator)
-        return tuple(Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found)
+        return once_a_node([Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found])
 
     def state_bytes(self, operator: str) -> int:
         """Return the measured size of an operator's state; 0 while it is unknown."""

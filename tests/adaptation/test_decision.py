@@ -26,6 +26,7 @@ from sbon_node.adaptation.decision import (
     looks,
     may_save,
     mean_ms_of,
+    once_a_node,
     outer_links,
     usage_of,
     waits,
@@ -51,6 +52,20 @@ def offer(usage: float, way_ms: float = 10.0, path_ms: float = 25.0) -> Offer:
 def test_usage_is_rate_by_latency_and_the_way_is_the_longest() -> None:
     assert usage_of(LINKS, HERE_MS) == pytest.approx(3000 * 0.020 + 1000 * 0.040 + 500 * 0.008)
     assert way_of(LINKS, HERE_MS) == 40.0 + 8.0
+
+
+def test_readers_at_one_node_count_once() -> None:
+    read, first, second, third = (
+        Link("q.s1", "oslo", 3000.0, True),
+        Link("q.sink", "oslo", 500.0, False),
+        Link("r.sink", "oslo", 500.0, False),
+        Link("s.o1", "rome", 500.0, False),
+    )
+    again = [read, first, second, third]
+    assert [link.bytes_s for link in once_a_node(again)] == [3000.0, 250.0, 250.0, 500.0]
+    assert usage_of(once_a_node(again), {"oslo": 10.0, "rome": 100.0}) == pytest.approx(3000 * 0.01 + 500 * 0.01 + 500 * 0.1)
+    other = read._replace(vertex="q.s2")
+    assert once_a_node([read, read, other]) == (read._replace(bytes_s=1500.0), read._replace(bytes_s=1500.0), other)
 
 
 @pytest.mark.parametrize(

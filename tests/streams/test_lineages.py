@@ -157,3 +157,23 @@ def test_an_outbox_without_lineages_gets_them_when_it_is_opened(path: Path) -> N
         box.close()
     assert len(lineages) == 2
     assert 0 not in lineages
+
+
+def test_an_outbox_without_shares_in_payloads_gets_them_and_keeps_them(path: Path) -> None:
+    box = Outbox(path, SETTINGS)
+    box.open_stream("s", "source")
+    box.write_source("s", [draft("abcd")], b"at 1")
+    for reader in ("one", "two"):
+        box.subscribe("s", reader, 1)
+    box.close()
+    connection = sqlite3.connect(path)
+    connection.executescript("ALTER TABLE subscriptions DROP COLUMN saved; PRAGMA user_version = 3;")
+    connection.close()
+    box = Outbox(path, SETTINGS)
+    (frame,) = box.read("s", 0, 100)
+    box.count_sent("s", "one", frame)
+    box.count_sent("s", "two", frame, ("one",))
+    box.close()
+    box = Outbox(path, SETTINGS)
+    assert [(one.bytes, one.saved_bytes) for one in box.link_counts("s").links.values()] == [(4, 2), (4, 2)]
+    box.close()

@@ -72,3 +72,23 @@ def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type
         assert all(line.bytes > 0 for usage in usages for line in usage.baseline)
 
     in_cluster(tmp_path, "abc", test, config=config)
+
+
+def test_the_host_of_a_shared_operator_weighs_the_links_of_all_queries_once_a_node(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=6000, rate=60.0))
+        for name, consumer in (("first", "c"), ("second", "c"), ("third", "b")):
+            await submitted(cluster, consumer, tmp_path / f"{name}.ndjson", name=name, sql=THIRD)
+        shared = f"{uid_of(cluster, 'first')}.b0"
+        await cluster.clock.sleep(20.0)
+        parts = cluster.at("a").daemon._optimizer._deciding._parts
+        links = await ask(cluster, "a", parts.links_of(shared))
+        measures = parts.operators.ports.described(shared)
+        assert measures is not None
+        assert measures.bytes_out_s is not None
+        sent = {
+            (link.vertex.partition("-")[0], link.node): link.bytes_s / measures.bytes_out_s for link in links if not link.reads
+        }
+        assert sent == pytest.approx({("first", "c"): 0.5, ("second", "c"): 0.5, ("third", "b"): 1.0}, rel=0.01)
+
+    in_cluster(tmp_path, "abc", test)

@@ -51,6 +51,7 @@ class Site:
         self.folder = folder / name
         self.folder.mkdir()
         settings, counters = NetSettings(), Counters(clock.now)
+        self._counters = counters
         transport = SocketTransport(clock, settings, counters)
         identity = Identity("bench", name, name)
         self.outbox = Outbox(self.folder / "outbox.db", StreamSettings())
@@ -59,6 +60,11 @@ class Site:
         self._server = PeerServer(transport, clock, identity, settings, counters)
         self._publisher = Publisher(self.outbox, clock, StreamSettings(), admit=_anybody)
         self.address = Address("", 0)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Return the bytes of all frames that this site has sent, with their lengths."""
+        return sum(flow.bytes for (_, direction, _), flow in self._counters.traffic.snapshot().items() if direction == "sent")
 
     async def start(self) -> None:
         self._server.on_stream(self._publisher.serve)

@@ -57,7 +57,7 @@ class _Process(NamedTuple):
 
 
 class _Serving:
-    """One subscription being served on a channel; ``sharers`` have the next frame already, if it need not be sent again."""
+    """One subscription being served on a channel; ``sharers`` had the last frame already, if it was not sent again."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Publisher:
         while not serving.credit.allows(size):
             await serving.changed.wait()
         serving.credit.spend(size)
-        serving.sent, sharers = frame.number, serving.sharers(frame.number)
+        serving.sent = frame.number
         await serving.channel.send(
             Data(
                 number=frame.number,
@@ -275,7 +275,7 @@ class Publisher:
                 payload=frame.payload,
             )
         )
-        self._outbox.count_sent(serving.stream, serving.subscriber, frame, sharers)
+        self._outbox.count_sent(serving.stream, serving.subscriber, frame, serving.sharers())
         self._failpoint("send")
 
     def _check_epoch(self, stream: str, epoch: int) -> None:

@@ -109,6 +109,25 @@ def control(queries: int, seed: int, json_: bool) -> None:
         sys.exit(EXIT_REFUSED)
 
 
+@bench.command()
+@click.option("--frames", type=click.IntRange(1, 100_000), default=400, show_default=True, help="Number of frames of 64 KiB.")
+@seed_option("the frames")
+@json_option
+@reports_errors
+def readers(frames: int, seed: int, json_: bool) -> None:
+    """Bytes over the network for 1, 2, 4 and 8 readers of one stream at a node, alone and with a shared connection.
+
+    Real connections on this machine; another load of it changes little. Ends with code 1 if a reader got a wrong frame. Takes
+    some seconds.
+    """
+    run: Any = importlib.import_module("sbon_node.experiments.bench.readers").run
+    with err().status("the nodes") as status:
+        result = run(frames, seed=seed, notify=status.update)
+    show_result(result, json_)
+    if any(row["wrong_frames"] for row in result["rows"]):
+        sys.exit(EXIT_REFUSED)
+
+
 @bench.command("usage")
 @suite_queries_option("--queries", "names", "all by default but those that only Spark computes")
 @click.option(

@@ -108,7 +108,7 @@ class SharedConnection(ABC):
         self.channel, self.window = channel, window
         self.open: dict[int, SubscriptionChannel] = {}
         self._closing: list[int] = []
-        self._due = Signal()
+        self._due, self._turn = Signal(), asyncio.Lock()
 
     async def run(self) -> None:
         """Carry messages until the connection ends, then end all its subscriptions. Raises what has ended it."""
@@ -124,10 +124,14 @@ class SharedConnection(ABC):
             self.channel.close()
 
     async def write(self, number: int, frame: Frame) -> None:
-        """Send a message of a subscription. The window and the connection take it in one step."""
+        """Send a message of a subscription. The window and the connection take it in one step.
+
+        Subscriptions take turns: otherwise the first one, which sends whole frames, would leave the others behind.
+        """
         if not isinstance(frame, Inner):
             raise ValueError(f"{type(frame).__name__} is no message of a subscription")
-        await self.channel.send(Shared(subscription=number, message=self.translate(number, frame)))
+        async with self._turn:
+            await self.channel.send(Shared(subscription=number, message=self.translate(number, frame)))
 
     def closed_here(self, channel: SubscriptionChannel) -> None:
         """Tell the other side that this side has closed a subscription."""

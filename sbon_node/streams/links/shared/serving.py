@@ -22,14 +22,14 @@ log = structlog.get_logger()
 MAX_WINDOW_FRAMES = 65_536
 """Most frames that a reader may have this node remember for one connection."""
 
-Sharers = Callable[[int], tuple[str, ...]]
-"""Returns the subscribers that share the payload of the frame with this number, which is sent next."""
+Sharers = Callable[[], tuple[str, ...]]
+"""Returns the subscribers for which the payload of the last frame had been sent before."""
 
 ServeOne = Callable[[FrameChannel, Subscribe, Sharers], Awaitable[None]]
 """Serves one subscription until it ends, and closes the channel."""
 
 
-def alone(number: int) -> tuple[str, ...]:
+def alone() -> tuple[str, ...]:
     """Share no frame."""
     return ()
 
@@ -48,6 +48,7 @@ class SharedServing(SharedConnection):
         self._serve_one, self._clock, self._idle_s = serve_one, clock, idle_s
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._subscribers: dict[int, str] = {}
+        self._sharers: dict[int, tuple[str, ...]] = {}
         self._newest = 0
         self._broken: BaseException | None = None
 
@@ -68,7 +69,9 @@ class SharedServing(SharedConnection):
         elif isinstance(message, Closed):
             self.window.close(number)
             self._subscribers.pop(number, None)
+            self._sharers.pop(number, None)
         elif isinstance(message, Data):
+            self._sharers[number] = self.window.subscribers(number, message.number)
             is_there = self.window.find(number, message.number) is not None
             self.window.sent(number, replace(message, payload=b""), weight(message.payload))
             return Repeated(number=message.number, epoch=message.epoch) if is_there else message
@@ -102,11 +105,8 @@ class SharedServing(SharedConnection):
         task.add_done_callback(self._served)
 
     async def _serve(self, channel: SubscriptionChannel, message: Subscribe) -> None:
-        def sharers(number: int) -> tuple[str, ...]:
-            return self.window.subscribers(channel.number, number)
-
         try:
-            await self._serve_one(channel, message, sharers)
+            await self._serve_one(channel, message, lambda: self._sharers.get(channel.number, ()))
         except ProtocolError as error:  # Its siblings go on.
             log.info("subscription_rejected", subscriber=message.subscriber, reason=str(error))
         finally:
