@@ -163,5 +163,5 @@ class _SharedReading(SharedConnection):
     def _repeated(self, number: int, message: Repeated) -> Data:
         data = self.window.find(number, message.number)
         if data is None:
-            raise ProtocolError("not-repeatable", f"frame {message.number} was sent as a number, and is not kept")
+            raise ProtocolError("not-in-window", f"frame {message.number} was sent as a number, and is not kept")
         return replace(data, epoch=message.epoch)
