@@ -127,8 +127,8 @@ def test_reuse_saves_bytes_and_operators() -> None:
     for row in sharing:
         assert row["rows"] == never["rows"]
         assert row["operators"] < never["operators"]
-        assert row["byte_ms"] < never["byte_ms"]
         assert row["link_mb"] < never["link_mb"]
+        assert row["data_mb"] < never["data_mb"]
         assert row["saved_pct"] == pytest.approx(100 * (1 - row["byte_ms"] / never["byte_ms"]), abs=0.06)
 
 
@@ -143,7 +143,12 @@ def test_the_papers_queries_have_equal_rows_but_for_the_fourth(tmp_path: Path) -
 
 def test_the_saving_is_beside_the_usage_without_reuse() -> None:
     area = Area(("n000", "n001"), ((0.0, 20.0), (20.0, 0.0)))
-    info = described("q0-a", link("s0", "q0-a.b0#0", 5000), operators=("q0-a.b0",))
-    row = paper.figures([info], 1.0, 0, 3, area, None)
-    assert (row["byte_ms"], row["saved_pct"], row["operators"], row["rows"]) == (50_000, 0.0, 1, 3)
-    assert paper.figures([info], 1.0, 0, 3, area, 100_000.0)["saved_pct"] == 50.0
+    first = described("q0-a", link("s0", "q0-a.b0#0", 5000), operators=("q0-a.b0",))
+    second = described("q1-b", link("s0", "q0-a.b0#0", 5000), link("q0-a.b0", "q1-b.sink", 700), shared=("q0-a.b0",))
+    assert paper.usage_byte_ms([first, second], area) == 57_000.0
+    looks = [paper.Look(10.0, 57_000.0, 60_000.0), paper.Look(11.0, 0.0, 0.0), paper.Look(12.0, 257_000.0, 240_000.0)]
+    row = paper.figures([first, second], looks, 0, 3, None)
+    assert (row["usage_bytes"], row["own_usage_bytes"], row["saved_pct"]) == (100.0, 90.0, None)
+    assert (row["operators"], row["shared"], row["sharing"], row["rows"], row["over_s"]) == (1, 1, 1, 3, 2.0)
+    assert paper.figures([first], looks, 0, 3, 400.0)["saved_pct"] == 75.0
+    assert paper.figures([first], looks[:1], 0, 3, 400.0)["saved_pct"] is None

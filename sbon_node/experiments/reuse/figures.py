@@ -21,8 +21,8 @@ from sbon_node.experiments.suite.reference import Reference, Row, differences, p
 from sbon_node.model.sharing import Reuse
 from sbon_node.simulation.outcome import in_memory
 
-MODES: tuple[Reuse, ...] = ("never", "auto")
-"""Kinds of reuse; the first one is what the others are compared with."""
+MODES: tuple[Reuse, ...] = ("never", "equal", "auto")
+"""Kinds of reuse: none, of equal operators, and of those that contain the rows as well. The first is the one to compare with."""
 TAIL_S = 20.0
 """Seconds for which producers have rows after the last query has arrived."""
 

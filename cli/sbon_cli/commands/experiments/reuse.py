@@ -39,7 +39,7 @@ PAPER, ZIPF = "paper", "zipf"
     help="Of part zipf: seconds between two queries.",
 )
 @click.option(
-    "--seconds", type=Number(10, 3600), default=60.0, show_default=True, help="Of part paper: how long producers have rows."
+    "--seconds", type=Number(10, 3600), default=120.0, show_default=True, help="Of part paper: how long producers have rows."
 )
 @seed_option("network, rows and queries, and of the query that is stopped")
 @json_option

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sbon import SbonError, states
+from sbon.client import Client
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import cities
 from sbon.model import SinkSpec, Submission
@@ -24,6 +25,8 @@ START_S = 600.0
 """Longest time for an engine to start on a machine that has other work."""
 PATIENCE_S = 300.0
 """Longest time in seconds from the last row until a query has finished."""
+SETTLED_S, LOOK_S = 8.0, 2.0
+"""Seconds in which the last query catches up with the rows that came before it, and between two looks."""
 SETTINGS = {
     **SHORT_LIVED,
     "adaptation.default": "off",
@@ -46,9 +49,10 @@ def run_paper(seconds: float, seed: int, folder: Path, notify: Callable[[str], N
         time.sleep(SETTLE_S)
         for reuse in modes.MODES:
             run = _Run(cluster, reuse, seconds, seed, folder, partial(_notify, notify, f"reuse {reuse}: "))
-            infos = run.infos()
-            without = rows[0]["byte_ms"] if rows else None
-            rows.append({"reuse": reuse, **paper.figures(infos, run.own_byte_ms, *run.compared(), bench.Area(*area), without)})
+            looks, infos = run.watched(bench.Area(*area)), run.infos()
+            rows.append(
+                {"reuse": reuse, **paper.figures(infos, looks, *run.compared(), rows[0]["usage_bytes"] if rows else None)}
+            )
     return rows
 
 
@@ -63,8 +67,6 @@ class _Run:
         self, cluster: LocalCluster, reuse: Any, seconds: float, seed: int, folder: Path, notify: Callable[[str], None]
     ) -> None:
         self._cluster, self._seconds, self._folder, self._notify = cluster, seconds, folder, notify
-        self.own_byte_ms: float | None = None
-        """The sum over ``sbon query usage``, at the last look at which all queries ran; None if they never did."""
         self._paper: Any = importlib.import_module("sbon_node.experiments.reuse.paper")
         self._stream = self._paper.write_posts(folder, reuse, seconds, seed)
         self._queries = self._paper.queries(self._stream.declaration.name, reuse)
@@ -79,26 +81,32 @@ class _Run:
             submission = Submission(
                 sql=query.case.sql, name=query.case.name, consumer=query.consumer, decompose="never", reuse=reuse, sink=sink
             )
-            cluster[query.consumer].client.submitted(submission)
+            self._client(query).submitted(submission)
+
+    def watched(self, area: Any) -> list[Any]:
+        """Look at all queries from some seconds after the last one has begun, as long as all run; return the looks."""
+        time.sleep(SETTLED_S)
+        looks = []
+        while (infos := [self._info(query) for query in self._queries]) and all(info.state in LIVE for info in infos):
+            self._notify("all queries run")
+            own = sum(self._client(query).query_usage(query.case.name).byte_ms for query in self._queries)
+            looks.append(self._paper.Look(time.monotonic(), self._paper.usage_byte_ms(infos, area), own))
+            time.sleep(LOOK_S)
+        return looks
 
     def infos(self) -> list[QueryInfo]:
         """Wait until all have finished, and return them. Raise ``timeout``, or ``query-over`` with the reason of a failure."""
         deadline = time.monotonic() + self._seconds + PATIENCE_S
-        clients = {query.case.name: self._cluster[query.consumer].client for query in self._queries}
-        while all(client.query(name).state in LIVE for name, client in clients.items()) and time.monotonic() < deadline:
-            self._notify("all queries run")
-            self.own_byte_ms = sum(client.query_usage(name).byte_ms for name, client in clients.items())
-            time.sleep(1.0)
         found = []
         for query in self._queries:
             self._notify(f"{query.case.name} finishes")
-            while (info := clients[query.case.name].query(query.case.name)).state in LIVE:
+            while (info := self._info(query)).state in LIVE:
                 if time.monotonic() > deadline:
                     raise SbonError("timeout", f"{info.id} has not finished: {info.reason}")
-                time.sleep(1.0)
+                time.sleep(LOOK_S)
             if info.state != states.FINISHED:
                 raise SbonError("query-over", f"{info.id} {info.state}: {info.reason}")
-            found.append(msgspec.convert(info, QueryInfo, from_attributes=True))
+            found.append(info)
         return found
 
     def compared(self) -> tuple[int, int]:
@@ -110,6 +118,12 @@ class _Run:
             wrong += len(answers.differences(found, expected, most=len(expected) + len(found) + 1))
             count += len(found)
         return wrong, count
+
+    def _client(self, query: Any) -> Client:
+        return self._cluster[query.consumer].client
+
+    def _info(self, query: Any) -> QueryInfo:
+        return msgspec.convert(self._client(query).query(query.case.name), QueryInfo, from_attributes=True)
 
     def _path(self, query: Any) -> Path:
         return self._folder / f"{query.case.name}.parquet"
