@@ -47,6 +47,7 @@ def run_paper(seconds: float, seed: int, folder: Path, notify: Callable[[str], N
     with LocalCluster(area.names, area, overrides=SETTINGS) as cluster:
         notify("coordinates settle")
         time.sleep(SETTLE_S)
+        _start_engines(cluster, paper, folder, notify)
         for reuse in modes.MODES:
             run = _Run(cluster, reuse, seconds, seed, folder, partial(_notify, notify, f"reuse {reuse}: "))
             looks, infos = run.watched(bench.Area(*area)), run.infos()
@@ -54,6 +55,19 @@ def run_paper(seconds: float, seed: int, folder: Path, notify: Callable[[str], N
                 {"reuse": reuse, **paper.figures(infos, looks, *run.compared(), rows[0]["usage_bytes"] if rows else None)}
             )
     return rows
+
+
+def _start_engines(cluster: LocalCluster, paper: Any, folder: Path, notify: Callable[[str], None]) -> None:
+    """Let a short query run at each producer, so that no engine has to start while queries are measured."""
+    stream, client = paper.write_posts(folder, "first", 2.0, 0), cluster.nodes[0].client
+    client.create_stream(stream.declaration)
+    for source in stream.sources(paper.PRODUCERS):
+        client.attach_source(source)
+    for host in paper.PRODUCERS.values():
+        notify(f"the engine of {host} starts")
+        sql = f"SELECT id FROM {stream.declaration.name}"
+        sink = SinkSpec(kind="blackhole")
+        client.submitted(Submission(sql=sql, name=f"first-{host}", strategy="consumer", consumer=host, sink=sink, reuse="never"))
 
 
 def _notify(notify: Callable[[str], None], about: str, text: str) -> None:
