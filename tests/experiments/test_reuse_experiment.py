@@ -57,8 +57,9 @@ def test_every_template_has_rows(tmp_path: Path) -> None:
         assert 0 < rows < STREAMS * PRODUCERS * ROWS_S * world.seconds
 
 
-def link(stream: str, target: str, size: int) -> LinkInfo:
-    return LinkInfo(stream=stream, source_node="n000", target=target, target_node="n001", rows=1, bytes=size, latency_ms=None)
+def link(stream: str, target: str, size: int, saved: int = 0) -> LinkInfo:
+    ends = {"stream": stream, "source_node": "n000", "target": target, "target_node": "n001"}
+    return LinkInfo(**ends, rows=1, bytes=size, latency_ms=None, saved_bytes=saved)
 
 
 def described(uid: str, *links: LinkInfo, shared: tuple[str, ...] = (), operators: tuple[str, ...] = ()) -> QueryInfo:
@@ -73,9 +74,9 @@ def described(uid: str, *links: LinkInfo, shared: tuple[str, ...] = (), operator
 
 def test_a_link_into_a_shared_operator_counts_once() -> None:
     first = described("q0-a", link("s0", "q0-a.b0#0", 5000), link("q0-a.b0", "q0-a.sink", 100), operators=("q0-a.b0",))
-    second = described("q1-b", link("s0", "q0-a.b0#0", 7000), link("q0-a.b0", "q1-b.sink", 100), shared=("q0-a.b0",))
+    second = described("q1-b", link("s0", "q0-a.b0#0", 7000), link("q0-a.b0", "q1-b.sink", 300, 200), shared=("q0-a.b0",))
     infos = {"q0": first, "q1": second}
-    assert sorted(one.bytes for one in links_once(infos.values())) == [100, 100, 7000]
+    assert sorted(one.bytes for one in links_once(infos.values())) == [100, 300, 7000]
     assert owners(infos) == ["q0"]
     world = draw(NETWORK, **SMALL)
     row = figures(world, Observed(infos, infos, {"q2": "no-capacity: none"}, "", {}, 9, 8, 1.0), Reference({}))
@@ -144,7 +145,7 @@ def test_the_papers_queries_have_equal_rows_but_for_the_fourth(tmp_path: Path) -
 def test_the_saving_is_beside_the_usage_without_reuse() -> None:
     area = Area(("n000", "n001"), ((0.0, 20.0), (20.0, 0.0)))
     first = described("q0-a", link("s0", "q0-a.b0#0", 5000), operators=("q0-a.b0",))
-    second = described("q1-b", link("s0", "q0-a.b0#0", 5000), link("q0-a.b0", "q1-b.sink", 700), shared=("q0-a.b0",))
+    second = described("q1-b", link("s0", "q0-a.b0#0", 5000), link("q0-a.b0", "q1-b.sink", 900, 200), shared=("q0-a.b0",))
     assert paper.usage_byte_ms([first, second], area) == 57_000.0
     looks = [paper.Look(10.0, 57_000.0, 60_000.0), paper.Look(11.0, 0.0, 0.0), paper.Look(12.0, 257_000.0, 240_000.0)]
     row = paper.figures([first, second], looks, 0, 3, None)

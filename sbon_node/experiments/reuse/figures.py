@@ -64,7 +64,7 @@ def _notify(notify: Callable[[str], None], about: str, text: str) -> None:
 def figures(world: World, run: Observed, reference: Reference) -> dict[str, Any]:
     """Return the figures of a run.
 
-    ``byte_ms`` is the network usage: the bytes that each link has carried, x its true one-way latency. ``operators`` were
+    ``byte_ms`` is the network usage: the bytes that each link bears, x its true one-way latency. ``operators`` were
     instantiated; ``shared`` of them are read by other queries than their own, which are ``sharing`` queries. ``wrong`` counts the
     rows that differ from DuckDB's; those of a query that was stopped are to be among them.
     """
@@ -79,8 +79,8 @@ def figures(world: World, run: Observed, reference: Reference) -> dict[str, Any]
         "operators": sum(len(info.operators) for info in run.accepted.values()),
         "shared": len(shared),
         "sharing": sum(bool(info.shared) for info in run.accepted.values()),
-        "byte_ms": round(sum(link.bytes * world.one_way_ms(link.source_node, link.target_node) for link in links)),
-        "link_mb": round(sum(link.bytes for link in links) / 1e6, 3),
+        "byte_ms": round(sum(link.borne_bytes * world.one_way_ms(link.source_node, link.target_node) for link in links)),
+        "link_mb": round(sum(link.borne_bytes for link in links) / 1e6, 3),
         "data_mb": round(run.data_bytes / 1e6, 3),
         "control_mb": round(run.control_bytes / 1e6, 3),
         "rows": sum(map(len, run.rows.values())),

@@ -80,8 +80,8 @@ class Look(NamedTuple):
 
 
 def usage_byte_ms(infos: Sequence[QueryInfo], area: Area) -> float:
-    """Return the bytes that each link has carried so far, x its one-way latency in the area."""
-    return sum(link.bytes * area.one_way_ms(link.source_node, link.target_node) for link in links_once(infos))
+    """Return the bytes that each link bears so far, x its one-way latency in the area."""
+    return sum(link.borne_bytes * area.one_way_ms(link.source_node, link.target_node) for link in links_once(infos))
 
 
 def figures(infos: Sequence[QueryInfo], looks: Sequence[Look], wrong: int, rows: int, without: float | None) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def figures(infos: Sequence[QueryInfo], looks: Sequence[Look], wrong: int, rows:
         "over_s": round(over_s, 1),
         "usage_bytes": None if usage is None else round(usage, 2),
         "own_usage_bytes": None if own is None else round(own, 2),
-        "link_mb": round(sum(link.bytes for link in links_once(infos)) / 1e6, 3),
+        "link_mb": round(sum(link.borne_bytes for link in links_once(infos)) / 1e6, 3),
         "rows": rows,
         "wrong": wrong,
         "saved_pct": round(100 * (1 - usage / without), 1) if usage is not None and without else None,
