@@ -112,8 +112,13 @@ class SharedOperators:
             raise SbonError("too-many-readers", f"{len(hosted.references)} queries share it", where=operator)
         outbox = self._context.outbox
         new = [one for one in call.readers if one not in outbox.link_counts(operator).links]
-        for reader in new:
-            outbox.subscribe(operator, reader, call.first)
+        try:
+            for reader in new:
+                outbox.subscribe(operator, reader, call.first)
+        except SbonError:
+            for reader in new:
+                outbox.unsubscribe(operator, reader)
+            raise
         others = (one for one in hosted.references if one.query != call.query)
         reference = Reference(query=call.query, acceptors=acceptors)
         self._operators.keep(msgspec.structs.replace(hosted, references=(*others, reference)))
@@ -122,7 +127,7 @@ class SharedOperators:
 
     def _hosted(self, call: ShareOperator) -> HostedOperator:
         hosted = self._operators.get(call.operator)
-        if hosted is None or not self._operators.is_running(call.operator) or digest_of(hosted.spec) != call.digest:
+        if hosted is None or not self._operators.is_running(call.operator) or _digest(hosted) != call.digest:
             raise SbonError("operator-unknown", f"{self._context.name} runs no such operator", where=call.operator)
         return hosted
 
@@ -176,6 +181,10 @@ class SharedOperators:
             except SbonError as error:
                 log.info("reference-not-released", operator=operator, query=query, code=error.code, reason=str(error))
             await self._context.clock.sleep(backoff.next_s())
+
+
+def _digest(hosted: HostedOperator) -> str:
+    return digest_of(hosted.spec, hosted.spec.durability)
 
 
 def _rate(stats: OperatorStats | None) -> Rate | None:

@@ -67,13 +67,14 @@ class OfferedOperator(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Return a digest of all on which rows and watermarks depend."""
-        return digest_of(self.computation)
+        return digest_of(self.computation, self.durability)
 
 
-def digest_of(computation: Computation) -> str:
-    """Return a digest of what an operator computes of which streams, with its signature."""
+def digest_of(computation: Computation, durability: Durability) -> str:
+    """Return a digest of what an operator computes of which streams, with its signature and durability."""
     inputs = [(one.stream, one.schema, one.view, one.event_time, one.lag_ms, one.by_position) for one in computation.inputs]
-    parts = (computation.signature, computation.fragment, inputs, computation.schema, computation.on_error)
+    ways = (computation.on_error, computation.groups_per_batch, durability)
+    parts = (computation.signature, computation.fragment, inputs, computation.schema, ways)
     return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()[:32]
 
 

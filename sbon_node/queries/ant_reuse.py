@@ -137,10 +137,15 @@ class AntReuse:
     def _running(self, offers: Offers, *, fed_counts: bool) -> dict[str, list[RunningOperator]]:
         """Return the operators that may be read; the way of rows up to them counts if latency is the query's objective."""
 
+        known: dict[str, float] = {}
+
         def fed_ms(stream: str) -> float:
-            node, offer = offers.found[stream]
-            inputs = offer.operator.inputs if offer.operator is not None else ()
-            return max((fed_ms(read) + self._leader.path_ms(offers.found[read].node, node) for read in inputs), default=0.0)
+            if stream not in known:
+                node, offer = offers.found[stream]
+                inputs = offer.operator.inputs if offer.operator is not None else ()
+                ways = (fed_ms(read) + self._leader.path_ms(offers.found[read].node, node) for read in inputs)
+                known[stream] = max(ways, default=0.0)
+            return known[stream]
 
         return {
             operator: [RunningOperator(one.id, one.node, fed_ms(one.id) if fed_counts else 0.0) for one in fitting]

@@ -82,12 +82,18 @@ class Reuse:
         running = await find_running(self._context, plan, contained=contained)
         from_now = plan.since_ms is not None and all(one.source.connector != RESULT for one in plan.sources)
         readable = running.readable(self._planning.durability(spec), without, from_now=from_now)
-        fitting = _equal_to(plan, readable, running) if equal else {}
-        offers = running.offers([one for one in readable if running.is_whole(one.id)], plan) if contained else ()
+        whole = running.whole()
+        readable = [one for one in readable if one.id in whole]
+        offers = running.offers(readable, plan) if contained else ()
         alternatives: tuple[ContainedOperator, ...] = ()
         if offers:
-            proposed = await self._planning.propose(spec, query, times, offers)
-            plan, alternatives = proposed.without_alternatives(), proposed.alternatives
+            try:
+                proposed = await self._planning.propose(spec, query, times, offers)
+            except SbonError as error:  # Alone it can be planned: nobody else's operators may refuse it.
+                log.info("offers-not-planned", query=query, offers=len(offers), code=error.code, reason=str(error))
+            else:
+                plan, alternatives = proposed.without_alternatives(), proposed.alternatives
+        fitting = _equal_to(plan, readable, running) if equal else {}
         to_stream = isinstance(spec, Submission) and spec.sink.kind == STREAM
         if choices := self._choices(plan, fitting, alternatives, readable, consumer, to_stream=to_stream):
             shared = with_shared(plan, choices, running.found)
@@ -168,10 +174,15 @@ class Reuse:
         Raises :class:`SbonError`, with the operator as ``where``, if one cannot be shared; nothing is referred to then.
         """
         tasks = [self._refer(one, query, plan, sink, acceptors) for one in plan.shared]
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        except asyncio.CancelledError:
+            await asyncio.shield(self.give_back(plan.shared, query))
+            raise
         failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if failed is not None:
-            await self.give_back(plan.shared, query)
+            present = zip(plan.shared, outcomes, strict=True)
+            await self.give_back((was if isinstance(now, BaseException) else now for was, now in present), query)
             raise failed
         return replace(plan, shared=tuple(one for one in outcomes if isinstance(one, SharedOperator)))
 

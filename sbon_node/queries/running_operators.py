@@ -24,8 +24,10 @@ MOST_NODES = 64
 """Most nodes that are asked in one round."""
 MOST_FOUND = 1024
 """Most streams that one query looks at."""
-MOST_OFFERS = 128
+MOST_OFFERS = 64
 """Most operators whose rows are compared with those that the plan needs."""
+MOST_CHARACTERS = 4096
+"""Longest fragment that is compared."""
 FIRST = 1
 """The number of a stream's first frame."""
 
@@ -65,45 +67,64 @@ class RunningOperators:
         A query ``from_now`` on may also read those that began at any time: it asks later for the time from which rows count, and
         all of them come in frames after those that there are.
         """
-        running = []
+        running, begins = [], dict[str, bool]()
         for stream, known in sorted(self.found.items()):
             operator = known.offer.operator
             if operator is None or stream in without or STRENGTH[operator.durability] < STRENGTH[durability]:
                 continue
-            if from_now or (known.offer.earliest == FIRST and self._begins_first(stream)):
+            if from_now or (known.offer.earliest == FIRST and self._begins_first(stream, begins)):
                 running.append(Running(stream, known.node, operator, known.offer.latest if from_now else 0))
         return running
 
-    def _begins_first(self, stream: str, readers: Collection[str] = ()) -> bool:
+    def _begins_first(self, stream: str, known: dict[str, bool], depth: int = 0) -> bool:
         """Return whether the sources behind a stream retain their first frames, so that whatever reads them has begun there.
 
-        False as well if not all streams on the way are known, or if one is among its own ``readers``: peers may tell lies.
+        False as well if not all streams on the way are known, or if one is among its own readers: peers may tell lies.
         """
-        known = self.found.get(stream)
-        if known is None or stream in readers:
-            return False
-        operator = known.offer.operator
-        if operator is None:
-            return is_source(stream) and known.offer.earliest == FIRST
-        return all(self._begins_first(read, (*readers, stream)) for read in operator.inputs)
+        if stream in known or depth > MOST_ROUNDS:
+            return known.get(stream, False)
+        known[stream] = False
+        of = self.found.get(stream)
+        if of is not None and of.offer.operator is None:
+            known[stream] = is_source(stream) and of.offer.earliest == FIRST
+        elif of is not None and of.offer.operator is not None:
+            known[stream] = all(self._begins_first(read, known, depth + 1) for read in of.offer.operator.inputs)
+        return known[stream]
 
-    def is_whole(self, stream: str, readers: Collection[str] = ()) -> bool:
-        """Return whether all operators behind a stream are known, and none is among its own ``readers``."""
+    def whole(self) -> set[str]:
+        """Return the streams behind which all operators are known, and none is among its own readers."""
+        known: dict[str, bool] = {}
+        return {stream for stream in self.found if self._is_whole(stream, known)}
+
+    def _is_whole(self, stream: str, known: dict[str, bool], depth: int = 0) -> bool:
         if is_source(stream):
             return True
-        known = self.found.get(stream)
-        if known is None or known.offer.operator is None or stream in readers:
-            return False
-        return all(self.is_whole(read, (*readers, stream)) for read in known.offer.operator.inputs)
+        if stream in known or depth > MOST_ROUNDS:
+            return known.get(stream, False)
+        known[stream] = False
+        of = self.found.get(stream)
+        if of is not None and of.offer.operator is not None:
+            known[stream] = all(self._is_whole(read, known, depth + 1) for read in of.offer.operator.inputs)
+        return known[stream]
 
     def offers(self, running: Collection[Running], plan: Plan) -> tuple[Offer, ...]:
         """Return those that may contain rows of the plan, for the planner to decide."""
         own = {one.signature for one in plan.operators}
-        offers = []
-        for one in running:
-            inputs = tuple(map(self.signature, one.operator.inputs))
-            if one.operator.signature not in own and all(inputs) and len(inputs) <= MAX_OFFERED_INPUTS:
-                offers.append(Offer(computation=one.operator.computation, inputs=inputs))
+        # Streams of which those of the plan may be computed: the plan's own, and operators over these.
+        near = own | {one.source.id for one in plan.sources}
+        left, offers = list(running), list[Offer]()
+        for _ in range(MOST_ROUNDS):
+            over = [one for one in left if near.issuperset(map(self.signature, one.operator.inputs))]
+            if not over:
+                break
+            left = [one for one in left if one not in over]
+            near |= {one.operator.signature for one in over}
+            for one in over:
+                computation = one.operator.computation
+                inputs = tuple(map(self.signature, one.operator.inputs))
+                is_small = len(inputs) <= MAX_OFFERED_INPUTS and len(computation.fragment) <= MOST_CHARACTERS
+                if computation.signature not in own and is_small:
+                    offers.append(Offer(computation=computation, inputs=inputs))
         return tuple(offers[:MOST_OFFERS])
 
 
@@ -122,7 +143,7 @@ async def find_running(context: Context, plan: Plan, *, contained: bool) -> Runn
         if not at or len(found) >= MOST_FOUND:
             break
         asked.update(*at.values())
-        nodes = sorted(at)[:MOST_NODES]
+        nodes = [node for node in sorted(at) if not context.away(node)][:MOST_NODES]
         answers = await asyncio.gather(*(_ask(context, node, sorted(at[node])[:MAX_STREAMS]) for node in nodes))
         at = {}
         for node, offers in zip(nodes, answers, strict=True):

@@ -138,10 +138,10 @@ class Submitter:
         if lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
             with times.step("share"):
                 plan, known = await self._shared(submission, plan, uid, consumer, acceptors, silent, times, sink_follows=follows)
+        try:
             if plan.shared:
                 yield Progress(step="sharing", message=f"reading {_named(plan)} in place of its own")
-        described = in_place_of(self._record(submission, name, uid, consumer, plan), submission, lost)
-        try:
+            described = in_place_of(self._record(submission, name, uid, consumer, plan), submission, lost)
             record = await self._book.create(described, acceptors)
         except BaseException:
             await self._reuse.give_back(plan.shared, uid)

@@ -19,7 +19,7 @@ from sbon_node.sql.rewrite.event_time import lags_ms
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.sharing.failures import Failures
 from sbon_node.sql.sharing.groups import Groups, are_same, missing_below, on_keys, rolled_up
-from sbon_node.sql.sharing.implication import missing
+from sbon_node.sql.sharing.implication import Facts, missing
 from sbon_node.sql.sharing.normal_form import NotProvable, Rows, View, by_text, computed, named_column, rows_of
 from sbon_node.sql.sharing.reading import relation_of
 from sbon_node.sql.stages.hold_back import width_ms
@@ -115,6 +115,8 @@ def read_offer(offer: Offer, settings: QuerySettings | None = None) -> Offered |
     schemas = tuple(pairs[0][0].schema for pairs in of_view)
     relation = relation_of(computation.fragment, schemas, settings)
     if relation is None or relation.names != tuple(field.name for field in computation.schema):
+        return None
+    if isinstance(relation.child, Aggregate) and not computation.has_state:
         return None
     return Offered(
         relation=relation,
@@ -224,17 +226,20 @@ def _selected(wanted: Select, rows: Rows, offered_rows: Rows, offered: Offered, 
     """Return the wanted rows as a SELECT over the offered ones, which have the same base."""
     if rows.base != offered_rows.base:
         raise NotProvable
+    facts = Facts(rows.conditions, rows.types)
+    if not all(facts.imply(condition) for condition in offered_rows.conditions if isinstance(condition.unnest(), exp.EQ)):
+        raise NotProvable
     equal = offered_rows.equal_columns()
 
     def first_of_equals(node: exp.Expr) -> exp.Expr:
         return named_column(equal[node.name]) if isinstance(node, exp.Column) and node.name in equal else node
 
     rows, offered_rows = rows.transformed(first_of_equals), offered_rows.transformed(first_of_equals)
-    own = [*rows.columns.values(), *rows.conditions]
-    if not Failures(own, rows.types).none_in([*offered_rows.columns.values(), *offered_rows.conditions]):
-        raise NotProvable
     conditions = missing(rows.conditions, offered_rows.conditions, rows.types)
     if conditions is None:
+        raise NotProvable
+    own = [] if conditions else [*rows.columns.values(), *rows.conditions]
+    if not Failures(own, rows.types).none_in([*offered_rows.columns.values(), *offered_rows.conditions]):
         raise NotProvable
     known = by_text(offered_rows.columns.items())
     outputs = tuple(Output(output.name, computed(rows.columns[output.name], known)) for output in wanted.outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sqlglot import exp
 
@@ -19,6 +19,7 @@ _CONDITIONS = (
 _FRACTIONS = ("float", "double")
 _SAFE_ARGUMENTS = words("count count_if min max bool_and bool_or every any some isnull isnotnull")
 _SAFE_IF_ALIKE = words("coalesce ifnull nvl nullif concat")
+_CONDITIONAL = words("coalesce ifnull nvl nvl2 if iff nullif decode")
 _SUMS = words("sum try_sum avg mean try_avg stddev stddev_pop stddev_samp std variance var_pop var_samp")
 _DECIMAL_DIGITS = 38
 _NEVER_TOO_LONG = ("tinyint", "smallint", "int", *_FRACTIONS)
@@ -30,7 +31,7 @@ class Failures:
 
     def __init__(self, own: Iterable[exp.Expr], types: Mapping[str, str]) -> None:
         self._types = types
-        self._own = {canonical_expression(node) for root in own for node in root.walk() if _reads(node)}
+        self._own = {canonical_expression(node) for root in own for node in _always(root) if _reads(node)}
 
     def none_in(self, expressions: Iterable[exp.Expr]) -> bool:
         """Return whether no expression can fail where the query's own do not."""
@@ -80,3 +81,12 @@ def _has_room(type_: str) -> bool:
 
 def _reads(node: exp.Expr) -> bool:
     return not isinstance(node, exp.Column) and node.find(exp.Column) is not None
+
+
+def _always(root: exp.Expr) -> Iterator[exp.Expr]:
+    """Return the expressions that are computed for every row: what is behind a condition may not be."""
+    yield root
+    if isinstance(root, exp.Case | exp.If | exp.And | exp.Or | exp.Coalesce) or call_name(root) in _CONDITIONAL:
+        return
+    for child in root.iter_expressions():
+        yield from _always(child)

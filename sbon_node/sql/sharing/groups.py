@@ -79,7 +79,10 @@ def missing_below(wanted: Groups, offered: Groups) -> list[exp.Expr]:
     if wanted.rows.base != offered.rows.base or wanted.time != offered.time:
         raise NotProvable
     below = missing(wanted.rows.conditions, offered.rows.conditions, wanted.rows.types)
-    if below is None or not Failures(wanted.expressions, wanted.rows.types).none_in(offered.expressions):
+    if below is None:
+        raise NotProvable
+    own = [] if below else wanted.expressions
+    if not Failures(own, wanted.rows.types).none_in(offered.expressions):
         raise NotProvable
     begun = Facts(_after_start(wanted), wanted.rows.types)
     return [condition for condition in below if not begun.imply(condition)]

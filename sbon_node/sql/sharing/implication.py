@@ -20,6 +20,8 @@ from sbon_node.sql.syntax.durations import interval_ms
 
 MAX_CONDITIONS = 200
 """Most conditions on either side; relations with more are not compared."""
+MAX_DISJUNCTIONS = 3
+"""Most conditions on either side that are looked at by cases."""
 MAX_CASES = 32
 """Most disjunctions that a question divides into cases."""
 
@@ -95,13 +97,18 @@ class Facts:
 
 def missing(wanted: Sequence[exp.Expr], offered: Sequence[exp.Expr], types: Mapping[str, str]) -> list[exp.Expr] | None:
     """Return the wanted conditions that the offered rows do not satisfy anyway; None if a wanted row may not be offered."""
-    if max(len(wanted), len(offered)) > MAX_CONDITIONS:
+    if max(len(wanted), len(offered)) > MAX_CONDITIONS or max(map(_disjunctions, (wanted, offered))) > MAX_DISJUNCTIONS:
         return None
     of_wanted, of_offered = Facts(wanted, types), Facts(offered, types)
     if not all(of_wanted.imply(condition) for condition in offered):
         return None
     left = {canonical_expression(condition): condition for condition in wanted if not of_offered.imply(condition)}
     return list(left.values())
+
+
+def _disjunctions(conditions: Sequence[exp.Expr]) -> int:
+    """Return how many conditions are looked at by cases, which takes time."""
+    return sum(isinstance(condition.unnest(), exp.Or) for condition in conditions)
 
 
 def is_plain(condition: exp.Expr, types: Mapping[str, str]) -> bool:

@@ -192,3 +192,15 @@ SELECT window.start AS w, window.end AS e, count(*) AS n FROM u GROUP BY window(
 SELECT window.start AS w, avg(d) AS m FROM u GROUP BY window(ts, '1 hour')
 SELECT window.end AS e, sum(d) AS t, count(d) AS n FROM u GROUP BY window(ts, '15 minutes')
 SELECT (window_start - INTERVAL '1' MILLISECOND) AS w, (avg_sum / nullif(avg_count, 0)) AS m FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, sum(avg_sum) AS avg_sum, sum(avg_count) AS avg_count FROM (SELECT e AS time_0, t AS avg_sum, n AS avg_count FROM in0) AS joined GROUP BY window(time_0, '3600000 milliseconds', '3600000 milliseconds', '1 milliseconds')) AS groups
+-- alone: an equality that the offered rows have only among them
+SELECT a FROM u WHERE a = a
+SELECT a, b FROM u WHERE a = b
+-- alone: a quotient that the query computes of some rows only
+SELECT a, 100 / b AS q FROM u WHERE b > 0
+SELECT a, b, 100 / b AS q FROM u
+-- alone: a quotient behind a condition
+SELECT CASE WHEN b <> 0 THEN 100 / b END AS q FROM u
+SELECT b, 100 / b AS q FROM u
+-- alone: a sum of quotients of some rows
+SELECT window.end AS e, sum(100 / b) AS q FROM u WHERE a > 5 GROUP BY window(ts, '1 hour'), a
+SELECT window.end AS e, a, sum(100 / b) AS q FROM u GROUP BY window(ts, '1 hour'), a
