@@ -73,8 +73,8 @@ class OfferedOperator(msgspec.Struct, frozen=True, kw_only=True):
 def digest_of(computation: Computation, durability: Durability) -> str:
     """Return a digest of what an operator computes of which streams, with its signature and durability."""
     inputs = [(one.stream, one.schema, one.view, one.event_time, one.lag_ms, one.by_position) for one in computation.inputs]
-    ways = (computation.on_error, computation.groups_per_batch, durability)
-    parts = (computation.signature, computation.fragment, inputs, computation.schema, ways)
+    modes = (computation.on_error, computation.groups_per_batch, durability)
+    parts = (computation.signature, computation.fragment, inputs, computation.schema, modes)
     return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()[:32]
 
 

@@ -143,8 +143,8 @@ class AntReuse:
             if stream not in known:
                 node, offer = offers.found[stream]
                 inputs = offer.operator.inputs if offer.operator is not None else ()
-                ways = (fed_ms(read) + self._leader.path_ms(offers.found[read].node, node) for read in inputs)
-                known[stream] = max(ways, default=0.0)
+                legs = (fed_ms(read) + self._leader.path_ms(offers.found[read].node, node) for read in inputs)
+                known[stream] = max(legs, default=0.0)
             return known[stream]
 
         return {
