@@ -112,16 +112,16 @@ class SharedOperators:
             raise SbonError("too-many-readers", f"{len(hosted.references)} queries share it", where=operator)
         outbox = self._context.outbox
         new = [one for one in call.readers if one not in outbox.link_counts(operator).links]
+        others = (one for one in hosted.references if one.query != call.query)
+        reference = Reference(query=call.query, acceptors=acceptors)
         try:
             for reader in new:
                 outbox.subscribe(operator, reader, call.first)
+            self._operators.keep(msgspec.structs.replace(hosted, references=(*others, reference)))
         except SbonError:
             for reader in new:
                 outbox.unsubscribe(operator, reader)
             raise
-        others = (one for one in hosted.references if one.query != call.query)
-        reference = Reference(query=call.query, acceptors=acceptors)
-        self._operators.keep(msgspec.structs.replace(hosted, references=(*others, reference)))
         log.info("operator-shared", operator=operator, query=call.query, readers=call.readers)
         return OperatorShared(epoch=hosted.spec.epoch)
 
