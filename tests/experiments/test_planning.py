@@ -56,5 +56,4 @@ def test_each_step_of_planning_has_a_figure() -> None:
     assert [list(row) for row in result["rows"]] == [COLUMNS] * 3
     for row in result["rows"]:
         assert all(row[name] > 0 for name in COLUMNS[1:7])
-        assert row["plan_ms"] > row["read_ms"]
     assert [row["query"] for row in result["rows"]] == ["nexmark_q0", "join_weather", "median"]
