@@ -117,7 +117,7 @@ def test_queries_share_and_have_their_rows_though_one_is_stopped(world: World, s
 
 
 def test_reuse_saves_bytes_and_operators() -> None:
-    rows = experiment(NETWORK, **SMALL)
+    rows = experiment(NETWORK, **SMALL, jobs=2)
     assert [(row["reuse"], bool(row["stopped"])) for row in rows] == [
         *((reuse, False) for reuse in MODES),
         (MODES[-1], True),

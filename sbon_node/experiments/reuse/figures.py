@@ -6,18 +6,21 @@ to follow Zipf's law.
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sbon_node.experiments.harness.network import Network
 from sbon_node.experiments.reuse.links import links_once
 from sbon_node.experiments.reuse.run import Observed, observe
 from sbon_node.experiments.reuse.world import World, draw, write_streams
 from sbon_node.experiments.suite.reference import Reference, Row, differences, plain
+from sbon_node.logging import output
 from sbon_node.model.sharing import Reuse
 from sbon_node.simulation.outcome import in_memory
 
@@ -25,6 +28,19 @@ MODES: tuple[Reuse, ...] = ("never", "equal", "auto")
 """Kinds of reuse: none, of equal operators, and of those that contain the rows as well. The first is the one to compare with."""
 TAIL_S = 20.0
 """Seconds for which producers have rows after the last query has arrived."""
+
+
+class _Part(NamedTuple):
+    """A run of the world with one kind of reuse; ``stop_s`` is the time at which a query is stopped, if one is."""
+
+    world: World
+    reuse: Reuse
+    stop_s: float | None
+    seed: int
+
+    @property
+    def about(self) -> str:
+        return f"reuse {self.reuse}{'' if self.stop_s is None else ', one stopped'}"
 
 
 def experiment(
@@ -36,25 +52,42 @@ def experiment(
     every_s: float = 0.5,
     tail_s: float = TAIL_S,
     seed: int = 1,
+    jobs: int = 1,
     notify: Callable[[str], None] = lambda text: None,
+    done: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
     """Return a row for each kind of reuse, and one of a run with the last of them in which a query is stopped midway.
 
-    Raises :class:`SbonError` ``bad-matrix`` or ``simulation-failed``.
+    ``jobs`` is the number of runs at a time, each in a process of its own if there are several; ``done`` is called with each that
+    has ended. Raises :class:`SbonError` ``bad-matrix`` or ``simulation-failed``.
     """
     world = draw(network, nodes=nodes, queries=queries, exponent=exponent, every_s=every_s, tail_s=tail_s, seed=seed)
-    rows, without = list[dict[str, Any]](), 0.0
-    with tempfile.TemporaryDirectory(prefix="sbon-reuse-", dir=in_memory()) as folder:
-        streams = write_streams(world, Path(folder), seed)
-        reference = Reference(streams)
-        for reuse, stop_s in (*((mode, None) for mode in MODES), (MODES[-1], world.seconds / 2)):
-            shown = partial(_notify, notify, f"reuse {reuse}{'' if stop_s is None else ', one stopped'}: ")
-            run = observe(world, streams, reuse=reuse, stop_s=stop_s, seed=seed, notify=shown)
-            row = figures(world, run, reference)
-            without = without or row["byte_ms"]
-            saved = round(100 * (1 - row["byte_ms"] / without), 1) if stop_s is None and without else None
-            rows.append({"reuse": reuse, **row, "saved_pct": saved})
+    parts = [*(_Part(world, mode, None, seed) for mode in MODES), _Part(world, MODES[-1], world.seconds / 2, seed)]
+    rows = list[dict[str, Any]]()
+    for part, row in zip(parts, _all(parts, jobs, notify), strict=True):
+        without = rows[0]["byte_ms"] if rows else row["byte_ms"]
+        saved = round(100 * (1 - row["byte_ms"] / without), 1) if part.stop_s is None and without else None
+        rows.append({"reuse": part.reuse, **row, "saved_pct": saved})
+        done(f"{part.about}: usage {row['byte_ms']:,} byte_ms, {row['operators']} operators, {row['wrong']} wrong rows")
     return rows
+
+
+def _all(parts: Sequence[_Part], jobs: int, notify: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    if jobs == 1:
+        yield from (_row(part, notify) for part in parts)
+        return
+    notify(f"{len(parts)} runs, {jobs} at a time")
+    # A child of a process with threads must not be a fork of it.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), output.silence) as pool:
+        yield from pool.map(_row, parts)
+
+
+def _row(part: _Part, notify: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="sbon-reuse-", dir=in_memory()) as folder:
+        streams = write_streams(part.world, Path(folder), part.seed)
+        shown = partial(_notify, notify, f"{part.about}: ")
+        run = observe(part.world, streams, reuse=part.reuse, stop_s=part.stop_s, seed=part.seed, notify=shown)
+        return figures(part.world, run, Reference(streams))
 
 
 def _notify(notify: Callable[[str], None], about: str, text: str) -> None:

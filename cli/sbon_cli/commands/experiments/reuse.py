@@ -41,6 +41,9 @@ PAPER, ZIPF = "paper", "zipf"
 @click.option(
     "--seconds", type=Number(10, 3600), default=120.0, show_default=True, help="Of part paper: how long producers have rows."
 )
+@click.option(
+    "--jobs", type=click.IntRange(1, 4), default=1, show_default=True, help="Of part zipf: runs at a time; each takes 3 GB."
+)
 @seed_option("network, rows and queries, and of the query that is stopped")
 @json_option
 @reports_errors
@@ -60,7 +63,7 @@ def reuse(parts: tuple[str, ...], topology: str, seconds: float, seed: int, json
             figures: Any = importlib.import_module("sbon_node.experiments.reuse.figures")
             named: Any = importlib.import_module("sbon_node.experiments.harness.topologies")
             network = named.topology_named(topology, seed)
-            found = figures.experiment(network, seed=seed, notify=status.update, **drawn)
+            found = figures.experiment(network, seed=seed, notify=status.update, done=err().print, **drawn)
             rows += [{"part": ZIPF, **row} for row in found]
     name = "reuse of operators"
     if json_:
