@@ -46,16 +46,16 @@ def with_shared(plan: Plan, chosen: Mapping[str, Choice], found: Mapping[str, Fo
             needed[stream] = None
             keep(choice.running.id, _expected(choice.running, Rate.of_all(rates[read.stream] for read in operator.inputs)))
         else:
-            keep(choice.running.id, operator.rate)
+            keep(choice.running.id, operator.rate, operator)
 
-    def keep(stream: str, rate: Rate) -> None:
+    def keep(stream: str, rate: Rate, equal: PlannedOperator | None = None) -> None:
         if is_source(stream) or stream in shared:
             return
         offered = found[stream].offer.operator
         assert offered is not None
         for read in offered.inputs:
             keep(read, rate)
-        operator = _planned(offered.computation, rate)
+        operator = _planned(offered.computation, rate, equal)
         shared[stream] = SharedOperator(
             operator=operator, node=found[stream].node, digest=offered.digest, queries=offered.queries
         )
@@ -87,9 +87,12 @@ def _expected(running: Running, inputs: Rate) -> Rate:
     return measured if joins or measured.bytes_s <= inputs.bytes_s else inputs
 
 
-def _planned(computation: Computation, rate: Rate) -> PlannedOperator:
-    fields = {name: getattr(computation, name) for name in Computation.__struct_fields__}
+def _planned(computation: Computation, rate: Rate, equal: PlannedOperator | None) -> PlannedOperator:
+    """Return an offered operator as one of a plan, with the estimates of an ``equal`` one of the plan."""
     inputs = tuple(PlannedInput(stream=read.stream, schema=()) for read in computation.inputs)
+    if equal is not None:
+        return replace(equal, id=computation.id, inputs=inputs, schema=computation.schema)
+    fields = {name: getattr(computation, name) for name in Computation.__struct_fields__}
     return PlannedOperator(**{**fields, "inputs": inputs}, rate=rate)
 
 
