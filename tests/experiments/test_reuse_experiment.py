@@ -147,9 +147,7 @@ def test_the_saving_is_beside_the_usage_without_reuse() -> None:
     first = described("q0-a", link("s0", "q0-a.b0#0", 5000), operators=("q0-a.b0",))
     second = described("q1-b", link("s0", "q0-a.b0#0", 5000), link("q0-a.b0", "q1-b.sink", 900, 200), shared=("q0-a.b0",))
     assert paper.usage_byte_ms([first, second], area) == 57_000.0
-    looks = [paper.Look(10.0, 57_000.0, 60_000.0), paper.Look(11.0, 0.0, 0.0), paper.Look(12.0, 257_000.0, 240_000.0)]
-    row = paper.figures([first, second], looks, 0, 3, None)
+    row = paper.figures([first, second], 200_000.0, 180_000.0, 2.0, 0, 3, None)
     assert (row["usage_bytes"], row["own_usage_bytes"], row["saved_pct"]) == (100.0, 90.0, None)
-    assert (row["operators"], row["shared"], row["sharing"], row["rows"], row["over_s"]) == (1, 1, 1, 3, 2.0)
-    assert paper.figures([first], looks, 0, 3, 400.0)["saved_pct"] == 75.0
-    assert paper.figures([first], looks[:1], 0, 3, 400.0)["saved_pct"] is None
+    assert (row["operators"], row["shared"], row["sharing"], row["link_mb"]) == (1, 1, 1, 0.006)
+    assert paper.figures([first], 200_000.0, 0.0, 2.0, 0, 3, 400.0)["saved_pct"] == 75.0

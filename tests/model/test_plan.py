@@ -29,6 +29,7 @@ PLANNED = PlannedOperator(
     rate=Rate(rows_s=1.0, bytes_s=8.0),
     signature="s",
     partitioned=True,
+    residual=True,
 )
 
 

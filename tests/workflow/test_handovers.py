@@ -13,15 +13,12 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.moving import ActivateOperator
 from tests.workflow.clusters import in_unhurried_cluster, state_of
 from tests.workflow.test_moved_operators import FILTER, ROWS, check_windows, finished, move, operators, running
-from tests.workflow.test_moves_and_crashes import begun, committed, moving_at
+from tests.workflow.test_moves_and_crashes import begun, committed, hold_handover, moving_at
 
 
 def test_a_committed_move_that_is_resumed_shows_its_step(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        async def never(call: ActivateOperator, caller: Caller) -> None:
-            await cluster.clock.sleep(3600)
-
-        cluster.at("c").daemon.context.server.handle(ActivateOperator, never)  # The move is not over before both hosts die.
+        hold_handover(cluster, "c")
         operator = await committed(cluster, tmp_path)
         for node in "bc":
             cluster.crash(cluster.at(node))

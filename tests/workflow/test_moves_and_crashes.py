@@ -9,9 +9,9 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.departure import StoredDeparture
-from sbon_node.net.peers import Expected
+from sbon_node.net.peers import Caller, Expected
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.moving import MoveHow, MoveOperator
+from sbon_protocol.moving import ActivateOperator, MoveHow, MoveOperator
 from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
@@ -50,6 +50,15 @@ async def moving_at(cluster: SimulatedCluster, tmp_path: Path, step: str, how: M
     await move(cluster, operator, "b", "c", wait_s=-1.0, how=how)
     await until_step(cluster, "b", step)
     return operator
+
+
+def hold_handover(cluster: SimulatedCluster, target: str) -> None:
+    """Let no handover to a node end until it boots again."""
+
+    async def never(call: ActivateOperator, caller: Caller) -> None:
+        await cluster.clock.sleep(3600)
+
+    cluster.at(target).daemon.context.server.handle(ActivateOperator, never)
 
 
 async def committed(cluster: SimulatedCluster, tmp_path: Path) -> str:
@@ -104,6 +113,7 @@ def test_an_engine_that_starts_again_while_the_operator_is_frozen_ends_no_move(t
 
 def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
+        hold_handover(cluster, "c")
         operator = await committed(cluster, tmp_path)
         for node in "bc":
             cluster.crash(cluster.at(node))
@@ -122,6 +132,7 @@ def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Pat
 
 def test_a_target_whose_checkpoint_is_gone_says_so(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
+        hold_handover(cluster, "c")
         operator = await committed(cluster, tmp_path)
         for node in "bc":
             cluster.crash(cluster.at(node))
@@ -242,6 +253,7 @@ def test_a_target_that_lost_its_disk_since_the_move_began_does_not_become_the_ho
 
 def test_a_query_whose_operator_was_given_to_a_node_that_lost_its_disk_fails(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
+        hold_handover(cluster, "c")
         await committed(cluster, tmp_path)
         await lose_data(cluster, "c", at_once=True)
         while (info := await state_of(cluster, "a")).state in ("running", "lost", "unreachable"):

@@ -71,38 +71,31 @@ def write_posts(folder: Path, reuse: str, seconds: float, seed: int) -> SuiteStr
     return write_stream(folder, f"posts_{reuse}", tuple(PRODUCERS), seconds, (seed, 71))
 
 
-class Look(NamedTuple):
-    """All queries at a time: their usage so far, and the sum over ``sbon query usage``, which goes by measured latencies."""
-
-    at_s: float
-    byte_ms: float
-    own_byte_ms: float
-
-
 def usage_byte_ms(infos: Sequence[QueryInfo], area: Area) -> float:
     """Return the bytes that each link bears so far, x its one-way latency in the area."""
     return sum(link.borne_bytes * area.one_way_ms(link.source_node, link.target_node) for link in links_once(infos))
 
 
-def figures(infos: Sequence[QueryInfo], looks: Sequence[Look], wrong: int, rows: int, without: float | None) -> dict[str, Any]:
+def figures(
+    infos: Sequence[QueryInfo], byte_ms: float, own_byte_ms: float, seconds: float, wrong: int, rows: int, without: float | None
+) -> dict[str, Any]:
     """Return the figures of the four queries with one kind of reuse.
 
-    Usage is in bytes in transit, as in the paper, between the first and the last look at which all run: a query that begins later
-    than others gets the rows up to then in fewer frames. ``without`` is the usage without reuse.
+    Usage is in bytes in transit, as in the paper: the mean over the ``seconds`` for which the producers have rows.
+    ``own_byte_ms`` is the sum over ``sbon query usage``, which goes by measured latencies. ``without`` is the usage in bytes
+    without reuse.
     """
-    over_s = looks[-1].at_s - looks[0].at_s if len(looks) > 1 else 0.0
-    usage, own = (((looks[-1][which] - looks[0][which]) / over_s / 1000 if over_s else None) for which in (1, 2))
+    usage, own = (total / seconds / 1000 for total in (byte_ms, own_byte_ms))
     return {
         "queries": len(infos),
         "operators": sum(len(info.operators) for info in infos),
         "shared": len({one.id for info in infos for one in info.shared}),
         "sharing": sum(bool(info.shared) for info in infos),
-        "over_s": round(over_s, 1),
-        "usage_bytes": None if usage is None else round(usage, 2),
-        "own_usage_bytes": None if own is None else round(own, 2),
+        "usage_bytes": round(usage, 2),
+        "own_usage_bytes": round(own, 2),
         "link_mb": round(sum(link.borne_bytes for link in links_once(infos)) / 1e6, 3),
         "rows": rows,
         "wrong": wrong,
-        "saved_pct": round(100 * (1 - usage / without), 1) if usage is not None and without else None,
+        "saved_pct": None if without is None else round(100 * (1 - usage / without), 1),
         "paper_saved_pct": PAPER_SAVED_PCT,
     }

@@ -25,8 +25,8 @@ START_S = 600.0
 """Longest time for an engine to start on a machine that has other work."""
 PATIENCE_S = 300.0
 """Longest time in seconds from the last row until a query has finished."""
-SETTLED_S, LOOK_S = 8.0, 2.0
-"""Seconds in which the last query catches up with the rows that came before it, and between two looks."""
+LOOK_S = 2.0
+"""Seconds between two looks at a query."""
 SETTINGS = {
     **SHORT_LIVED,
     "adaptation.default": "off",
@@ -50,10 +50,9 @@ def run_paper(seconds: float, seed: int, folder: Path, notify: Callable[[str], N
         _start_engines(cluster, paper, folder, notify)
         for reuse in modes.MODES:
             run = _Run(cluster, reuse, seconds, seed, folder, partial(_notify, notify, f"reuse {reuse}: "))
-            looks, infos = run.watched(bench.Area(*area)), run.infos()
-            rows.append(
-                {"reuse": reuse, **paper.figures(infos, looks, *run.compared(), rows[0]["usage_bytes"] if rows else None)}
-            )
+            infos, own = run.infos(), run.own_byte_ms()
+            byte_ms, without = paper.usage_byte_ms(infos, bench.Area(*area)), rows[0]["usage_bytes"] if rows else None
+            rows.append({"reuse": reuse, **paper.figures(infos, byte_ms, own, seconds, *run.compared(), without)})
     return rows
 
 
@@ -97,17 +96,6 @@ class _Run:
             )
             self._client(query).submitted(submission)
 
-    def watched(self, area: Any) -> list[Any]:
-        """Look at all queries from some seconds after the last one has begun, as long as all run; return the looks."""
-        time.sleep(SETTLED_S)
-        looks = []
-        while (infos := [self._info(query) for query in self._queries]) and all(info.state in LIVE for info in infos):
-            self._notify("all queries run")
-            own = sum(self._client(query).query_usage(query.case.name).byte_ms for query in self._queries)
-            looks.append(self._paper.Look(time.monotonic(), self._paper.usage_byte_ms(infos, area), own))
-            time.sleep(LOOK_S)
-        return looks
-
     def infos(self) -> list[QueryInfo]:
         """Wait until all have finished, and return them. Raise ``timeout``, or ``query-over`` with the reason of a failure."""
         deadline = time.monotonic() + self._seconds + PATIENCE_S
@@ -122,6 +110,10 @@ class _Run:
                 raise SbonError("query-over", f"{info.id} {info.state}: {info.reason}")
             found.append(info)
         return found
+
+    def own_byte_ms(self) -> float:
+        """Return the sum over ``sbon query usage``."""
+        return sum(self._client(query).query_usage(query.case.name).byte_ms for query in self._queries)
 
     def compared(self) -> tuple[int, int]:
         """Return the number of rows that differ from DuckDB's, and of all rows."""
