@@ -27,9 +27,9 @@ class StreamOffers(Message, frozen=True):
 class ShareOperator(Call, frozen=True):
     """Ask an operator's host to keep it for ``query``, which its register names by now, and its frames for ``readers``.
 
-    Frames are kept from number ``first`` on; the call is refused with ``not-retained`` if that is gone, and with
-    ``operator-unknown`` if the operator's computation has another ``digest``: another node may have described it. ``acceptors``
-    keep the query's record. A repeated call changes nothing.
+    Frames are kept from number ``first`` on, or with 0 from the next one on. The call is refused with ``not-retained`` if the
+    first one is gone, and with ``operator-unknown`` if the operator's computation has another ``digest``: another node may have
+    described it. ``acceptors`` keep the query's record. A repeated call changes nothing.
     """
 
     operator: Line
@@ -41,6 +41,7 @@ class ShareOperator(Call, frozen=True):
 
 
 class OperatorShared(Message, frozen=True):
-    """The operator is kept; ``epoch`` is its present one."""
+    """The operator is kept. ``epoch`` is its present one, ``first`` the first frame that all readers get: 0 without readers."""
 
     epoch: Count
+    first: Count

@@ -116,14 +116,16 @@ class SharedOperators:
         reference = Reference(query=call.query, acceptors=acceptors)
         try:
             for reader in new:
-                outbox.subscribe(operator, reader, call.first)
+                outbox.subscribe(operator, reader, call.first or outbox.latest(operator) + 1)
             self._operators.keep(msgspec.structs.replace(hosted, references=(*others, reference)))
         except SbonError:
             for reader in new:
                 outbox.unsubscribe(operator, reader)
             raise
         log.info("operator-shared", operator=operator, query=call.query, readers=call.readers)
-        return OperatorShared(epoch=hosted.spec.epoch)
+        links = outbox.link_counts(operator).links
+        first = max((links[reader].acknowledged + 1 for reader in call.readers), default=0)
+        return OperatorShared(epoch=hosted.spec.epoch, first=first)
 
     def _hosted(self, call: ShareOperator) -> HostedOperator:
         hosted = self._operators.get(call.operator)

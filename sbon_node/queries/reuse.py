@@ -23,6 +23,7 @@ from sbon_node.model.objective import Bounds
 from sbon_node.model.operators import Computation
 from sbon_node.model.plan import ContainedOperator, Plan, PlannedOperator, SharedOperator
 from sbon_node.model.queries import QuerySpec, Submission
+from sbon_node.model.query_ids import sink_of
 from sbon_node.model.sharing import EQUAL, NEVER
 from sbon_node.model.strategies import DEFAULT_STRATEGY
 from sbon_node.queries.beginnings import RESULT
@@ -78,13 +79,30 @@ class Reuse:
         """
         if not _may_share(spec):
             return plan
-        contained = spec.reuse != EQUAL and spec.on_error == "fail"
-        running = await find_running(self._context, plan, contained=contained)
+        running = await find_running(self._context, plan, contained=_may_contain(spec))
+        readable = self._readable(running, plan, spec, without)
+        alone, shared = await self._planned(plan, running, readable, spec, query, consumer, times, equal=equal)
+        return shared if shared is not None and await self._pays(shared, alone, spec, consumer) else alone
+
+    def _readable(self, running: RunningOperators, plan: Plan, spec: QuerySpec, without: Collection[str] = ()) -> list[Running]:
         from_now = plan.since_ms is not None and all(one.source.connector != RESULT for one in plan.sources)
-        readable = running.readable(self._planning.durability(spec), without, from_now=from_now)
-        whole = running.whole()
-        readable = [one for one in readable if one.id in whole]
-        offers = running.offers(readable, plan) if contained else ()
+        readable, whole = running.readable(self._planning.durability(spec), without, from_now=from_now), running.whole()
+        return [one for one in readable if one.id in whole]
+
+    async def _planned(
+        self,
+        plan: Plan,
+        running: RunningOperators,
+        readable: Sequence[Running],
+        spec: QuerySpec,
+        query: str,
+        consumer: str,
+        times: StepTimes | None,
+        *,
+        equal: bool,
+    ) -> tuple[Plan, Plan | None]:
+        """Return the plan, made once more if operators may contain its rows, and the same with those to be shared, if any."""
+        offers = running.offers(readable, plan) if _may_contain(spec) else ()
         alternatives: tuple[ContainedOperator, ...] = ()
         if offers:
             try:
@@ -95,11 +113,8 @@ class Reuse:
                 plan, alternatives = proposed.without_alternatives(), proposed.alternatives
         fitting = _equal_to(plan, readable, running) if equal else {}
         to_stream = isinstance(spec, Submission) and spec.sink.kind == STREAM
-        if choices := self._choices(plan, fitting, alternatives, readable, consumer, to_stream=to_stream):
-            shared = with_shared(plan, choices, running.found)
-            if await self._pays(shared, plan, spec, consumer):
-                return shared
-        return plan
+        choices = self._choices(plan, fitting, alternatives, readable, consumer, to_stream=to_stream)
+        return plan, with_shared(plan, choices, running.found) if choices else None
 
     async def offers(self, plan: Plan, spec: QuerySpec, without: Collection[str] = ()) -> Offers:
         """Return the equal operators that may be read in place of the plan's own, except ``without``."""
@@ -168,42 +183,70 @@ class Reuse:
 
     # -- references -----------------------------------------------------------------------------------------------------
 
-    async def refer(self, plan: Plan, query: str, sink: str, acceptors: tuple[Acceptor, ...]) -> Plan:
+    async def refer(
+        self,
+        plan: Plan,
+        spec: QuerySpec,
+        query: str,
+        consumer: str,
+        acceptors: tuple[Acceptor, ...],
+        times: StepTimes | None = None,
+    ) -> Plan:
         """Refer to the plan's shared operators, and have their frames kept; return the plan with their present hosts.
 
+        A query from now on is planned once more then: rows count from a moment after its shared operators began to keep frames.
         Raises :class:`SbonError`, with the operator as ``where``, if one cannot be shared; nothing is referred to then.
         """
-        tasks = [self._refer(one, query, plan, sink, acceptors) for one in plan.shared]
+        present = {one.id: one for one in plan.shared}
+        tasks = [self._refer(one, query, plan, acceptors) for one in plan.shared]
         try:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        except asyncio.CancelledError:
-            await asyncio.shield(self.give_back(plan.shared, query))
+            referred = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+            present |= {one.id: one for one, _ in referred}
+            failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
+            if failed is not None:
+                raise failed
+            if plan.since_ms is not None and referred:
+                first = {one.id: first for one, first in referred if first}
+                plan = await self._planned_after(plan, first, spec, query, consumer, times)
+        except BaseException:
+            await asyncio.shield(self.give_back(present.values(), query))
             raise
-        failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
-        if failed is not None:
-            present = zip(plan.shared, outcomes, strict=True)
-            await self.give_back((was if isinstance(now, BaseException) else now for was, now in present), query)
-            raise failed
-        return replace(plan, shared=tuple(one for one in outcomes if isinstance(one, SharedOperator)))
+        return replace(plan, shared=tuple(present.values()))
+
+    async def _planned_after(
+        self, plan: Plan, first: Mapping[str, int], spec: QuerySpec, query: str, consumer: str, times: StepTimes | None
+    ) -> Plan:
+        """Return the plan with a later moment from which rows count; it reads operators' frames from ``first`` on."""
+        own = await self._planning.plan(spec, query, times)
+        running = await find_running(self._context, own, contained=True)
+        shared = {one.id for one in plan.shared}
+        readable = [
+            one._replace(after=first.get(one.id, 1) - 1) for one in self._readable(running, own, spec) if one.id in shared
+        ]
+        _, later = await self._planned(own, running, readable, spec, query, consumer, times, equal=False)
+        if later is None or _reading(later, query) != _reading(plan, query):
+            raise SbonError("operator-unknown", "it has changed meanwhile", where=min(shared))
+        return later
 
     async def _refer(
-        self, shared: SharedOperator, query: str, plan: Plan, sink: str, acceptors: tuple[Acceptor, ...]
-    ) -> SharedOperator:
-        readers = plan.readers(shared.id, sink)
+        self, shared: SharedOperator, query: str, plan: Plan, acceptors: tuple[Acceptor, ...]
+    ) -> tuple[SharedOperator, int]:
+        """Refer to an operator; return it with its present host, and the first frame that is kept for its readers."""
         try:
             register = await self._registers.refer(shared.id, query)
             call = ShareOperator(
                 operator=shared.id,
                 digest=shared.digest,
                 query=query,
-                readers=readers,
-                first=plan.starts.get(shared.id, 0) + 1 if readers else 0,
+                readers=plan.readers(shared.id, sink_of(query)),
+                first=1 if plan.since_ms is None else 0,
                 acceptors=acceptors,
             )
-            await self._context.ask(register.host, call, OperatorShared)
+            answer = await self._context.ask(register.host, call, OperatorShared)
         except SbonError as error:
             raise SbonError(error.code, error.message, where=shared.id, hint=error.hint) from error
-        return replace(shared, node=register.host)
+        return replace(shared, node=register.host), answer.first
 
     async def give_back(self, shared: Iterable[SharedOperator], query: str) -> None:
         """Give back the references of a query that does not run after all, as far as nodes answer."""
@@ -220,6 +263,15 @@ class Reuse:
 
 def _may_share(spec: QuerySpec) -> bool:
     return spec.reuse != NEVER and spec.bounds == Bounds()
+
+
+def _may_contain(spec: QuerySpec) -> bool:
+    return spec.reuse != EQUAL and spec.on_error == "fail"
+
+
+def _reading(plan: Plan, query: str) -> dict[str, tuple[str, ...]]:
+    """Return the readers of each shared operator."""
+    return {one.id: plan.readers(one.id, sink_of(query)) for one in plan.shared}
 
 
 def _equal_to(plan: Plan, readable: Sequence[Running], running: RunningOperators) -> dict[str, list[Running]]:

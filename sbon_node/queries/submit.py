@@ -22,7 +22,7 @@ from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.adaptation import ANTS
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
-from sbon_node.model.query_ids import name_of, new_name, new_uid, sink_of, uid_of
+from sbon_node.model.query_ids import name_of, new_name, new_uid, uid_of
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.placement.strategies.registry import Strategy
@@ -206,7 +206,7 @@ class Submitter:
             if not shared.shared:
                 shared = await self._reuse.shared(plan, submission, uid, consumer, without, times, equal=not by_ants)
             try:
-                return await self._reuse.refer(shared, uid, sink_of(uid), acceptors), known
+                return await self._reuse.refer(shared, submission, uid, consumer, acceptors, times), known
             except SbonError as error:
                 log.info("not-shared", query=uid, operator=error.where, code=error.code, reason=error.message)
                 without.append(error.where)

@@ -7,9 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 ROWS = 600
@@ -112,9 +113,11 @@ def test_residuals_are_shared_in_turn(tmp_path: Path) -> None:
     in_cluster(tmp_path, "ab", test)
 
 
+@pytest.mark.parametrize("history_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("sql", ["SELECT id, ts FROM numbers WHERE id > 300", COUNT.format("1 second", "count(*) AS n", "")])
-def test_a_query_from_now_on_reads_operators_that_began_before(tmp_path: Path, sql: str) -> None:
-    """Also though their first frames are gone for long: it reads their next ones."""
+def test_a_query_from_now_on_reads_operators_that_began_before(tmp_path: Path, sql: str, history_bytes: int) -> None:
+    """Also though their frames are gone as soon as they are read: it reads their next ones."""
+    streams = msgspec.structs.replace(CONFIG.streams, operator_history_bytes=history_bytes)
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
@@ -143,7 +146,7 @@ def test_a_query_from_now_on_reads_operators_that_began_before(tmp_path: Path, s
                     begun[begin] = begun.get(begin, 0) + 1
             assert {at_ms(one["w"]): one["n"] for one in late} == begun
 
-    in_cluster(tmp_path, "ab", test)
+    in_cluster(tmp_path, "ab", test, config=msgspec.structs.replace(CONFIG, streams=streams))
 
 
 def at_ms(text: object) -> int:
