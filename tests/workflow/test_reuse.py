@@ -234,7 +234,7 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
             plan = await daemon._submitter._reuse.shared(plan, spec, "never-abcdef", "c")
             assert [one.id for one in plan.shared] == [f"{uid}.b0"]
             me = Acceptor("c", cluster.at("c").daemon.context.membership.expected("c").instance)
-            await daemon._submitter._reuse.refer(plan, "never-abcdef", "never-abcdef.sink", (me,))
+            await daemon._submitter._reuse.refer(plan, spec, "never-abcdef", "c", (me,))
 
         async def queries() -> tuple[str, ...]:
             register = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
