@@ -17,6 +17,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.model.operators import OperatorStats, computation_of
 from sbon_node.model.plan import Rate
+from sbon_node.model.query_ids import is_sink
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader, digest_of
 from sbon_node.model.subscribers import is_follower, query_of
@@ -68,13 +69,14 @@ class SharedOperators:
         return StreamOffers(offers=tuple(self._offer(stream) for stream in dict.fromkeys(call.streams) if stream in here))
 
     def _offer(self, stream: str) -> StreamOffer:
-        outbox, readers = self._context.outbox, self._context.publisher.readers(stream)[:MAX_READERS]
+        outbox = self._context.outbox
+        readers = [one for one in self._context.publisher.readers(stream) if not is_sink(one[0])]
         return StreamOffer(
             stream=stream,
             earliest=outbox.earliest(stream),
             latest=outbox.latest(stream),
             watermark_ms=outbox.watermark_ms(stream) if outbox.latest(stream) else None,
-            readers=tuple(StreamReader(component=component, node=node) for component, node in readers),
+            readers=tuple(StreamReader(component=component, node=node) for component, node in readers[:MAX_READERS]),
             operator=self._offered(stream),
         )
 

@@ -81,7 +81,7 @@ def digest_of(computation: Computation, durability: Durability) -> str:
 class StreamOffer(msgspec.Struct, frozen=True, kw_only=True):
     """A stream at its host: its first retained frame, its readers, and the ``operator`` that makes it, None for a source.
 
-    ``watermark_ms`` is that of its ``latest`` frame, None before the first.
+    ``readers`` are operators alone, no sinks. ``watermark_ms`` is that of its ``latest`` frame, None before the first.
     """
 
     stream: Text

@@ -13,9 +13,9 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured
-from sbon_node.model.offers import Offer
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose, ProposedPlan
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.settings import QuerySettings
 
 LENGTH_BYTES = 4
@@ -63,7 +63,7 @@ class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     on_error: OnError = "fail"
     state_provider: StateChoice | None = None
     since_ms: int | None = None
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[RunningComputation, ...] = ()
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True, tag=True):

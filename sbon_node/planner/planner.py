@@ -19,9 +19,9 @@ from sbon_node.executors import run_to_end
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Recall
-from sbon_node.model.offers import Offer
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose, ProposedPlan
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.planner.limits import process_lost, too_busy, too_deep, too_long, too_many
 from sbon_node.planner.messages import (
     AskMeasured,
@@ -66,7 +66,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     on_error: OnError = "fail"
     state_provider: StateChoice | None = None
     since_ms: int | None = None
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[RunningComputation, ...] = ()
 
 
 class Planner(Protocol):

@@ -23,7 +23,7 @@ from sbon_node.placement.strategies.ants.passing import passing
 from sbon_node.placement.strategies.ants.scouting import passed_by
 from sbon_node.placement.strategies.registry import AUTO
 from sbon_node.queries.ant_leader import AntLeader, Known, key_of
-from sbon_node.queries.reuse import Offers, Reuse
+from sbon_node.queries.reuse import EqualOperators, Reuse
 from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
@@ -84,7 +84,7 @@ class AntReuse:
             operator: Choice(next(offer for offer in offers.of(operator) if offer.id == stream))
             for operator, stream in weighed.passed.items()
         }
-        return with_shared(plan, chosen, offers.found) if chosen else plan, weighed.reports
+        return with_shared(plan, chosen, offers.streams) if chosen else plan, weighed.reports
 
     async def _weigh(
         self,
@@ -134,16 +134,16 @@ class AntReuse:
 
         return msgspec.structs.replace(chain, running=tuple(sorted(furthest.values(), key=order)[:MAX_RUNNING]))
 
-    def _running(self, offers: Offers, *, fed_counts: bool) -> dict[str, list[RunningOperator]]:
+    def _running(self, offers: EqualOperators, *, fed_counts: bool) -> dict[str, list[RunningOperator]]:
         """Return the operators that may be read; the way of rows up to them counts if latency is the query's objective."""
 
         known: dict[str, float] = {}
 
         def fed_ms(stream: str) -> float:
             if stream not in known:
-                node, offer = offers.found[stream]
+                node, offer = offers.streams[stream]
                 inputs = offer.operator.inputs if offer.operator is not None else ()
-                legs = (fed_ms(read) + self._leader.path_ms(offers.found[read].node, node) for read in inputs)
+                legs = (fed_ms(read) + self._leader.path_ms(offers.streams[read].node, node) for read in inputs)
                 known[stream] = max(legs, default=0.0)
             return known[stream]
 

@@ -20,10 +20,10 @@ from sbon_node.model.adaptation import OFF, Adapt, adapted
 from sbon_node.model.columns import Schema
 from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
-from sbon_node.model.offers import Offer
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan, ProposedPlan
 from sbon_node.model.queries import QuerySpec
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
@@ -87,7 +87,7 @@ class Planning:
         return (await self.propose(spec, query, times)).without_alternatives()
 
     async def propose(
-        self, spec: QuerySpec, query: str, times: StepTimes | None = None, offers: tuple[Offer, ...] = ()
+        self, spec: QuerySpec, query: str, times: StepTimes | None = None, offers: tuple[RunningComputation, ...] = ()
     ) -> ProposedPlan:
         """Plan the query with remembered measurements of equal sub-plans.
 

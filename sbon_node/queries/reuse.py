@@ -29,7 +29,7 @@ from sbon_node.model.strategies import DEFAULT_STRATEGY
 from sbon_node.queries.beginnings import RESULT
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
-from sbon_node.queries.running_operators import Found, Running, RunningOperators, find_running
+from sbon_node.queries.running_operators import HostedStream, ReadableOperator, RunningOperators, find_running
 from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.registers.states import Acceptor
@@ -44,13 +44,13 @@ WORTH = 1.1
 """Sharing may carry that many times the data of operators of its own: fewer operators need fewer cores and less memory."""
 
 
-class Offers(NamedTuple):
-    """The equal operators that may be read in place of each operator of a plan, and the streams by which they were found."""
+class EqualOperators(NamedTuple):
+    """The equal operators that may be read in place of each operator of a plan, and the streams on the paths to them."""
 
-    by_operator: Mapping[str, list[Running]]
-    found: Mapping[str, Found]
+    by_operator: Mapping[str, list[ReadableOperator]]
+    streams: Mapping[str, HostedStream]
 
-    def of(self, operator: str) -> list[Running]:
+    def of(self, operator: str) -> list[ReadableOperator]:
         return self.by_operator.get(operator, [])
 
 
@@ -80,20 +80,25 @@ class Reuse:
         if not _may_share(spec):
             return plan
         running = await find_running(self._context, plan, contained=_may_contain(spec))
-        readable = self._readable(running, plan, spec, without)
+        readable = self._readable(running, plan, spec, consumer, without)
         alone, shared = await self._planned(plan, running, readable, spec, query, consumer, times, equal=equal)
         return shared if shared is not None and await self._pays(shared, alone, spec, consumer) else alone
 
-    def _readable(self, running: RunningOperators, plan: Plan, spec: QuerySpec, without: Collection[str] = ()) -> list[Running]:
+    def _readable(
+        self, running: RunningOperators, plan: Plan, spec: QuerySpec, consumer: str, without: Collection[str] = ()
+    ) -> list[ReadableOperator]:
+        """Return the operators that may be read, the nearest to the consumer first."""
         from_now = plan.since_ms is not None and all(one.source.connector != RESULT for one in plan.sources)
         readable, whole = running.readable(self._planning.durability(spec), without, from_now=from_now), running.whole()
-        return [one for one in readable if one.id in whole]
+        return sorted(
+            (one for one in readable if one.id in whole), key=lambda one: (self._latency_ms(one.node, consumer), one.id)
+        )
 
     async def _planned(
         self,
         plan: Plan,
         running: RunningOperators,
-        readable: Sequence[Running],
+        readable: Sequence[ReadableOperator],
         spec: QuerySpec,
         query: str,
         consumer: str,
@@ -114,22 +119,22 @@ class Reuse:
         fitting = _equal_to(plan, readable, running) if equal else {}
         to_stream = isinstance(spec, Submission) and spec.sink.kind == STREAM
         choices = self._choices(plan, fitting, alternatives, readable, consumer, to_stream=to_stream)
-        return plan, with_shared(plan, choices, running.found) if choices else None
+        return plan, with_shared(plan, choices, running.streams) if choices else None
 
-    async def offers(self, plan: Plan, spec: QuerySpec, without: Collection[str] = ()) -> Offers:
+    async def offers(self, plan: Plan, spec: QuerySpec, without: Collection[str] = ()) -> EqualOperators:
         """Return the equal operators that may be read in place of the plan's own, except ``without``."""
         if not _may_share(spec):
-            return Offers({}, {})
+            return EqualOperators({}, {})
         running = await find_running(self._context, plan, contained=False)
         readable = running.readable(self._planning.durability(spec), without, from_now=False)
-        return Offers(_equal_to(plan, readable, running), running.found)
+        return EqualOperators(_equal_to(plan, readable, running), running.streams)
 
     def _choices(
         self,
         plan: Plan,
-        fitting: Mapping[str, Sequence[Running]],
+        fitting: Mapping[str, Sequence[ReadableOperator]],
         alternatives: Sequence[ContainedOperator],
-        readable: Sequence[Running],
+        readable: Sequence[ReadableOperator],
         consumer: str,
         *,
         to_stream: bool,
@@ -146,23 +151,22 @@ class Reuse:
                 chosen[one.id] = Choice(nearest)
                 taken.add(nearest.id)
                 continue
-            residuals = [way for way in alternatives if way.operator.id == one.id and way.offered in by_id]
-            residuals = [way for way in residuals if _keeps_promises(way, plan, to_stream=to_stream)]
+            residuals = [other for other in alternatives if other.operator.id == one.id and other.offered in by_id]
+            residuals = [other for other in residuals if _keeps_promises(other, plan, to_stream=to_stream)]
             if residuals:
-                nearest = self._nearest([by_id[way.offered] for way in residuals], consumer)
-                chosen[one.id] = Choice(nearest, next(way for way in residuals if way.offered == nearest.id))
+                nearest = self._nearest([by_id[other.offered] for other in residuals], consumer)
+                chosen[one.id] = Choice(nearest, next(other for other in residuals if other.offered == nearest.id))
         return chosen
 
-    def _nearest(self, running: Sequence[Running], consumer: str) -> Running:
+    def _nearest(self, running: Iterable[ReadableOperator], consumer: str) -> ReadableOperator:
         """Return the operator whose node is nearest to the consumer, as far as known."""
+        return min(running, key=lambda one: (self._latency_ms(one.node, consumer), one.id))
 
-        def latency_ms(one: Running) -> float:
-            if one.node == consumer:
-                return 0.0
-            one_way_ms = self._context.directory.estimate_rtt_ms(one.node, consumer).one_way_ms
-            return float("inf") if one_way_ms is None else one_way_ms
-
-        return min(running, key=lambda one: (latency_ms(one), one.id))
+    def _latency_ms(self, node: str, consumer: str) -> float:
+        if node == consumer:
+            return 0.0
+        one_way_ms = self._context.directory.estimate_rtt_ms(node, consumer).one_way_ms
+        return float("inf") if one_way_ms is None else one_way_ms
 
     async def _pays(self, shared: Plan, alone: Plan, spec: QuerySpec, consumer: str) -> bool:
         """Return whether the query carries hardly more data with the shared operators than alone, both placed by relaxation.
@@ -222,7 +226,9 @@ class Reuse:
         running = await find_running(self._context, own, contained=True)
         shared = {one.id for one in plan.shared}
         readable = [
-            one._replace(after=first.get(one.id, 1) - 1) for one in self._readable(running, own, spec) if one.id in shared
+            one._replace(after=first.get(one.id, 1) - 1)
+            for one in self._readable(running, own, spec, consumer)
+            if one.id in shared
         ]
         _, later = await self._planned(own, running, readable, spec, query, consumer, times, equal=False)
         if later is None or _reading(later, query) != _reading(plan, query):
@@ -274,14 +280,14 @@ def _reading(plan: Plan, query: str) -> dict[str, tuple[str, ...]]:
     return {one.id: plan.readers(one.id, sink_of(query)) for one in plan.shared}
 
 
-def _equal_to(plan: Plan, readable: Sequence[Running], running: RunningOperators) -> dict[str, list[Running]]:
+def _equal_to(plan: Plan, readable: Sequence[ReadableOperator], running: RunningOperators) -> dict[str, list[ReadableOperator]]:
     """Return the operators that are equal to each of the plan; none if rows count from now on."""
     if plan.since_ms is not None:
         return {}
     return {one.id: [other for other in readable if _is_equal(one, plan, other, running)] for one in plan.operators}
 
 
-def _is_equal(own: PlannedOperator, plan: Plan, other: Running, running: RunningOperators) -> bool:
+def _is_equal(own: PlannedOperator, plan: Plan, other: ReadableOperator, running: RunningOperators) -> bool:
     """Return whether an operator gives the rows of the plan's own, in columns of the same types; names do not count.
 
     Joins of equal signature may promise different watermarks, if they have several bounds in time.
@@ -309,8 +315,8 @@ def _watermarks(computation: Computation, signature: Callable[[str], str | None]
     return sorted(found)
 
 
-def _keeps_promises(way: ContainedOperator, plan: Plan, *, to_stream: bool) -> bool:
+def _keeps_promises(one: ContainedOperator, plan: Plan, *, to_stream: bool) -> bool:
     """Return whether the residual serves its readers: a stream that a query makes has no reader that could wait longer."""
-    if plan.since_ms is not None and way.operator.has_state:
+    if plan.since_ms is not None and one.operator.has_state:
         return False  # It would lack the rows of groups that are open now.
-    return not (to_stream and way.later_ms and way.operator.id in plan.outputs)
+    return not (to_stream and one.later_ms and one.operator.id in plan.outputs)

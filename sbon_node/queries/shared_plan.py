@@ -10,22 +10,22 @@ from msgspec.structs import replace
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import Computation, PlannedInput
 from sbon_node.model.plan import ContainedOperator, Plan, PlannedOperator, Rate, SharedOperator
-from sbon_node.queries.running_operators import Found, Running
+from sbon_node.queries.running_operators import HostedStream, ReadableOperator
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A running operator in place of one of the plan: an equal one, or by the ``alternative`` one that contains its rows."""
 
-    running: Running
+    running: ReadableOperator
     alternative: ContainedOperator | None = None
 
 
-def with_shared(plan: Plan, chosen: Mapping[str, Choice], found: Mapping[str, Found]) -> Plan:
+def with_shared(plan: Plan, chosen: Mapping[str, Choice], streams: Mapping[str, HostedStream]) -> Plan:
     """Return the plan with ``chosen`` operators in place of its own, by their ids.
 
     Operators that feed these alone go, and those that feed the chosen ones at their hosts are shared as well: they must not end
-    before them. ``found`` has these.
+    before them. ``streams`` has these.
     """
     by_id = {one.id: one for one in plan.operators}
     rates = plan.rates()
@@ -51,13 +51,13 @@ def with_shared(plan: Plan, chosen: Mapping[str, Choice], found: Mapping[str, Fo
     def keep(stream: str, rate: Rate, equal: PlannedOperator | None = None) -> None:
         if is_source(stream) or stream in shared:
             return
-        offered = found[stream].offer.operator
+        offered = streams[stream].offer.operator
         assert offered is not None
         for read in offered.inputs:
             keep(read, rate)
         operator = _planned(offered.computation, rate, equal)
         shared[stream] = SharedOperator(
-            operator=operator, node=found[stream].node, digest=offered.digest, queries=offered.queries
+            operator=operator, node=streams[stream].node, digest=offered.digest, queries=offered.queries
         )
 
     for output in plan.outputs:
@@ -75,7 +75,7 @@ def with_shared(plan: Plan, chosen: Mapping[str, Choice], found: Mapping[str, Fo
     )
 
 
-def _expected(running: Running, inputs: Rate) -> Rate:
+def _expected(running: ReadableOperator, inputs: Rate) -> Rate:
     """Return the rate of an operator that contains the rows: as measured; only a join has more than the plan's ``inputs``.
 
     A rate that was measured for a moment alone would not compare with the plan's, which are expected for long.

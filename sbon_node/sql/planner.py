@@ -15,9 +15,9 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured, Recall, nothing_measured
-from sbon_node.model.offers import Offer
 from sbon_node.model.operators import OnError, StateChoice
 from sbon_node.model.plan import Decompose, ProposedPlan
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.relations.join_window import check_join_window, with_join_window
 from sbon_node.sql.relations.literals import check_literals
 from sbon_node.sql.relations.logical import Scan, Select, Union
@@ -45,7 +45,7 @@ async def plan_query(
     on_error: OnError = "fail",
     state_provider: StateChoice | None = None,
     since_ms: int | None = None,
-    offers: Sequence[Offer] = (),
+    offers: Sequence[RunningComputation] = (),
 ) -> ProposedPlan:
     """Plan ``text`` over the streams of ``catalog``.
 

@@ -17,6 +17,7 @@ from sbon_node.model.queries import QueryInfo, QuerySpec
 from sbon_node.model.sharing import OfferedOperator, StreamOffer, StreamReader
 from sbon_node.registers.states import Acceptor
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.codec import decode_record
 from sbon_protocol.sharing import AskStreams, StreamOffers
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
@@ -285,5 +286,25 @@ def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Pat
     async def planned(cluster: SimulatedCluster) -> Plan:
         plan: Plan = await ask(cluster, "c", cluster.at("c").daemon._submitter._planning.plan(QuerySpec(sql=THIRD), "x"))
         return plan
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_sinks_do_not_hide_the_operators_that_read_a_stream(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", tmp_path / "first.ndjson", name="first", sql=SUMS)
+        uid = uid_of(cluster, "first")
+        info = await state_of(cluster, "b", "first")
+        streams = [(one.node, one.id) for one in info.operators]
+        read = []
+        for node, stream in streams:
+            answer = await ask(
+                cluster, "c", cluster.at("c").daemon.context.ask(node, AskStreams(streams=(stream,)), StreamOffers)
+            )
+            (offer,) = (decode_record(value, StreamOffer) for value in answer.offers)
+            read.append([one.component for one in offer.readers])
+            assert cluster.at(node).daemon.context.publisher.readers(stream)
+        assert read == [[f"{uid}.o1"], []]
 
     in_cluster(tmp_path, "abc", test)

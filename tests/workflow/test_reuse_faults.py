@@ -13,7 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.operators import Computation, PlannedInput
 from sbon_node.model.queries import SinkSpec, Submission
 from sbon_node.model.sharing import OfferedOperator, StreamOffer
-from sbon_node.queries.running_operators import MOST_ROUNDS, Found, RunningOperators
+from sbon_node.queries.running_operators import MOST_ROUNDS, HostedStream, RunningOperators
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
@@ -152,16 +152,16 @@ def test_a_host_without_room_keeps_no_subscription(tmp_path: Path) -> None:
 def test_made_up_inputs_take_no_time_and_give_nothing() -> None:
     """Each operator is said to read the one below it many times, and the last one itself."""
     source = "source/s@1/a"
-    found = {source: Found("x", StreamOffer(stream=source, earliest=1))}
+    found = {source: HostedStream("x", StreamOffer(stream=source, earliest=1))}
     below = source
     for number in range(10 * MOST_ROUNDS):
         name = f"q.o{number}"
         reads = PlannedInput(stream=below, schema=())
         made = Computation(id=name, fragment="", schema=(), inputs=(reads,) * 50, signature="s")
-        found[name] = Found("x", StreamOffer(stream=name, earliest=1, operator=OfferedOperator(computation=made)))
+        found[name] = HostedStream("x", StreamOffer(stream=name, earliest=1, operator=OfferedOperator(computation=made)))
         below = name
     itself = Computation(id="q.x", fragment="", schema=(), inputs=(PlannedInput(stream="q.x", schema=()),), signature="s")
-    found["q.x"] = Found("x", StreamOffer(stream="q.x", earliest=1, operator=OfferedOperator(computation=itself)))
+    found["q.x"] = HostedStream("x", StreamOffer(stream="q.x", earliest=1, operator=OfferedOperator(computation=itself)))
     running = RunningOperators(found)
     readable = {one.id for one in running.readable("local", (), from_now=False)}
     assert "q.o0" in readable

@@ -10,13 +10,13 @@ import structlog
 from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
-from sbon_node.model.offers import Offer
 from sbon_node.model.operators import PlannedInput
 from sbon_node.model.plan import ContainedOperator, PlannedOperator
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.sharing.containment import (
-    Offered,
+    ParsedComputation,
     Residual,
     SharedStream,
     SharedView,
@@ -31,68 +31,72 @@ from sbon_node.sql.stages.hold_back import width_ms
 
 log = structlog.get_logger()
 
-MOST_WAYS = 4
+MOST_ALTERNATIVES = 4
 """Most alternatives of one operator: each costs an analysis by the engine."""
 MOST_COMBINATIONS = 8
 """Most assignments of an offered operator's views to those of a stage."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Derivation:
     """How a stage is computed from the output of an offered operator."""
 
     residual: Residual
-    offer: Offer
+    offer: RunningComputation
 
 
 async def alternatives(
-    stages: Sequence[PlannedStage], offers: Iterable[Offer], analyse: Analyse, settings: QuerySettings
+    stages: Sequence[PlannedStage], offers: Iterable[RunningComputation], analyse: Analyse, settings: QuerySettings
 ) -> tuple[ContainedOperator, ...]:
-    """Return ways to compute the operators of ``stages``, in topological order, from offered ones that contain their rows.
+    """Return alternatives to the operators of ``stages``, in topological order, from offered ones that contain their rows.
 
     Operators of equal signature are left out, and offers whose signature is not that of their fragment and inputs.
     """
     read = [
         (offer, of) for offer in offers if (of := read_offer(offer, settings)) and of.signature == offer.computation.signature
     ]
-    known: dict[str, list[_Way]] = {}
+    known: dict[str, list[_Derivation]] = {}
     found: list[ContainedOperator] = []
     for stage in stages:
         computations = _computations(stage, read, known)
         known[stage.operator.id] = computations
-        for way in computations:
-            operator = await _operator(stage, way, analyse, settings)
+        for one in computations:
+            operator = await _operator(stage, one, analyse, settings)
             if operator is not None:
-                longer_ms = max(0, way.residual.width_ms - width_ms(stage.relation))
-                later_ms = way.residual.later_ms
+                longer_ms = max(0, one.residual.width_ms - width_ms(stage.relation))
+                later_ms = one.residual.later_ms
                 found.append(
-                    ContainedOperator(operator=operator, offered=way.offer.computation.id, longer_ms=longer_ms, later_ms=later_ms)
+                    ContainedOperator(operator=operator, offered=one.offer.computation.id, longer_ms=longer_ms, later_ms=later_ms)
                 )
     return tuple(found)
 
 
 def _computations(
-    stage: PlannedStage, offers: Sequence[tuple[Offer, Offered]], known: Mapping[str, Sequence[_Way]]
-) -> list[_Way]:
+    stage: PlannedStage,
+    offers: Sequence[tuple[RunningComputation, ParsedComputation]],
+    known: Mapping[str, Sequence[_Derivation]],
+) -> list[_Derivation]:
     views = [
         SharedView(tuple(SharedStream(one.signature, one.lags_ms) for one in streams), streams[0].schema)
         for streams in stage.views
     ]
     plain = Wanted.of(stage.relation, views, stage.operator.on_error)
-    computations: list[_Way] = []
+    computations: list[_Derivation] = []
     for offer, offered in offers:
         if offered.signature == stage.operator.signature:
             continue
         over = islice(_over_inputs(plain, stage, offered, known), MOST_COMBINATIONS)
         one = next((one for wanted in over if (one := residual(wanted, offered)) is not None), None)
         if one is not None:
-            computations.append(_Way(one, offer))
-            if len(computations) == MOST_WAYS:
+            computations.append(_Derivation(one, offer))
+            if len(computations) == MOST_ALTERNATIVES:
                 break
     return computations
 
 
-def _over_inputs(plain: Wanted, stage: PlannedStage, offered: Offered, known: Mapping[str, Sequence[_Way]]) -> Iterator[Wanted]:
+def _over_inputs(
+    plain: Wanted, stage: PlannedStage, offered: ParsedComputation, known: Mapping[str, Sequence[_Derivation]]
+) -> Iterator[Wanted]:
     """Return the stage over the offered operator's inputs, wherever its own can be computed from these."""
     options: list[list[list[Residual] | None]] = []
     for view, streams in zip(plain.views, stage.views, strict=True):
@@ -111,14 +115,16 @@ def _over_inputs(plain: Wanted, stage: PlannedStage, offered: Offered, known: Ma
             yield wanted
 
 
-def _over_any(signatures: Collection[str], computations: Iterable[_Way]) -> Residual | None:
+def _over_any(signatures: Collection[str], computations: Iterable[_Derivation]) -> Residual | None:
     """Return the first residual over a stream of one of the signatures."""
-    return next((way.residual for way in computations if way.residual.source.streams[0].signature in signatures), None)
+    return next((one.residual for one in computations if one.residual.source.streams[0].signature in signatures), None)
 
 
-async def _operator(stage: PlannedStage, way: _Way, analyse: Analyse, settings: QuerySettings) -> PlannedOperator | None:
+async def _operator(
+    stage: PlannedStage, derivation: _Derivation, analyse: Analyse, settings: QuerySettings
+) -> PlannedOperator | None:
     """Return the stage's operator as the residual; None if the engine gives its columns other types."""
-    one, offered = way.residual, way.offer.computation
+    one, offered = derivation.residual, derivation.offer.computation
     fragment = fragment_of(one.relation)
     try:
         check_fragment(fragment, 1, settings)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sbon_node.model.columns import Schema
-from sbon_node.model.offers import Offer
 from sbon_node.model.operators import OnError
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.relations.logical import Aggregate, Input, Join, Output, Relation, Select
 from sbon_node.sql.rewrite.event_time import lags_ms
 from sbon_node.sql.settings import QuerySettings
@@ -61,7 +61,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class ParsedComputation:
     """An operator whose fragment was read and checked.
 
     Its views have schemas, signatures, the column of the event time (empty without state), and the lag of each input.
@@ -97,7 +97,7 @@ class Residual:
         return isinstance(self.relation.child, Aggregate)
 
 
-def read_offer(offer: Offer, settings: QuerySettings | None = None) -> Offered | None:
+def read_offer(offer: RunningComputation, settings: QuerySettings | None = None) -> ParsedComputation | None:
     """Read an operator that a host offers; None if only equal relations may share it, or its description is not sound.
 
     Rows that an operator skips, or columns that it makes NULL, depend on all of its expressions, and groups of a batch on its
@@ -118,7 +118,7 @@ def read_offer(offer: Offer, settings: QuerySettings | None = None) -> Offered |
         return None
     if isinstance(relation.child, Aggregate) and not computation.has_state:
         return None
-    return Offered(
+    return ParsedComputation(
         relation=relation,
         schemas=schemas,
         streams=tuple(tuple(stream for _, stream in pairs) for pairs in of_view),
@@ -129,7 +129,7 @@ def read_offer(offer: Offer, settings: QuerySettings | None = None) -> Offered |
     )
 
 
-def residual(wanted: Wanted, offered: Offered) -> Residual | None:
+def residual(wanted: Wanted, offered: ParsedComputation) -> Residual | None:
     """Return how to compute the wanted rows from the offered ones; None if that is not provable."""
     if wanted.on_error != "fail":
         return None
@@ -178,7 +178,7 @@ def _put(relation: Relation, selects: Mapping[int, Select]) -> Relation:
 # -- proof --------------------------------------------------------------------------------------------------------------------
 
 
-def _residual(wanted: Wanted, offered: Offered) -> Residual:
+def _residual(wanted: Wanted, offered: ParsedComputation) -> Residual:
     views = [View(",".join(view.signatures), view.schema) for view in wanted.views]
     offered_views = [
         View(",".join(sorted(streams)), schema) for streams, schema in zip(offered.streams, offered.schemas, strict=True)
@@ -205,7 +205,9 @@ def _residual(wanted: Wanted, offered: Offered) -> Residual:
     )
 
 
-def _relation(wanted: Select, offered: Offered, views: Sequence[View], offered_views: Sequence[View], source: Input) -> Select:
+def _relation(
+    wanted: Select, offered: ParsedComputation, views: Sequence[View], offered_views: Sequence[View], source: Input
+) -> Select:
     if isinstance(wanted.child, Aggregate) != isinstance(offered.relation.child, Aggregate):
         raise NotProvable
     if not isinstance(wanted.child, Aggregate):
@@ -222,7 +224,7 @@ def _relation(wanted: Select, offered: Offered, views: Sequence[View], offered_v
     return rolled_up(groups, offered_groups, below, source, offered.schema)
 
 
-def _selected(wanted: Select, rows: Rows, offered_rows: Rows, offered: Offered, source: Input) -> Select:
+def _selected(wanted: Select, rows: Rows, offered_rows: Rows, offered: ParsedComputation, source: Input) -> Select:
     """Return the wanted rows as a SELECT over the offered ones, which have the same base."""
     if rows.base != offered_rows.base:
         raise NotProvable
@@ -256,7 +258,7 @@ def _check_types(views: Sequence[View], offered: Sequence[View]) -> None:
 # -- event time ---------------------------------------------------------------------------------------------------------------
 
 
-def _lags_of_views(wanted: Wanted, offered: Offered) -> list[dict[str, int]]:
+def _lags_of_views(wanted: Wanted, offered: ParsedComputation) -> list[dict[str, int]]:
     """Return the lags of the offered operator's views behind its watermark, which is that of its inputs less their lags."""
     known = {stream.signature: stream.lags_ms for view in wanted.views for stream in view.streams}
     lags_of_views: list[dict[str, int]] = []

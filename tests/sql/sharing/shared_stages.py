@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
-from sbon_node.model.offers import Offer
 from sbon_node.model.operators import Computation, OnError, PlannedInput
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.relations.logical import Scan
 from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.event_time import lags_ms
@@ -64,7 +64,7 @@ def wanted_of(stage: Stage, schemas: Schemas, on_error: OnError = "fail") -> Wan
     return Wanted.of(stage.relation, views, on_error)
 
 
-def offer_of(stage: Stage, schemas: Schemas, on_error: OnError = "fail") -> Offer:
+def offer_of(stage: Stage, schemas: Schemas, on_error: OnError = "fail") -> RunningComputation:
     """An operator of that stage, as its host describes it."""
     inputs = [
         (PlannedInput(stream="x", schema=schema_of(feed.origin, schemas), view=number, event_time=view.event_time,
@@ -79,7 +79,7 @@ def offer_of(stage: Stage, schemas: Schemas, on_error: OnError = "fail") -> Offe
         schema=schemas(stage),
         on_error=on_error,
     )
-    return Offer(computation=computation, inputs=tuple(text for _, text in inputs))
+    return RunningComputation(computation=computation, inputs=tuple(text for _, text in inputs))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.model.offers import Offer
+from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.sharing.containment import Residual, read_offer, residual
 from sbon_node.sql.stages.fragments import fragment_of
 from tests.sql.duck import Duck
@@ -92,13 +92,13 @@ def test_groups_without_state_are_of_single_batches() -> None:
     assert read_offer(_changed(offer, inputs=(msgspec.structs.replace(spec, event_time=""),))) is None
 
 
-def _read(offer: Offer) -> Any:
+def _read(offer: RunningComputation) -> Any:
     read = read_offer(offer)
     assert read is not None
     return read
 
 
-def _changed(offer: Offer, **fields: Any) -> Offer:
+def _changed(offer: RunningComputation, **fields: Any) -> RunningComputation:
     return msgspec.structs.replace(offer, computation=msgspec.structs.replace(offer.computation, **fields))
 
 

@@ -1,4 +1,4 @@
-"""Offer of a running operator to the planner of another query."""
+"""RunningComputation of a running operator to the planner of another query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sbon_node.model.operators import Computation
 MAX_OFFERED_INPUTS = 1024
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class RunningComputation(msgspec.Struct, frozen=True, kw_only=True):
     """A running operator as its host describes it, and the signatures of its inputs' streams in their order.
 
     The planner derives the operator's own signature from these. It parses the fragment itself and believes no other statement
