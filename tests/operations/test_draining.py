@@ -301,3 +301,34 @@ def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path:
         assert cluster.at("c").daemon.status().operators == ()
 
     in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("over", ["stopped", "running"])
+def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str) -> None:
+    """Also once its own query is over: the query that reads it has all rows, and nothing stays behind."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=ROWS, rate=40.0))
+        owner = await submitted(cluster, "a", tmp_path / "own.csv", name="own", sql=WINDOWS, strategy="producer")
+        last = owner.operators[-1].id
+        while not (await state_of(cluster, "a", "own")).rows:
+            await cluster.clock.sleep(0.2)
+        call = MoveOperator(query=owner.uid, operator=last, target="c", attempt="to-c", wait_s=9.0)
+        assert (await ask(cluster, "a", cluster.at("a").daemon.context.ask("b", call, OperatorMove))).step == "moved"
+        reader = await submitted(cluster, "d", tmp_path / "w.csv", name="w", sql=WINDOWS, consumer="d")
+        assert last in [one.id for one in reader.shared]
+        if over == "stopped":
+            await ask(cluster, "a", cluster.at("a").daemon.stop_query("own"))
+            await cluster.clock.sleep(2.0)
+        end, _ = await drain(cluster, "c")
+        assert (end.has_left, end.moved, end.stays) == (True, (last,), ())
+        await left(cluster, "c")
+        while (await state_of(cluster, "d", "w")).state == "running":
+            await cluster.clock.sleep(1)
+        check_windows(tmp_path / "w.csv", ROWS)
+        while over == "running" and (await state_of(cluster, "a", "own")).state == "running":
+            await cluster.clock.sleep(1)
+        while any(cluster.at(name).daemon._operators.hosted() for name in "abd"):
+            await cluster.clock.sleep(1)
+
+    in_cluster(tmp_path, "abcd", test)
