@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 
 from sbon_node.catalogue.catalogue import Catalogue
@@ -53,12 +54,21 @@ class Declarations:
     async def drop(self, name: str) -> None:
         """Drop a stream or view, and end the query whose result it is; raise ``unknown-stream``, ``stream-in-use``."""
         entry = self._catalogue.entry(name)
+        await self._check_in_no_view(name)
         await self._check_unread(name)
         for source in entry.sources:
             if query := query_of(source):
                 await self._end(query)
         if name in self._catalogue.entries:
             await self._catalogue.drop(name)
+
+    async def _check_in_no_view(self, name: str) -> None:
+        named = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+        texts = {view: entry.declaration.sql for view, entry in self._catalogue.entries.items() if view != name}
+        readers = [view for view, sql in sorted(texts.items()) if named.search(sql) and await self._planning.reads(sql, name)]
+        if readers:
+            views = f"view{'s' if len(readers) > 1 else ''} {', '.join(readers)}"
+            raise SbonError("stream-in-use", f"{name} is read by the {views}", where="stream", hint="drop them first")
 
     async def _end(self, query: str) -> None:
         """Stop a query; of one that is over nothing is left to stop."""

@@ -20,6 +20,7 @@ from sbon_node.model.adaptation import OFF, Adapt, adapted
 from sbon_node.model.columns import Schema
 from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
+from sbon_node.model.measurements import nothing_measured
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan, ProposedPlan
 from sbon_node.model.queries import QuerySpec
@@ -85,6 +86,15 @@ class Planning:
     async def plan(self, spec: QuerySpec, query: str, times: StepTimes | None = None) -> Plan:
         """Plan the query by operators of its own; as :meth:`propose`."""
         return (await self.propose(spec, query, times)).without_alternatives()
+
+    async def reads(self, sql: str, name: str) -> bool:
+        """Return whether the text of a view reads the stream or view of that name."""
+        catalog = {known: entry for known, entry in self._catalogue.entries.items() if known != name}
+        try:
+            await self._context.planner.plan(PlanRequest(text=sql, catalog=catalog, query="q"), _unanalysed, nothing_measured)
+        except SbonError as error:
+            return error.code == "unknown-stream" and repr(name.lower()) in error.message.lower()
+        return False
 
     async def propose(
         self, spec: QuerySpec, query: str, times: StepTimes | None = None, offers: tuple[RunningComputation, ...] = ()
@@ -154,3 +164,8 @@ class Planning:
         if member is None:
             raise unknown_node(node, (self._context.name, *members.alive()), what)
         raise SbonError("node-away", f"the node {node!r} is {member.state}", where=what, hint="wait for it, or choose another")
+
+
+async def _unanalysed(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+    """Refuse: all streams of the text are known by now."""
+    raise SbonError("engine-failed", "no engine is asked", where=fragment)

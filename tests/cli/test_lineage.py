@@ -14,6 +14,11 @@ def stream(name: str, connector: str, **options: str) -> StreamInfo:
     return StreamInfo(entry=CatalogEntry(declaration=declaration, sources=(source,)))  # type: ignore[return-value]
 
 
+def view(name: str, sql: str) -> StreamInfo:
+    declaration = StreamDeclaration(name=name, schema=(Column("ts", "timestamp"),), event_time="", sql=sql)
+    return StreamInfo(entry=CatalogEntry(declaration=declaration))  # type: ignore[return-value]
+
+
 def query(uid: str, *streams: str, to: str = "stream", state: str = "running") -> QueryInfo:
     name = uid.partition("-")[0]
     return QueryInfo(id=name, uid=uid, sql="", state=state, streams=streams, sink=SinkSpec(kind=to), consumer="b")  # type: ignore[arg-type]
@@ -49,3 +54,31 @@ def test_downstream_are_live_readers_and_what_reads_their_results() -> None:
         Line(5, "query", "shown", "running, to follow at b"),
     ]
     assert LINEAGE.downstream("nothing") == []
+
+
+def test_views_are_on_the_way_up_and_down() -> None:
+    views = [
+        view("few", "WITH a AS (SELECT * FROM Flights) SELECT ts FROM a"),
+        view("fewer", "SELECT x.ts FROM few AS x, late WHERE late.ts = x.ts"),
+        view("broken", "SELECT FROM"),
+    ]
+    lineage = Lineage([*views, stream("flights", "file"), stream("late", "query", query="late-1")], [query("late-1", "flights")])
+    source = Line(2, "source", "s", "file at a")
+    assert lineage.upstream("few") == [Line(1, "stream", "flights"), source]
+    assert lineage.upstream("fewer") == [
+        Line(1, "view", "few"),
+        Line(2, "stream", "flights"),
+        Line(3, "source", "s", "file at a"),
+        Line(1, "stream", "late"),
+        Line(2, "query", "late", "running, to stream at b"),
+        Line(3, "stream", "flights"),
+        Line(4, "source", "s", "file at a"),
+    ]
+    assert lineage.upstream("broken") == []
+    assert lineage.downstream("flights") == [
+        Line(1, "view", "few"),
+        Line(2, "view", "fewer"),
+        Line(1, "query", "late", "running, to stream at b"),
+        Line(2, "stream", "late"),
+        Line(3, "view", "fewer"),
+    ]

@@ -44,6 +44,10 @@ def test_every_node_reads_a_view_and_dropping_it_disturbs_no_query(tmp_path: Pat
         await cluster.until(lambda: "fewer" in cluster.at("c").daemon._catalogue.entries)
         path = tmp_path / "out.ndjson"
         await submitted(cluster, "c", path, sql="SELECT number FROM fewer", name="read")
+        for name, reader in (("few", "fewer"), ("numbers", "few")):
+            error = await refused(cluster, "c", cluster.at("c").daemon.drop_stream(name))
+            assert (error.code, error.where) == ("stream-in-use", "stream")
+            assert f"{name} is read by the view {reader}" in str(error)
         for name in ("fewer", "few"):
             await ask(cluster, "c", cluster.at("c").daemon.drop_stream(name))
         await finished(cluster, "read")

@@ -89,7 +89,10 @@ class Detach(NamedTuple):
 
 
 class DropStream(NamedTuple):
+    """A DROP STREAM or DROP VIEW statement: only a stream, or only a view, is dropped by it."""
+
     stream: str
+    view: bool
     positions: Positions
 
 
@@ -110,14 +113,15 @@ def declaration_of(text: str) -> Declaration | None:
     if reader.takes("detach"):
         return _detach(reader)
     if reader.takes("drop"):
-        if not reader.takes("view"):
+        view = reader.takes("view")
+        if not view:
             reader.needs("stream")
         positions = {"name": reader.position()}
-        return DropStream(reader.ended(reader.name("a stream")), positions)
+        return DropStream(reader.ended(reader.name("a view" if view else "a stream")), view, positions)
     return None
 
 
-_OF_STREAM = frozenset({"stream-exists", "stream-in-use", "unknown-stream", "bad-name"})
+_OF_STREAM = frozenset({"stream-exists", "stream-in-use", "unknown-stream", "bad-name", "is-a-view", "not-a-view"})
 _OF_SOURCE = frozenset({"ambiguous-source", "source-exists", "unknown-source"})
 
 

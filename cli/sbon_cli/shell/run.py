@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon import SbonError, endpoints
-from sbon.model import QuerySpec, Submission
+from sbon.model import QuerySpec, StreamInfo, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
 from sbon_cli.commands.queries.explain import show_explanation
@@ -114,7 +114,8 @@ class Runner:
                     self._tell(
                         client.detach_source(stream, source_name), lambda info: say(f"{source_name} detached from {stream}")
                     )
-                case DropStream(stream=stream):
+                case DropStream(stream=stream, view=view):
+                    _check_kind(client.stream(stream), view=view)
                     client.drop_stream(stream)
                     say(f"{stream} dropped")
         except SbonError as error:
@@ -142,3 +143,13 @@ class Runner:
             print_json(answer)
         else:
             show(answer)
+
+
+def _check_kind(info: StreamInfo, *, view: bool) -> None:
+    """Raise ``is-a-view`` or ``not-a-view`` for a statement that drops the other kind."""
+    declaration = info.entry.declaration
+    if view and not declaration.sql:
+        hint = f"DROP STREAM {declaration.name} drops it with its sources and what they keep"
+        raise SbonError("not-a-view", f"{declaration.name} is a stream, no view", hint=hint)
+    if declaration.sql and not view:
+        raise SbonError("is-a-view", f"{declaration.name} is a view, no stream", hint=f"DROP VIEW {declaration.name}")

@@ -67,10 +67,10 @@ def test_sources_are_attached_and_detached_and_streams_dropped() -> None:
         detached = action_of(text)
         assert isinstance(detached, Detach)
         assert detached[:3] == expected
-    for text in ("drop stream `trades`", "DROP VIEW trades"):
+    for text, view in (("drop stream `trades`", False), ("DROP VIEW trades", True)):
         dropped = action_of(text)
         assert isinstance(dropped, DropStream)
-        assert dropped.stream == "trades"
+        assert (dropped.stream, dropped.view) == ("trades", view)
 
 
 WRONG = [
