@@ -11,10 +11,12 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from sbon_node.connectors.sources.runner import SourcePosition
 from sbon_node.errors import SbonError
 from sbon_node.hosting.components import acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import OperatorStats, computation_of
 from sbon_node.model.plan import Rate
 from sbon_node.model.query_ids import is_sink
@@ -70,15 +72,22 @@ class SharedOperators:
 
     def _offer(self, stream: str) -> StreamOffer:
         outbox = self._context.outbox
+        ended = outbox.ended(stream)
         readers = [one for one in self._context.publisher.readers(stream) if not is_sink(one[0])]
         return StreamOffer(
             stream=stream,
             earliest=outbox.earliest(stream),
             latest=outbox.latest(stream),
-            watermark_ms=outbox.watermark_ms(stream) if outbox.latest(stream) else None,
+            watermark_ms=outbox.watermark_ms(stream) if outbox.latest(stream) and not ended else None,
+            ended=ended,
+            greatest_ms=self._greatest_ms(stream) if ended else None,
             readers=tuple(StreamReader(component=component, node=node) for component, node in readers[:MAX_READERS]),
             operator=self._offered(stream),
         )
+
+    def _greatest_ms(self, stream: str) -> int | None:
+        stored = self._context.outbox.position(stream) if is_source(stream) else None
+        return None if stored is None else msgspec.msgpack.decode(stored, type=SourcePosition).greatest_ms
 
     def _offered(self, operator: str) -> OfferedOperator | None:
         hosted = self._operators.get(operator)
@@ -118,7 +127,8 @@ class SharedOperators:
         reference = Reference(query=call.query, acceptors=acceptors)
         try:
             for reader in new:
-                outbox.subscribe(operator, reader, call.first or outbox.latest(operator) + 1)
+                # Of a stream that has ended the last frame says so.
+                outbox.subscribe(operator, reader, call.first or outbox.latest(operator) + (not outbox.ended(operator)))
             self._operators.keep(msgspec.structs.replace(hosted, references=(*others, reference)))
         except SbonError:
             for reader in new:

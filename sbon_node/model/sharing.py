@@ -81,7 +81,8 @@ def digest_of(computation: Computation, durability: Durability) -> str:
 class StreamOffer(msgspec.Struct, frozen=True, kw_only=True):
     """A stream at its host: its first retained frame, its readers, and the ``operator`` that makes it, None for a source.
 
-    ``readers`` are operators alone, no sinks. ``watermark_ms`` is that of its ``latest`` frame, None before the first.
+    ``readers`` are operators alone, no sinks. ``watermark_ms`` is that of its ``latest`` frame, None before the first. A stream
+    that has ``ended`` has no watermark; ``greatest_ms`` is the greatest event time of its rows, None if it is not known.
     """
 
     stream: Text
@@ -90,3 +91,5 @@ class StreamOffer(msgspec.Struct, frozen=True, kw_only=True):
     watermark_ms: int | None = None
     readers: Annotated[tuple[StreamReader, ...], Meta(max_length=MAX_READERS)] = ()
     operator: OfferedOperator | None = None
+    ended: bool = False
+    greatest_ms: int | None = None

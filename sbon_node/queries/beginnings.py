@@ -1,7 +1,8 @@
 """Where a query from now on begins: after all that its sources have when they are asked.
 
 A source's watermark is its greatest event time less the stream's delay, so both of its newest frame are known at once. Rows of
-later frames may be earlier than that, and do not count: the rows of the query are those whose event times are later.
+later frames may be earlier than that, and do not count: the rows of the query are those whose event times are later. Of a source
+that has ended the last frame is read once more, which says so; none of its rows count.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ async def beginning_now(context: Context, catalogue: Catalogue, plan: Plan) -> B
         source = planned.source
         if offer.watermark_ms is not None:
             times.append(offer.watermark_ms + catalogue.entry(source.stream).declaration.delay_ms)
+        if offer.greatest_ms is not None:
+            times.append(offer.greatest_ms)
         if source.connector != RESULT:
-            starts[source.id] = offer.latest
+            starts[source.id] = max(0, offer.latest - offer.ended)
+    if not times and any(offer.ended for offer in offers):
+        times = [LAST_MS]
     return Beginning(min(max(times) + 1, LAST_MS) if times else None, starts)
 
 

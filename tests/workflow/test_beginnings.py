@@ -79,3 +79,28 @@ def test_a_query_from_now_on_cannot_begin_anew(tmp_path: Path) -> None:
         assert (refused.value.code, refused.value.where) == ("bad-begin", "allow_restart_from_sources")
 
     in_cluster(tmp_path, "a", test)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_source_that_has_ended_gives_no_rows_and_holds_up_no_query(tmp_path: Path, goes_on: bool) -> None:
+    """Those of another source of the stream count from their own times on."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        sources = [source_at("a", rows=60, rate=60.0), *([source_at("b", rows=ROWS, rate=60.0)] if goes_on else [])]
+        await declare(cluster, "a", *sources)
+        await submitted(cluster, "b", tmp_path / "all.ndjson", name="all", sql=ALL)
+        await cluster.clock.sleep(4.3)
+        for name, sql in (("late", ALL), ("counts", COUNTS.format("1 second"))):
+            await submitted(cluster, "c", tmp_path / f"{name}.ndjson", name=name, sql=sql, begin="now")
+        plan = (await state_of(cluster, "c", "late")).plan
+        assert plan is not None
+        assert plan.since_ms is not None
+        for name in ("all", "late", "counts"):
+            await finished(cluster, name)
+        every = [(row["id"], at_ms(row["ts"])) for row in rows(tmp_path / "all.ndjson")]
+        late = sorted(str(row["id"]) for row in rows(tmp_path / "late.ndjson"))
+        assert late == sorted(str(one) for one, at in every if at >= plan.since_ms)
+        assert bool(late) == goes_on
+        assert bool(rows(tmp_path / "counts.ndjson")) == goes_on
+
+    in_cluster(tmp_path, "abc", test)
