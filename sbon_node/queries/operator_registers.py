@@ -233,7 +233,8 @@ class OperatorRegisters:
             if register.claim == sink.claim and register.host == sink.node:
                 return None
             if register.claim == sink.claim or register.host:
-                raise SbonError(QUERY_OVER, f"{sink.component} has been removed meanwhile", where=sink.component)
+                hint = "a host of the query did not answer in time: add it, or follow, again"
+                raise SbonError(QUERY_OVER, f"{sink.component} was removed before it was open", where=sink.component, hint=hint)
             instance = self._context.membership.expected(sink.node).instance
             return msgspec.structs.replace(goes_on_at(register, sink.node, instance), claim=sink.claim)
 

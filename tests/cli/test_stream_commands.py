@@ -58,6 +58,8 @@ def test_a_stream_is_made_of_a_querys_result(api: str, node: Any) -> None:
     for options, said in (
         (("--as", "SELECT 1", "--delay", "5s"), "--view and --as take columns and event time from their query"),
         (("--as", "SELECT 1", "--view", "SELECT 1"), "one of them, please"),
+        (("--as", ""), "'--as': it is empty"),
+        (("--view", " "), "'--view': it is empty"),
         (("--as", "SELECT 1", "--comment", "of more"), "--as takes no comment"),
     ):
         refused = run(api, "stream", "create", "s", *options)

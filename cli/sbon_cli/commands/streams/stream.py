@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.markup import escape
 
 from sbon import SbonError, endpoints
@@ -37,13 +38,33 @@ def stream() -> None:
     """Creates, fills, lists and drops streams."""
 
 
+def _not_blank(context: click.Context, option: click.Parameter, text: str) -> str:
+    if option.name and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT and not text.strip():
+        raise click.BadParameter("it is empty")
+    return text
+
+
 @stream.command()
 @click.argument("name")
 @click.option("--schema", default="", metavar='"ts timestamp, x double"|@FILE|-', help="Columns with Spark SQL types.")
 @click.option("--event-time", default="", metavar="COLUMN", help="The column with a row's event time.")
 @click.option("--delay", default="0s", show_default=True, help="Longest delay of a row behind the newest one: 500ms, 10s, 5m.")
-@click.option("--view", "sql", default="", metavar='"SELECT ..."|@FILE|-', help="Create a view: a name for this query.")
-@click.option("--as", "result", default="", metavar='"SELECT ..."|@FILE|-', help="Run this query; its result is the stream.")
+@click.option(
+    "--view",
+    "sql",
+    default="",
+    callback=_not_blank,
+    metavar='"SELECT ..."|@FILE|-',
+    help="Create a view: a name for this query.",
+)
+@click.option(
+    "--as",
+    "result",
+    default="",
+    callback=_not_blank,
+    metavar='"SELECT ..."|@FILE|-',
+    help="Run this query; its result is the stream.",
+)
 @click.option("--comment", default="", help="A comment.")
 @json_option
 @click.pass_obj
