@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -97,11 +98,12 @@ class Residual:
         return isinstance(self.relation.child, Aggregate)
 
 
+@lru_cache(maxsize=256)
 def read_offer(offer: RunningComputation, settings: QuerySettings | None = None) -> ParsedComputation | None:
     """Read an operator that a host offers; None if only equal relations may share it, or its description is not sound.
 
     Rows that an operator skips, or columns that it makes NULL, depend on all of its expressions, and groups of a batch on its
-    batches. The fragment passes the allow-list and its bounds.
+    batches. The fragment passes the allow-list and its bounds. Those read last are kept: new queries are offered mostly the same.
     """
     computation = offer.computation
     if computation.on_error != "fail" or computation.groups_per_batch or len(offer.inputs) != len(computation.inputs):
