@@ -71,11 +71,12 @@ class ComponentDestroyer:
         """End components, and release reservations for them; operators that other queries share stay."""
         kept = self._shared.keep(call)
         call = msgspec.structs.replace(call, components=tuple(one for one in call.components if one not in kept))
-        rows, sink = await self._sinks.destroy(call)
-        await self._moves.departures.end_with_query(call.query, call.components)
-        await self._moves.arrivals.destroy(call)
-        await self._backups.destroy(call)
-        await self._operators.destroy(call)
+        with self._shared.ending(call.components):
+            rows, sink = await self._sinks.destroy(call)
+            await self._moves.departures.end_with_query(call.query, call.components)
+            await self._moves.arrivals.destroy(call)
+            await self._backups.destroy(call)
+            await self._operators.destroy(call)
         for stream, subscriber in self._subscriptions(call):  # Parts on other nodes may be unable to unsubscribe themselves.
             self._outbox.unsubscribe(stream, subscriber)
         for unread in self._shared.give_back(call):

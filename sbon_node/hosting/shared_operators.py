@@ -5,7 +5,9 @@ Source: SBON (Pietzuch et al., ICDE 2006), section 3.4; docs/design.md, section 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
@@ -58,6 +60,7 @@ class SharedOperators:
         self._context, self._operators, self._registers, self._moves = context, operators, registers, moves
         self._checks = CallerChecks(context.settings.checks, "control.checks")
         self._tasks = Tasks()
+        self._ending: Counter[str] = Counter()
         context.server.handle(AskStreams, self._ask)
         context.server.handle(ShareOperator, self._share)
 
@@ -141,11 +144,22 @@ class SharedOperators:
 
     def _hosted(self, call: ShareOperator) -> HostedOperator:
         hosted = self._operators.get(call.operator)
-        if hosted is None or not self._operators.is_running(call.operator) or _digest(hosted) != call.digest:
+        runs = self._operators.is_running(call.operator) and not self._ending[call.operator]
+        if hosted is None or not runs or _digest(hosted) != call.digest:
             raise SbonError("operator-unknown", f"{self._context.name} runs no such operator", where=call.operator)
         return hosted
 
     # -- the end of a query ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def ending(self, operators: Iterable[str]) -> Iterator[None]:
+        """Let nobody refer to the operators while they are destroyed, which takes several steps."""
+        ending = Counter(operators)
+        self._ending += ending
+        try:
+            yield
+        finally:
+            self._ending -= ending
 
     def keep(self, call: DestroyComponents) -> tuple[str, ...]:
         """Note the end of a query; return those of its own operators that others refer to, which stay."""

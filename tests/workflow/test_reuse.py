@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sbon_node.model.queries import QueryInfo, QuerySpec
 from sbon_node.model.sharing import OfferedOperator, StreamOffer, StreamReader
 from sbon_node.registers.states import Acceptor
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.sharing import AskStreams, StreamOffers
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
@@ -306,5 +308,40 @@ def test_sinks_do_not_hide_the_operators_that_read_a_stream(tmp_path: Path) -> N
             read.append([one.component for one in offer.readers])
             assert cluster.at(node).daemon.context.publisher.readers(stream)
         assert read == [[f"{uid}.o1"], []]
+
+    in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("last", ["owner", "reader"])
+def test_an_operator_that_is_being_destroyed_is_not_shared(tmp_path: Path, last: str) -> None:
+    """Its end takes several steps; a query that finds it meanwhile runs operators of its own."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await submitted(cluster, "b", None, name="first", sql=SUMS)
+        over = "first"
+        if last == "reader":
+            over = "second"
+            assert (await submitted(cluster, "b", None, name=over, sql=SUMS)).shared
+            await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+            await cluster.clock.sleep(1.0)
+        (host,) = (node for node in "abc" if cluster.at(node).daemon._operators.hosted())
+        operators, begun = cluster.at(host).daemon._operators, asyncio.Event()
+        destroy = operators.destroy
+
+        async def slowly(call: DestroyComponents) -> None:
+            if any(operators.get(one) is not None for one in call.components):
+                begun.set()
+                await cluster.clock.sleep(2.0)
+            await destroy(call)
+
+        operators.destroy = slowly  # type: ignore[method-assign]
+        stopping = asyncio.create_task(ask(cluster, "a", cluster.at("a").daemon.stop_query(over)))
+        await begun.wait()
+        await submitted(cluster, "c", tmp_path / "third.ndjson", name="third", sql=SUMS)
+        await stopping
+        operators.destroy = destroy  # type: ignore[method-assign]
+        await finished(cluster, "third")
+        assert (await state_of(cluster, "c", "third")).rows
 
     in_cluster(tmp_path, "abc", test)
