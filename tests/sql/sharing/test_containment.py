@@ -85,7 +85,7 @@ def test_event_time_that_must_follow_is_not_lost() -> None:
 
 
 def test_groups_without_state_are_of_single_batches() -> None:
-    """Whatever their host says: without the time of its groups an operator keeps no state."""
+    """Without the time of its groups an operator keeps no state; a host may say otherwise."""
     (_, other) = stages_of(FINE, CATALOG)
     offer = offer_of(other, SCHEMAS)
     (spec,) = offer.computation.inputs
