@@ -12,7 +12,6 @@ from tests.live.relay import Manner, Relay
 from tests.live.world import NODES, SITES, SQL, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
-THOROUGH = pytest.mark.thorough("cut links of live nodes")
 
 REPLAY = 4000.0
 """The sources need five seconds for their rows, which so come in many frames."""
@@ -35,13 +34,14 @@ def see_each_other(world: World, side: Sequence[str], other: Sequence[str], stat
     return all(sees(one, other) for one in side) and all(sees(one, side) for one in other)
 
 
+@pytest.mark.thorough("cut links of live nodes")
 @pytest.mark.parametrize(
     "alone, strategy, manner",
     [
-        pytest.param("dee", "producer", "reset", id="consumer-and-operators-reset", marks=THOROUGH),
+        pytest.param("dee", "producer", "reset", id="consumer-and-operators-reset"),
         pytest.param("dee", "producer", "lose", id="consumer-and-operators-lose"),
-        pytest.param("ada", "consumer", "hold", id="source-and-operators-hold", marks=THOROUGH),
-        pytest.param("ada", "consumer", "lose", id="source-and-operators-lose", marks=THOROUGH),
+        pytest.param("ada", "consumer", "hold", id="source-and-operators-hold"),
+        pytest.param("ada", "consumer", "lose", id="source-and-operators-lose"),
     ],
 )
 def test_a_node_cut_off_until_it_is_declared_dead(

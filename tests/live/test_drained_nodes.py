@@ -45,6 +45,7 @@ def assert_right(query: MovingQuery) -> None:
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.thorough("live nodes that are drained under several queries")
 def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_path: Path) -> None:
     """Their state is in RocksDB, chosen at the submission by its expected size, and moves twice."""
     with query_at(cluster, "tumbling", tmp_path) as windows, query_at(cluster, "filter", tmp_path) as rows:
@@ -69,8 +70,10 @@ def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_
 
 
 def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(cluster: LocalCluster, tmp_path: Path) -> None:
-    with query_at(cluster, "filter", tmp_path, "later") as rows:
+    """The operator's state is in RocksDB."""
+    with query_at(cluster, "tumbling", tmp_path, "later") as rows:
         rows.more(3)
+        assert providers(cluster, rows) == {"rocksdb"}
         operator = rows.operators()[-1]
         rows.beyond(rows.move(operator, "oda"))
         cluster["oda"].signal(signal.SIGTERM)

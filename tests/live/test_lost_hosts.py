@@ -14,27 +14,23 @@ from sbon_cli.commands.experiments.migration.measuring import SOURCE
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
-from sbon_node.model.durability import HOT
+from sbon_node.model.durability import HOT, REPLICATED, Durability
 
 pytestmark = pytest.mark.live
 thorough = pytest.mark.thorough("hosts of live nodes that are lost with their disks")
+drawn = pytest.mark.drawn("durabilities of live operators whose host is lost", parts=2)
 QUICK_KIND = "tumbling"
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else thorough) for kind in KINDS])
-def test_no_row_is_lost_or_repeated_with_a_host(tmp_path: Path, kind: str) -> None:
-    (row,) = losses.run(tmp_path, (kind,), 1 if kind == QUICK_KIND else 3, lambda _: None)
-    assert row["rows"] > 0
-    assert (row["wrong"], row["repeated_frames"]) == (0, 0)
-
-
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else thorough) for kind in KINDS])
-def test_a_follower_goes_on_without_a_lost_or_repeated_row(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("durability", [REPLICATED, HOT])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=drawn if kind == QUICK_KIND else thorough) for kind in KINDS])
+def test_no_row_is_lost_or_repeated_with_a_host(tmp_path: Path, kind: str, durability: Durability) -> None:
+    """The backup starts from its copy, and the follower of a hot operator goes on."""
     count = 1 if kind == QUICK_KIND else 3
-    (row,) = losses.run(tmp_path, (kind,), count, lambda _: None, HOT)
+    (row,) = losses.run(tmp_path, (kind,), count, lambda _: None, durability)
     assert row["rows"] > 0
     assert (row["wrong"], row["repeated_frames"]) == (0, 0)
-    assert row["by_follower"] == count
+    assert row["by_follower"] == (count if durability == HOT else 0)
 
 
 def family(node: LocalNode) -> list[psutil.Process]:
@@ -42,6 +38,7 @@ def family(node: LocalNode) -> list[psutil.Process]:
     return [daemon, *daemon.children(recursive=True)]
 
 
+@thorough
 def test_a_host_that_was_paused_shows_nothing_beside_its_successor(tmp_path: Path) -> None:
     """All of its processes stop amid their work until a successor has shown rows, and go on as if nothing had happened."""
     with (

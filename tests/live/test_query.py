@@ -98,7 +98,7 @@ class UnderFire:
 @pytest.mark.parametrize(
     "processes, daemons, paused, replay",
     [
-        pytest.param(("host",), ("dee",), False, 500.0, id="a host and the consumer"),
+        pytest.param(("host",), ("dee",), False, 1000.0, id="a host and the consumer"),
         pytest.param(
             ("worker", "zygote", "jvm", "host"),
             ("cyd", "dee"),

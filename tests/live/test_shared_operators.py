@@ -17,7 +17,7 @@ WHERE = " WHERE 10e0 < r.value AND r.n % 2 = 0"
 
 
 def test_rows_of_a_shared_operator_are_those_of_each_query(world: World, tmp_path: Path) -> None:
-    world.declare("twice", replay=500.0)
+    world.declare("twice", replay=1000.0)
     dee, ada = world.cluster["dee"], world.cluster["ada"]
 
     def begin(name: str, sql: str) -> QueryInfo:
@@ -55,6 +55,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.thorough("live queries that share operators containing their rows")
 def test_rows_computed_from_those_of_other_queries_are_those_of_each_query(world: World, tmp_path: Path) -> None:
     """The queries whose operators contain the rows are stopped, and a host is killed."""
     # Slow machines must not be at the end before the last query begins.
