@@ -9,7 +9,7 @@ import pytest
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon_node.experiments.suite.reference import Reference
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
-from tests.suite.runs import CONSUMER, Runs
+from tests.suite.runs import CONSUMER, SUBMITTER, Runs
 
 
 @pytest.fixture(scope="package")
@@ -24,10 +24,10 @@ def reference(streams: dict[str, SuiteStream]) -> Reference:
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster with two nodes for sources, whose engines can run several queries, and one consumer."""
+    """A cluster with two nodes for sources, whose engines can run several queries, one consumer, and a node without a part."""
     streams = write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
     folder, overrides = tmp_path_factory.mktemp("cluster"), {**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}
-    with LocalCluster([*SITES, CONSUMER], folder=folder, overrides=overrides) as cluster:
+    with LocalCluster([*SITES, CONSUMER, SUBMITTER], folder=folder, overrides=overrides) as cluster:
         client = cluster.nodes[0].client
         for stream in streams.values():
             client.create_stream(stream.declaration)

@@ -16,6 +16,8 @@ from sbon_node.experiments.suite.streams import SITES
 from tests.live.world import finished, wait_for
 
 CONSUMER = "home"
+SUBMITTER = "office"
+"""A node that only takes submissions, and may be lost."""
 ASKED = SITES[0]
 """The node at which queries are submitted: one with sources, so that no engine starts only to plan."""
 AT_A_TIME = 3

@@ -1,4 +1,4 @@
-"""Shapes of stages, and a choice of queries with all shapes, which ``make test`` runs on Spark."""
+"""Shapes of stages, and choices of queries: a few with each kind of operator, and some more with all shapes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from sbon_node.sql.relations.logical import Aggregate, Join, Relation, Select, Union
 from sbon_node.sql.stages.cut import Stage
 
+KINDS = ("aggregate_twice", "join_null_keys", "nexmark_q5", "session_hosts", "union_aggregated")
+"""``make test`` runs these on Spark: each kind of operator with few operators in all."""
 SAMPLE = (
     "cte_join_aggregate",
     "exists_twice",
@@ -22,7 +24,7 @@ SAMPLE = (
     "union_aggregated",
     "union_joined",
 )
-"""As few as there can be; ``test_suite`` says which shape is missing."""
+"""As few as there can be; ``test_suite`` says which shape is missing. ``make test`` runs a part of them on Spark."""
 
 
 def shapes(stages: Sequence[Stage]) -> set[str]:

@@ -6,23 +6,21 @@ That node has neither sources nor operators nor the consumer. The others go on; 
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 
-from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.cluster import LocalCluster
 from sbon.model import Submission
 from sbon_node.experiments.suite.cases import Case, cases
 from sbon_node.experiments.suite.reference import Reference, Row, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream
 from tests.live.world import wait_for
-from tests.suite.runs import CONSUMER, PATIENCE_S
+from tests.suite.runs import CONSUMER, PATIENCE_S, SUBMITTER
 
 pytestmark = pytest.mark.live
-SUBMITTER = "office"
 OTHERS = (*SITES, CONSUMER)
 NAMES = (
     "session_hosts",
@@ -40,15 +38,8 @@ THOROUGH = pytest.mark.thorough("suite queries whose submitter is lost, on Spark
 CASES = [
     pytest.param(case, id=case.name, marks=() if case.name == NAMES[0] else THOROUGH) for case in cases() if case.name in NAMES
 ]
-SECONDS = 20.0
+SECONDS = 10.0
 """Duration of the streams, so that rows are under way when the submitter dies."""
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    overrides = {**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}
-    with LocalCluster([*OTHERS, SUBMITTER], folder=tmp_path_factory.mktemp("losing"), overrides=overrides) as cluster:
-        yield cluster
 
 
 def declare(cluster: LocalCluster, streams: Mapping[str, SuiteStream], called: str) -> str:
@@ -77,28 +68,30 @@ def rows_at(cluster: LocalCluster, node: str, query: str) -> list[Row]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_query_outlives_the_node_that_took_it(
-    case: Case, world: LocalCluster, streams: dict[str, SuiteStream], reference: Reference
+    case: Case, cluster: LocalCluster, streams: dict[str, SuiteStream], reference: Reference
 ) -> None:
-    beginning = declare(world, streams, case.name)
+    beginning = declare(cluster, streams, case.name)
     submission = Submission(sql=beginning + case.sql, strategy="producer", consumer=CONSUMER)
-    submitter = world[SUBMITTER].client
+    submitter = cluster[SUBMITTER].client
     info, doomed = submitter.submitted(submission), submitter.submitted(submission)
     nodes = {info.consumer, *(operator.node for operator in info.operators)}
     assert SUBMITTER not in nodes
     with ThreadPoolExecutor() as pool:
-        following = pool.submit(rows_at, world, SITES[1], info.id)
-        time.sleep(SECONDS / 4)
-        lose(world)
+        following = pool.submit(rows_at, cluster, SITES[1], info.id)
+        wait_for(lambda: any(one.stats and one.stats.rows_in for one in submitter.query(info.id).operators), "rows are under way")
+        lose(cluster)
         for node in OTHERS:
-            client = world[node].client
-            listed = {query.id: query.state for query in client.queries()}
-            assert {info.id, doomed.id} <= set(listed), f"not listed at {node}: {listed}"
+            client = cluster[node].client
+            wait_for(
+                lambda client=client: {info.id, doomed.id} <= {query.id for query in client.queries()},  # type: ignore[misc]
+                f"both are listed at {node}",
+            )
             assert client.query(info.id).state in ("running", "finished")
-        assert world[SITES[2]].client.stop_query(doomed.id).state == "stopped"
+        assert cluster[SITES[2]].client.stop_query(doomed.id).state == "stopped"
         assert differences(following.result(PATIENCE_S), reference.answer(case)) == []
     for node in OTHERS:
-        client = world[node].client
+        client = cluster[node].client
         wait_for(lambda client=client: client.query(info.id).state == "finished", f"{node} says that it is finished")  # type: ignore[misc]
-        assert client.query(doomed.id).state == "stopped"
-    world[SUBMITTER].restart()
-    world.wait_converged()
+        wait_for(lambda client=client: client.query(doomed.id).state == "stopped", f"{node} says that it is stopped")  # type: ignore[misc]
+    cluster[SUBMITTER].restart()
+    cluster.wait_converged()

@@ -1,7 +1,7 @@
 """The suite over real daemons and Spark, through three nodes or more, against DuckDB's rows.
 
-``make test`` runs a query for each shape of a stage, and a third of those that only Spark can evaluate; the others run in virtual
-time.
+``make test`` runs a query for each kind of operator, and a part of two groups: queries with each shape of a stage, and those that
+only Spark can evaluate. The others run in virtual time.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import pytest
 from sbon_node.experiments.suite.cases import Case, cases, simulated
 from sbon_node.experiments.suite.reference import Reference, differences, stored
 from tests.suite.runs import Runs
-from tests.suite.shapes import SAMPLE
+from tests.suite.shapes import KINDS, SAMPLE
 
 pytestmark = pytest.mark.live
 
 
-LEFT_OUT = {case.name for case in simulated()} - {*SAMPLE}
+LEFT_OUT = {case.name for case in simulated()} - {*KINDS, *SAMPLE}
 THOROUGH = pytest.mark.thorough("suite queries on Spark")
-DRAWN = pytest.mark.drawn("queries that only Spark can evaluate", parts=3)
+DRAWN = pytest.mark.drawn("suite queries of each shape, or that only Spark can evaluate,", parts=6)
 CASES = [
-    pytest.param(case, id=case.name, marks=THOROUGH if case.name in LEFT_OUT else () if case.name in SAMPLE else DRAWN)
+    pytest.param(case, id=case.name, marks=THOROUGH if case.name in LEFT_OUT else () if case.name in KINDS else DRAWN)
     for case in cases()
 ]
 

@@ -19,7 +19,8 @@ from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Stage, cut
-from tests.suite.shapes import SAMPLE, shapes
+from tests.suite.shapes import KINDS, SAMPLE, shapes
+from tests.suite.virtual import planned
 
 
 def stages(case: Case, streams: dict[str, SuiteStream]) -> tuple[Stage, ...]:
@@ -52,6 +53,19 @@ def test_the_sample_has_every_shape_of_a_stage(streams: dict[str, SuiteStream]) 
     every, sampled = set().union(*of.values()), set().union(*(of[name] for name in SAMPLE))
     assert len(every) >= 20
     assert {shape: [name for name in of if shape in of[name]] for shape in every - sampled} == {}
+
+
+@pytest.mark.parametrize(
+    "kind", ["rows of a stream", "tumbling", "sliding", "session", "keys", "inner join", "left join", "a union of"]
+)
+def test_every_kind_of_operator_runs_on_spark(streams: dict[str, SuiteStream], kind: str) -> None:
+    of = {case.name: shapes(stages(case, streams)) for case in cases() if case.name in KINDS}
+    assert [name for name in of if any(kind in shape for shape in of[name])]
+
+
+def test_partial_aggregates_run_on_spark(streams: dict[str, SuiteStream]) -> None:
+    plans = [planned(case, streams) for case in cases() if case.name in KINDS]
+    assert any(operator.groups_per_batch for plan in plans for operator in plan.operators)
 
 
 async def test_rows_come_out_of_order_and_none_is_late(streams: dict[str, SuiteStream]) -> None:
