@@ -201,8 +201,8 @@ def test_one_line_scales_and_prometheus_would_find_them(joined: Compose) -> None
     wait_for(lambda: len(alive(joined)) == len(NODES) + 2, "two more have joined")
     found = joined("exec", "-T", "paris", "python", "-c", "import socket; print(len(socket.gethostbyname_ex('more')[2]))")
     assert found.strip() == "2"
-    metrics = joined.client("singapore").metrics().decode()
-    assert f'sbon_members{{state="alive"}} {len(NODES) + 2}' in metrics
+    count = f'sbon_members{{state="alive"}} {len(NODES) + 2}'
+    wait_for(lambda: count in joined.client("singapore").metrics().decode(), f"singapore's metrics have {count}")
 
 
 def test_all_goes_and_leaves_nothing(joined: Compose) -> None:

@@ -13,6 +13,7 @@ from sbon.model import DrainStep, NodeDrained
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
+from tests.live.world import wait_for
 
 pytestmark = pytest.mark.live
 NODES = ("mia", "noa", "oda")
@@ -79,6 +80,7 @@ def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(cluster:
         cluster["oda"].signal(signal.SIGTERM)
         assert cluster["oda"].wait() == 0
         assert rows.host_of(operator) != "oda"
-        assert {one.name: one.state for one in cluster["mia"].client.members()}["oda"] == "left"
+        members = cluster["mia"].client.members
+        wait_for(lambda: {one.name: one.state for one in members()}["oda"] == "left", "mia knows that oda has left")
         rows.more(3)
         assert_right(rows)

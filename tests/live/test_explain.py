@@ -13,7 +13,7 @@ from tests.live.world import SITES, World, submit, wait_for
 
 pytestmark = pytest.mark.live
 
-REPLAY = 400.0
+REPLAY = 200.0
 """Times event time, of which a row is born each second at each site."""
 SHARE = 0.25
 SQL = "SELECT site, n, ts FROM measured WHERE n % 4 = 0"

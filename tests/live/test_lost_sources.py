@@ -88,9 +88,13 @@ def test_posts_and_messages_survive_their_node(tmp_path: Path, monkeypatch: pyte
             backup = node_of(cluster, "clicks")
             assert backup != HOST
             monkeypatch.setenv("COLUMNS", "200")
-            shown = run(asked.api, "stream", "show", "clicks").stdout
-            assert "replicated" in shown
-            assert any(f"at {node}" in shown for node in (ASKED, "cyd", "dee") if node != backup)
+            others = [node for node in (ASKED, "cyd", "dee") if node != backup]
+
+            def shown() -> str:
+                return run(asked.api, "stream", "show", "clicks").stdout
+
+            wait_for(lambda: any(f"at {node}" in shown() for node in others), lambda: f"it has another backup: {shown()}")
+            assert "replicated" in shown()
             wait_for(lambda: len(ids(results["clicks"])) == POSTS * ROWS, "all posted rows are in the file")
             wait_for(lambda: len(ids(results["readings"])) == MESSAGES, "all messages are in the file")
             assert set(ids(results["clicks"]).values()) == {1}

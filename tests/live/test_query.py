@@ -47,7 +47,7 @@ def test_followed_rows_are_those_of_duckdb(world: World, strategy: str) -> None:
     assert all(line.bytes > 0 for line in query_usage.links), [(line.stream, line.bytes) for line in query_usage.links]
     assert dee.client.query(info.id).rows == len(rows)
     for node in world.cluster.nodes:
-        assert node.client.status().operators == ()
+        wait_for(lambda node=node: node.client.status().operators == (), f"no operator is left at {node.name}")  # type: ignore[misc]
 
 
 def _with_times(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -157,12 +157,15 @@ REFUSED = [
 def test_a_refusal_leaves_nothing_behind(world: World, fields: dict[str, Any], code: str) -> None:
     if "refusals" not in {s.entry.declaration.name for s in world.cluster.nodes[0].client.streams()}:
         world.declare("refusals", replay=0)
-    before = len(world.cluster["ada"].client.queries())
+    ada, bob = world.cluster["ada"].client, world.cluster["bob"].client
+    before = len(ada.queries())
+    wait_for(lambda: len(bob.queries()) == before, "both nodes know the same queries")
+    wait_for(lambda: all(node.client.status().operators == () for node in world.cluster.nodes), "no operator is left of others")
     fields = fields | {"sql": fields["sql"].replace("{name}", "refusals")}
     with pytest.raises(SbonError) as refusal:
         submit(world.cluster["ada"], **fields)
     assert refusal.value.code == code
-    assert len(world.cluster["bob"].client.queries()) == before
+    assert [len(client.queries()) for client in (ada, bob)] == [before, before]
     assert all(node.client.status().operators == () for node in world.cluster.nodes)
 
 
