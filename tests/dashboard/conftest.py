@@ -16,7 +16,7 @@ from tests.browsers import opened_browser
 QUERY = "warm"
 MARKUP = "<img src=x onerror=alert(1)>"
 """A text that would be an element if it were read as markup."""
-ARCHIVED = 30_000
+ARCHIVED = 20_000
 """Rows of the only stream that ends; it begins with the first query that reads it."""
 SQL = f"SELECT site, value, ts FROM readings WHERE value > 0.9e0 AND site <> '{MARKUP}'"
 

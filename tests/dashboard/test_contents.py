@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -11,11 +13,19 @@ from sbon.local.cluster import LocalCluster
 from sbon.model import SinkSpec, Submission
 from tests.dashboard.conftest import ARCHIVED, MARKUP, QUERY, SQL
 from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
+from tests.live.world import wait_for
 
 pytestmark = pytest.mark.live
 
 NODES = ["frankfurt", "london", "new-york", "singapore"]
 expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, cluster: LocalCluster) -> Iterator[Page]:
+    """The query at London, for tests that only look at it."""
+    with looking(browser, cluster["london"].client.api, query=QUERY) as opened:
+        yield opened
 
 
 def row(page: Page, table: str, first: str) -> dict[str, str]:
@@ -37,13 +47,17 @@ def test_the_map_shows_nodes_what_is_on_them_and_what_flows(browser: Browser, cl
         expect(page.locator("[data-node='singapore']")).to_have_attribute("aria-label", re.compile(", 1 sink$"))
         expect(page.locator("[data-node='london'] .name")).to_have_text("london, this node")
         assert float(link.locator(".traffic").get_attribute("stroke-width") or 0) > 1
-        drawn = {name: page.locator(f"[data-node='{name}'] .hit").bounding_box() for name in NODES}
-        places = {name: (box["x"], box["y"]) for name, box in drawn.items() if box}
 
-        def apart(a: str, b: str) -> float:
-            return float(sum((p - q) ** 2 for p, q in zip(places[a], places[b], strict=True)) ** 0.5)
+        def is_in_order() -> bool:
+            drawn = {name: page.locator(f"[data-node='{name}'] .hit").bounding_box() for name in NODES}
+            places = {name: (box["x"], box["y"]) for name, box in drawn.items() if box}
 
-        assert apart("london", "frankfurt") < apart("london", "new-york") < apart("new-york", "singapore")
+            def apart(a: str, b: str) -> float:
+                return math.dist(places[a], places[b])
+
+            return apart("london", "frankfurt") < apart("london", "new-york") < apart("new-york", "singapore")
+
+        wait_for(is_in_order, "the coordinates are near the latencies")
 
 
 def test_a_node_is_shown_closely(browser: Browser, cluster: LocalCluster) -> None:
@@ -116,23 +130,21 @@ def test_a_query_is_shown_with_its_text_as_text(browser: Browser, cluster: Local
         expect(page.locator("#why")).to_contain_text("relaxation")
 
 
-def test_network_usage_over_time(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        chart = page.get_by_role("slider", name="Network usage over time")
-        expect(chart).to_have_attribute("aria-valuetext", re.compile(r"as placed [\d.]+ k?B, all rows .* [\d.]+ k?B$"))
-        expect(page.locator("#query-usage .total")).to_have_text(
-            re.compile(r"^So far .* all rows sent to the consumer: \d\d % less\.$")
-        )
-        assert page.locator(".line.placed[d^='M']").count() == 2  # the line, and its sample in the key
+def test_network_usage_over_time(page: Page) -> None:
+    chart = page.get_by_role("slider", name="Network usage over time")
+    expect(chart).to_have_attribute("aria-valuetext", re.compile(r"as placed [\d.]+ k?B, all rows .* [\d.]+ k?B$"))
+    expect(page.locator("#query-usage .total")).to_have_text(
+        re.compile(r"^So far .* all rows sent to the consumer: \d\d % less\.$")
+    )
+    assert page.locator(".line.placed[d^='M']").count() == 2  # the line, and its sample in the key
 
 
-def test_the_query_comes_first_with_charts_of_how_it_went(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
-        assert page.locator("main section").first.get_attribute("id") == "query-section"
-        for name in ("Rows a second", "Lag", "Batch time", "Back-pressure"):
-            expect(page.get_by_role("slider", name=f"{name} over time")).to_be_visible()
-        rates = page.get_by_role("slider", name="Rows a second over time")
-        expect(rates).to_have_attribute("aria-valuetext", re.compile(r"read [1-9]\d*/s, delivered [\d.]+/s$"))
+def test_the_query_comes_first_with_charts_of_how_it_went(page: Page) -> None:
+    assert page.locator("main section").first.get_attribute("id") == "query-section"
+    for name in ("Rows a second", "Lag", "Batch time", "Back-pressure"):
+        expect(page.get_by_role("slider", name=f"{name} over time")).to_be_visible()
+    rates = page.get_by_role("slider", name="Rows a second over time")
+    expect(rates).to_have_attribute("aria-valuetext", re.compile(r"read [1-9]\d*/s, delivered [\d.]+/s$"))
 
 
 def fact(page: Page, name: str) -> str:
@@ -162,23 +174,19 @@ def test_a_query_that_ends_shows_how_far_it_is_and_then_that_it_has_read_all(bro
         expect(page.locator("#query-progress dt")).to_have_text(["Rows read", "Rows delivered"])
 
 
-def test_a_query_without_an_end_says_so_and_shows_no_share(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
-        expect(page.locator("#query-progress .far")).to_have_text(
-            "No end: readings/harbour at new-york, readings/park at new-york"
-        )
-        bar = page.get_by_role("progressbar", name="Progress")
-        expect(bar).to_have_class("bar endless good")
-        assert bar.get_attribute("aria-valuenow") is None
-        expect(page.locator("#query-progress dt")).to_have_text(["Rows read", "Rows delivered", "Lag"])
+def test_a_query_without_an_end_says_so_and_shows_no_share(page: Page) -> None:
+    expect(page.locator("#query-progress .far")).to_have_text("No end: readings/harbour at new-york, readings/park at new-york")
+    bar = page.get_by_role("progressbar", name="Progress")
+    expect(bar).to_have_class("bar endless good")
+    assert bar.get_attribute("aria-valuenow") is None
+    expect(page.locator("#query-progress dt")).to_have_text(["Rows read", "Rows delivered", "Lag"])
 
 
-def test_only_what_is_new_of_the_history_is_asked_for(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
-        with page.expect_response(re.compile(r"/v1/queries/[^/]+/usage\?after_ms=\d{13}$")) as answered:
-            pass
-        after = int(answered.value.url.rpartition("=")[2])
-        assert all(after < point["at_ms"] < after + 60_000 for point in answered.value.json()["history"])
+def test_only_what_is_new_of_the_history_is_asked_for(page: Page) -> None:
+    with page.expect_response(re.compile(r"/v1/queries/[^/]+/usage\?after_ms=\d{13}$")) as answered:
+        pass
+    after = int(answered.value.url.rpartition("=")[2])
+    assert all(after < point["at_ms"] < after + 60_000 for point in answered.value.json()["history"])
 
 
 @pytest.mark.thorough("pages of the dashboard")
@@ -219,12 +227,11 @@ def test_the_machine_of_the_node_is_charted_from_before_the_page_was_opened(brow
         expect(page.locator("#machine-title")).to_have_text("Machine of new-york")
 
 
-def test_the_newest_rows_are_shown(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
-        expect(page.locator(".sample th")).to_have_text(["site", "value", "ts"])
-        cells = page.locator(".sample tbody tr").first.locator("td")
-        expect(cells.nth(0)).to_have_text(re.compile("harbour|park|tower"))
-        expect(cells.nth(1)).to_have_text(re.compile(r"^0\.9"))
+def test_the_newest_rows_are_shown(page: Page) -> None:
+    expect(page.locator(".sample th")).to_have_text(["site", "value", "ts"])
+    cells = page.locator(".sample tbody tr").first.locator("td")
+    expect(cells.nth(0)).to_have_text(re.compile("harbour|park|tower"))
+    expect(cells.nth(1)).to_have_text(re.compile(r"^0\.9"))
 
 
 def test_decisions_from_before_the_page_was_opened_are_shown(browser: Browser, cluster: LocalCluster) -> None:
@@ -239,22 +246,22 @@ def test_decisions_from_before_the_page_was_opened_are_shown(browser: Browser, c
         assert log.count() >= before
 
 
-def test_members_and_streams_are_shown_as_in_the_api(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        expect(page.locator("#members-note")).to_have_text("4 of 4 alive")
-        version = cluster["london"].client.status().version
-        own, other = row(page, "members", "london"), row(page, "members", "singapore")
-        assert (own["Round trip"], own["Version"], other["Version"]) == ("here", version, version)
-        assert re.fullmatch(r"(≈ )?1\d\d ms", other["Round trip"])
-        assert other["State"] == "alive"
-        sources = page.locator("#streams tbody tr")
-        expect(sources).to_have_count(4)
-        harbour = sources.filter(has_text="harbour at new-york")
-        expect(harbour.locator("[data-head='Rate']")).to_have_text(re.compile(r"^\d+ rows/s$"))
-        expect(harbour.locator("[data-head='Late']")).to_have_text(re.compile(r"^[1-9]"))
-        tower = sources.filter(has_text="tower at new-york")
-        expect(tower.locator("[data-head='Dead letters']")).to_contain_text("1 in /")
-        expect(tower.locator("[data-head='State']")).to_have_text("ended")
+def test_members_and_streams_are_shown_as_in_the_api(page: Page, cluster: LocalCluster) -> None:
+    expect(page.locator("#members-note")).to_have_text("4 of 4 alive")
+    version = cluster["london"].client.status().version
+    measured = page.locator("#members tbody tr", has_text="singapore").locator("[data-head='Round trip']")
+    expect(measured).to_have_text(re.compile(r"^(≈ )?1\d\d ms$"))
+    own, other = row(page, "members", "london"), row(page, "members", "singapore")
+    assert (own["Round trip"], own["Version"], other["Version"]) == ("here", version, version)
+    assert other["State"] == "alive"
+    sources = page.locator("#streams tbody tr")
+    expect(sources).to_have_count(4)
+    harbour = sources.filter(has_text="harbour at new-york")
+    expect(harbour.locator("[data-head='Rate']")).to_have_text(re.compile(r"^\d+ rows/s$"))
+    expect(harbour.locator("[data-head='Late']")).to_have_text(re.compile(r"^[1-9]"))
+    tower = sources.filter(has_text="tower at new-york")
+    expect(tower.locator("[data-head='Dead letters']")).to_contain_text("1 in /")
+    expect(tower.locator("[data-head='State']")).to_have_text("ended")
 
 
 def test_events_are_logged_on_the_page(browser: Browser, cluster: LocalCluster) -> None:
