@@ -142,6 +142,10 @@ def _check_reply(ask: Ask[Any], shape: Shape) -> None:
     assert names_of(ask.reply) == names_of(type(None) if reply is None else reply)
 
 
+def test_names_are_one_part_of_a_path() -> None:
+    assert endpoints.detach("flights", "../jfk?x=/é").path == "/v1/streams/flights/sources/..%2Fjfk%3Fx%3D%2F%C3%A9"
+
+
 def test_every_route_has_an_endpoint_or_a_reason() -> None:
     asked = {route_of(ask)[0].path for ask in ASKS.values()}
     assert {route.path for route in ROUTES} - asked == set(UNASKED)

@@ -57,6 +57,14 @@ async def test_rows_carry_ids_and_continue_after_the_last_id_seen(node: Switched
     assert node.after == [{}, {"s": 1}]
 
 
+async def test_an_id_keeps_the_positions_of_all_streams(node: SwitchedNode, client: AsyncClient) -> None:
+    node.events = [rows(2, (2,)), Finished(state="finished")]
+    node.more.set()
+    async with aiohttp.ClientSession(client.api) as session:
+        text = await (await session.get("/v1/queries/q1/rows", headers={"Last-Event-ID": '{"s":1,"t":7}'})).text()
+    assert [json.loads(line[4:]) for line in text.splitlines() if line.startswith("id: ")] == [{"s": 2, "t": 7}]
+
+
 async def test_an_event_stream_shows_that_it_lives_and_ends_when_its_reader_goes(node: SwitchedNode, client: AsyncClient) -> None:
     async with aiohttp.ClientSession(client.api) as session:
         response = await session.get("/v1/queries/q1/rows")

@@ -166,6 +166,7 @@ def test_an_invalid_name_of_a_query_is_refused_with_the_rule(api: str, node: Any
 
 def test_durations() -> None:
     assert [milliseconds_of(t, "--delay") for t in ("0s", "500ms", "1.5s", "2 min", "1h")] == [0, 500, 1500, 120_000, 3_600_000]
+    assert [milliseconds_of(t, "--delay") for t in ("5m", "2d")] == [300_000, 172_800_000]
     for text in ("5", "-1h", "1 fortnight", "", "1e3s", "h"):
         with pytest.raises(click.UsageError, match=r"--delay: .* is not a duration: write 500ms"):
             milliseconds_of(text, "--delay")

@@ -58,6 +58,16 @@ def test_a_refused_acknowledgement_is_made_again(api: str, node: Any, monkeypatc
     assert result.stderr.count("cannot acknowledge rows yet: no space for more") == 1
 
 
+def test_numbers_that_came_while_others_were_sent_are_sent_next() -> None:
+    due = following.Unacknowledged()
+    for stream, number in (("o1", 1), ("o2", 4)):
+        due.written(stream, number)
+    sent = dict(due.numbers)
+    due.written("o1", 2)
+    due.sent(sent)
+    assert due.numbers == {"o1": 2}
+
+
 def test_detaching_acknowledges_all_printed_rows(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "ACKNOWLEDGE_PAUSE_S", 60.0)
     printed: list[int] = []

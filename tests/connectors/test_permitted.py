@@ -153,6 +153,18 @@ async def test_a_name_that_leads_near_is_refused(names: dict[str, list[str]]) ->
     assert refused.value.code == AWAY
 
 
+async def test_of_several_addresses_only_those_are_used_that_are_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+
+    def both(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
+        return [answer for address in ("192.0.2.9", "127.0.0.1") for answer in resolve(address, port, *rest, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    assert await checked_addresses("evil.example", 80, ANY) == ["192.0.2.9"]
+    named = ConnectorSettings(endpoints=("*", "evil.example"))
+    assert await checked_addresses("evil.example", 80, named) == ["192.0.2.9", "127.0.0.1"]
+
+
 async def test_a_sink_never_reaches_the_nodes_own_api(names: dict[str, list[str]], tmp_path: Any) -> None:
     """It is refused as it is opened, and where the name leads here only later, before a byte is sent."""
     asked: list[str] = []

@@ -9,6 +9,7 @@ import uvloop
 
 from sbon_node.clock import Clock
 from sbon_node.net.counters import Counters
+from sbon_node.net.names import site_of
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
@@ -61,3 +62,18 @@ def test_connections_of_one_address_leave_room_for_others(said: bytes) -> None:
     accepted, refused = uvloop.run(answered_and_refused(said))
     assert accepted == 2
     assert FLOOD - NetSettings().max_connections_per_address <= refused <= FLOOD
+
+
+@pytest.mark.parametrize(
+    "one, other, same",
+    [
+        ("2001:db8::1", "2001:db8::ffff:0:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("192.0.2.1", "192.0.2.2", False),
+    ],
+)
+def test_addresses_of_one_network_count_as_one(one: str, other: str, same: bool) -> None:
+    assert (site_of(one) == site_of(other)) == same

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from sbon_node.config.config import Config, keys
+from sbon_node.logging.tail import kept
+from sbon_node.operations.debug_dump import collect_debug_dump
 from sbon_node.redaction import REDACTED, redacted, without_passwords
 
 CASES: list[tuple[Any, Any]] = [
@@ -44,3 +48,15 @@ def test_no_setting_of_a_node_is_hidden_by_mistake() -> None:
     """No setting is a secret yet; a new secret must be listed here."""
     shown = redacted(msgspec.to_builtins(Config()))
     assert [str(key) for key in keys().values() if shown[key.section][key.name] == REDACTED] == []
+
+
+def test_a_dump_hides_secrets_of_the_configuration_and_the_logs(tmp_path: Path) -> None:
+    class Settings(msgspec.Struct):
+        password: str = "p4ss"
+        url: str = "postgresql://u:p4ss@h/x"
+
+    (tmp_path / "engine.log").write_text("connecting to postgresql://u:p4ss@h/x\n")
+    kept(io.StringIO()).write("host=db password=p4ss user=ann\n")
+    dump = collect_debug_dump(Settings(), tmp_path)
+    assert (len(dump.engine_log), dump.log[-1].startswith("host=db")) == (1, True)
+    assert "p4ss" not in msgspec.json.encode((dump.config, dump.log, dump.engine_log)).decode()

@@ -32,6 +32,7 @@ from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, fill, kind_of, pack, unpa
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame
 from sbon_protocol.messages import Frame, Gossip, Member, Message, Packet
+from sbon_protocol.version import VERSION
 from tests.protocol.reading import frames_in
 
 pytestmark = pytest.mark.slow
@@ -330,3 +331,18 @@ def test_small_rumours_fill_a_datagram_past_the_growth_of_the_arrays_header(coun
     payload, taken = fill("c", None, members)
     assert taken == min(count, 53)
     assert payload == pack(Packet(cluster="c", members=tuple(members[:taken])))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+@pytest.mark.parametrize("field", ["vector", "height", "error", "load"])
+def test_datagrams_with_impossible_numbers_are_refused(field: str, number: float) -> None:
+    """Written as this version writes them, so that they are read quickly."""
+    place = messages.Coordinate(**{"vector": (0.0,), field: (number,) if field == "vector" else number})  # type: ignore[arg-type]
+    here = messages.Endpoint("h", 1)
+    for packet in (
+        Packet(cluster="c", message=messages.Ping(1, "a", "b", coordinate=place)),
+        Packet(cluster="c", members=(Member("n", here, here, 1, "alive", coordinate=place),)),
+        Packet(cluster="c", coordinate_updates=(messages.CoordinateUpdate("n", 1, place, 1),)),
+    ):
+        with pytest.raises(ProtocolError):
+            unpack(b"SB" + bytes([VERSION, 0]) + msgspec.msgpack.encode(packet))

@@ -74,3 +74,16 @@ def test_a_node_measured_as_far_is_not_estimated_as_near_again() -> None:
     node.observe("deceiver", 900.0, node.coordinate, 5.0)
     node.choose_neighbours(candidates)
     assert node.neighbours() == ["r0", "r1"]
+
+
+def test_a_departed_neighbour_pulls_the_coordinate_no_more() -> None:
+    """Of two neighbours at the same distance one lies about its place, and leaves."""
+    node = LocalCoordinate(SpaceSettings(height=False), random.Random(1))
+    near, far = Coordinate(vector=(0, 0, 0)), Coordinate(vector=(100, 0, 0))
+    for number in range(30):
+        node.observe("honest", 20.0, near, float(number))
+        node.observe("liar", 20.0, far, float(number))
+    node.forget("liar")
+    for number in range(30, 90):
+        node.observe("honest", 20.0, near, float(number))
+    assert abs(node.coordinate.distance_ms(near) - 20.0) < 1.0

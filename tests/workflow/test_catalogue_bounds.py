@@ -130,6 +130,19 @@ def test_no_message_takes_the_name_of_a_source_away_for_good(tmp_path: Path, tur
     in_cluster(tmp_path, "ab", test)
 
 
+def test_no_message_takes_the_epochs_of_a_source_away_for_good(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        daemon = cluster.nodes["a"].daemon
+        await ask(cluster, "a", daemon.create_stream(NUMBERS))
+        for epoch in (PUSHED_LEAP + 2, PUSHED_LEAP + 1):
+            source = msgspec.structs.replace(source_at("b"), durability="replicated", epoch=epoch)
+            await tell(cluster, [CatalogEntry(declaration=NUMBERS, origin="b", sources=(source,))])
+            sources = (await ask(cluster, "a", daemon.stream("numbers"))).entry.sources
+            assert [one.epoch for one in sources] == ([epoch] if epoch <= PUSHED_LEAP + 1 else [])
+
+    in_cluster(tmp_path, "ab", test)
+
+
 async def _accepted(daemon: Node, entry: CatalogEntry) -> None:
     daemon._catalogue._accept(entry)
 

@@ -79,3 +79,14 @@ def test_a_source_is_where_its_latest_epoch_says(a: CatalogEntry, b: CatalogEntr
     for source in both.sources:
         same = [s for entry in (a, b) if entry.version == both.version for s in entry.sources if s.id == source.id]
         assert source.epoch == max(s.epoch for s in same)
+
+
+def test_the_later_turn_of_a_source_wins_and_of_one_turn_the_later_epoch() -> None:
+    def with_source(turn: int, epoch: int) -> CatalogEntry:
+        declaration = StreamDeclaration(name="s", schema=(Column("ts", "timestamp"),), event_time="ts")
+        source = SourceDeclaration(stream="s", name="x", node=f"n{epoch}", connector="generator", turn=turn, epoch=epoch)
+        return CatalogEntry(declaration=declaration, sources=(source,))
+
+    for earlier, later in (((1, 1), (1, 2)), ((1, 3), (2, 1)), ((2, 2), (2, 3))):
+        for both in (merge(with_source(*earlier), with_source(*later)), merge(with_source(*later), with_source(*earlier))):
+            assert [(one.turn, one.epoch) for one in both.sources] == [later]

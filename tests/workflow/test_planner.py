@@ -278,6 +278,29 @@ def test_a_client_is_bounded_and_waits_behind_itself_alone() -> None:
     with_planner(test, plan_cpu_s=0.2, plans_per_client=7)
 
 
+def test_all_clients_together_are_bounded() -> None:
+    async def test(planner: ProcessPlanner) -> None:
+        analysed = asyncio.Event()
+
+        async def slow(fragment: str, inputs: tuple[Schema, ...], /) -> Schema:
+            await analysed.wait()
+            return SCHEMA
+
+        async def of(client: str) -> Plan | str:
+            CLIENT.set(client)
+            return await planned(planner, "SELECT k FROM s", slow)
+
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(of(client)) for client in "ab"]
+            await asyncio.sleep(0)
+            assert await of("c") == "planner-busy"
+            analysed.set()
+        assert all(isinstance(task.result(), Plan) for task in waiting)
+        assert isinstance(await of("c"), Plan)
+
+    with_planner(test, max_plans=2)
+
+
 def test_a_caller_that_goes_away_leaves_the_next_one_its_own_answer() -> None:
     async def test(planner: ProcessPlanner) -> None:
         await planned(planner, "SELECT k FROM s")
