@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.disk import named_errors
+from sbon_node.disk import is_full, named_errors
 from sbon_node.errors import SbonError
+from tests.full_disks import no_room
 
 
 def test_a_full_disk_says_how_much_is_free() -> None:
@@ -17,3 +18,10 @@ def test_a_full_disk_says_how_much_is_free() -> None:
         file.write(b"x")
     assert caught.value.code == "disk-full"
     assert re.fullmatch(r"no space for more: [\d,]+\.\d MB free", caught.value.message)
+
+
+def test_only_a_lack_of_space_is_a_full_disk(tmp_path: Path) -> None:
+    assert not is_full(tmp_path)
+    assert not is_full(tmp_path / "none"), "there is no folder, which is not for lack of space"
+    with no_room():
+        assert is_full(tmp_path)

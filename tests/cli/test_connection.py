@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, get_args, get_type_hints
@@ -188,8 +189,13 @@ async def test_rows_that_a_call_which_was_given_up_had_collected_are_the_first_o
         assert [row async for row in query.tables()] == []
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [lambda query: query.to_arrow().column("x").to_pylist(), lambda query: [row["x"] for row in query]],
+    ids=["as a table", "row by row"],
+)
 def test_rows_that_an_interrupted_call_had_collected_are_the_first_of_the_next(
-    api: str, planned: Any, monkeypatch: pytest.MonkeyPatch
+    api: str, planned: Any, monkeypatch: pytest.MonkeyPatch, taken: Callable[[Any], list[int]]
 ) -> None:
     planned.script = [[frame(1, 1), frame(2, 2), FINISHED], [FINISHED]]
     query = connect(api).query("q1")
@@ -204,7 +210,7 @@ def test_rows_that_an_interrupted_call_had_collected_are_the_first_of_the_next(
         patched.setattr(Tables, "of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             query.to_arrow()
-    assert query.to_arrow().column("x").to_pylist() == [1]
+    assert taken(query) == [1]
 
 
 async def test_a_query_that_is_over_is_not_shown_as_it_was_before(api: str, planned: Any) -> None:
@@ -258,6 +264,10 @@ async def test_a_query_in_a_block_is_stopped_at_its_end_unless_it_is_over(api: s
     with connect(api) as blocking, blocking.sql("select 1") as over:
         assert list(over) == []
     assert (planned.stopped, over.state) == (["q1"], "finished")
+    planned.state = "running"
+    with connect(api) as blocking, blocking.sql("select 1") as endless:
+        assert endless.state == "running"
+    assert (planned.stopped, endless.state) == (["q1"] * 2, "stopped")
 
 
 async def test_a_query_tells_its_state_and_how_old_that_is(api: str, planned: Any) -> None:

@@ -148,6 +148,9 @@ LISTS = {
     "leads out": json.dumps({"files": [{"path": "a/../../b", "bytes": 1, "digest": "0" * 64}]}).encode(),
     "absolute": json.dumps({"files": [{"path": "/etc/passwd", "bytes": 1, "digest": "0" * 64}]}).encode(),
     "twice": json.dumps({"files": [{"path": "a", "bytes": 1, "digest": digit * 64} for digit in "01"]}).encode(),
+    "one path, spelt twice": json.dumps(
+        {"files": [{"path": p, "bytes": 1, "digest": d * 64} for p, d in (("a/b", "0"), ("a/./b", "1"))]}
+    ).encode(),
     "file and folder": json.dumps(
         {"files": [{"path": p, "bytes": 1, "digest": d * 64} for p, d in (("a", "0"), ("a/b", "1"))]}
     ).encode(),

@@ -104,12 +104,13 @@ async def test_a_peer_that_vanishes_is_watched_for() -> None:
         sock = connection._writer.get_extra_info("socket")  # type: ignore[attr-defined]
         options.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
         options.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
+        options.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
 
     listener = await net.listen(HERE, look)
     connection = await net.connect(listener.local, timeout_s=5)
     with pytest.raises(ConnectionLostError):
         await connection.read_exactly(1)
-    assert options == [1, 2]
+    assert options == [1, 2, 8000]
     connection.close()
     await listener.close()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -92,3 +94,16 @@ def test_the_last_lines_are_kept_and_long_ones_cut() -> None:
     for number in range(2 * MAX_LINES):
         kept.write(f"{number}\n")
     assert tail() == [str(number) for number in range(MAX_LINES, 2 * MAX_LINES)]
+
+
+def test_a_line_without_an_end_takes_little_memory() -> None:
+    with open(os.devnull, "w") as nowhere:
+        kept = KeptTail(nowhere)
+        tracemalloc.start()
+        try:
+            for _ in range(100):
+                kept.write("x" * 10_000)
+            held_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert held_bytes < 100_000
