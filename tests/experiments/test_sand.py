@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,15 +15,58 @@ from click.testing import CliRunner
 
 from sbon_cli.main import sbon
 from sbon_node.experiments.harness.network import between
+from sbon_node.experiments.sand import figures
 from sbon_node.experiments.sand.workload import LIES, Shape, lie_of, tree
 
+THOROUGH = pytest.mark.thorough("experiments of today's size")
+DRAWN = importlib.util.find_spec("matplotlib") is not None
+FIGURES = {"6-7": "6", "11-12": "12"}
+"""By their rows, an option that asks for them."""
 
-@pytest.fixture
-def matrix(tmp_path: Path) -> Path:
+
+class Run(NamedTuple):
+    """All figures of a run, with its files; ``repeated`` names the rows that are computed again."""
+
+    rows: list[dict[str, Any]]
+    folder: Path
+    queries: int
+    seeds: tuple[int, ...]
+    repeated: str
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return ("--queries", str(self.queries), "--seeds", ",".join(map(str, self.seeds)))
+
+
+@contextmanager
+def settings(size: str) -> Iterator[None]:
+    """Keep two settings of each of Figures 8 to 12 if the size is small."""
+    with pytest.MonkeyPatch.context() as patch:
+        if size == "small":
+            patch.setattr(figures, "ASDS", (0.1, 0.3))
+            patch.setattr(figures, "BOUNDS", (1.2, 3.0))
+            patch.setattr(figures, "SHAPES", (Shape(2, (3,)), Shape(3, (2,))))
+            patch.setattr(figures, "SELECTIVITIES", (0.5, 1.0))
+        yield
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(5)
-    path = tmp_path / "plane.npz"
+    path = tmp_path_factory.mktemp("matrix") / "plane.npz"
     np.savez(path, rtt_ms=2 * between(rng.uniform(0, 100, (70, 2))))
     return path
+
+
+@pytest.fixture(scope="module", params=["small", pytest.param("large", marks=THOROUGH)])
+def run(request: pytest.FixtureRequest, matrix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("sand")
+    sizes: tuple[Any, ...] = (1, (1,), "11-12") if request.param == "small" else (2, (1, 2), "6-7")
+    made = Run([], folder, *sizes)
+    out = ("--out", str(folder / "out")) if DRAWN else ()
+    with settings(request.param):
+        made.rows.extend(experiment("--data", str(matrix), *made.command, "--dump", str(folder / "dump"), *out))
+        yield made
 
 
 def experiment(*options: str) -> list[dict[str, Any]]:
@@ -33,15 +78,20 @@ def experiment(*options: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path) -> None:
-    command = ("--data", str(matrix), "--queries", "2", "--seeds", "1,2", "--figure", "6")
-    rows = experiment(*command, "--dump", str(tmp_path / "dump"))
-    assert [{**row, "cpu_ms": 0} for row in experiment(*command)] == [{**row, "cpu_ms": 0} for row in rows]
-    lines = [json.loads(line) for line in (tmp_path / "dump" / "sand.jsonl").read_text().splitlines()]
-    assert len(lines) == sum(row["queries"] for row in rows) == 2 * 2 * (3 * (4 * 2 + 1) + 4 * 2)
+def test_a_seed_repeats_its_rows(run: Run, matrix: Path) -> None:
+    again = experiment("--data", str(matrix), *run.command, "--figure", FIGURES[run.repeated])
+    assert [{**row, "cpu_ms": 0} for row in again] == [{**row, "cpu_ms": 0} for row in run.rows if row["figure"] == run.repeated]
+
+
+def test_bounds_are_kept_and_the_dump_says_the_same(run: Run) -> None:
+    dump = run.folder / "dump"
+    every = [json.loads(line) for line in (dump / "sand.jsonl").read_text().splitlines()]
+    assert len(every) == sum(row["queries"] for row in run.rows)
+    lines, rows = [[one for one in among if one["figure"] == "6-7"] for among in (every, run.rows)]
+    assert len(lines) == sum(row["queries"] for row in rows) == run.queries * len(run.seeds) * (3 * (4 * 2 + 1) + 4 * 2)
     sums: dict[tuple[Any, ...], list[float]] = {}
     for line in lines:
-        latency_ms = np.load(tmp_path / "dump" / line["network"])["latency_ms"]
+        latency_ms = np.load(dump / line["network"])["latency_ms"]
         at = {vertex: int(node[1:]) for vertex, node in {**line["pinned"], **line["placement"]}.items()}
         reached, usage, whole = dict.fromkeys(line["pinned"], 0.0), 0.0, 0.0
         for edge in line["edges"]:
@@ -66,7 +116,7 @@ def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path
         sums[key][1] += whole
     for row in rows:
         assert (row["bound_kept"], row["refused"]) == (row["queries"], 0)
-        ratios = [sums[row["latencies"], row["sources"], row["bound"], row["strategy"], seed] for seed in (1, 2)]
+        ratios = [sums[row["latencies"], row["sources"], row["bound"], row["strategy"], seed] for seed in run.seeds]
         assert row["bandwidth_ratio"] == pytest.approx(np.mean([usage / whole for usage, whole in ratios]), abs=1e-4)
         assert row["at_proxy_pct"] + row["at_sources_pct"] + row["in_network_pct"] == pytest.approx(100, abs=0.2)
     found = {
@@ -94,10 +144,9 @@ def test_sources_lie_as_the_paper_has_them(sources: str) -> None:
     assert apd == pytest.approx(wanted.apd, rel=0.35)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_every_figure_is_drawn(matrix: Path, tmp_path: Path) -> None:
-    rows = experiment("--data", str(matrix), "--queries", "1", "--seeds", "1", "--out", str(tmp_path / "out"))
+@pytest.mark.skipif(not DRAWN, reason="matplotlib is not installed")
+def test_every_figure_is_drawn(run: Run) -> None:
     pictures = {f"plane-figure{number}.{suffix}" for number in range(6, 13) for suffix in ("png", "svg")}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == pictures | {"sand.json"}
-    assert {row["figure"] for row in rows} == {"6-7", "8", "9-10", "11-12"}
-    assert json.loads((tmp_path / "out" / "sand.json").read_text())["rows"] == rows
+    assert {path.name for path in (run.folder / "out").iterdir()} == pictures | {"sand.json"}
+    assert {row["figure"] for row in run.rows} == {"6-7", "8", "9-10", "11-12"}
+    assert json.loads((run.folder / "out" / "sand.json").read_text())["rows"] == run.rows
