@@ -2,9 +2,9 @@
 real output, that plans, runs, writes and commits batches, and whose operators do what their rows and fragments say.
 
 A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either of them
-with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered; a run is never answered if the
-fragment is ``hang``, and after some seconds if it is ``late``. Every batch leaves ten threads, as the engine process says when
-it is asked for its footprint.
+with ``once``, ``slow`` or ``brief``. A fragment lists the runs that end before their start is answered; a run is never answered
+if the fragment is ``hang``, and after some seconds if it is ``late``. Every batch leaves ten threads, as the engine process says
+when it is asked for its footprint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sbon_node.model.frames import InputOffset
 from sbon_node.streams.payload import unpack
 from tests.engine.states import PATIENCE_S
 
-SLOW_S = 0.3
+ACT_S = {"slow": 0.3, "brief": 0.1}
 LATE_S = 3.0
 LEFT_OF_A_BATCH = 10
 CLOSED = "closed"
@@ -127,8 +127,8 @@ class Operator:
         return pa.concat_tables(tables) if tables else pa.table({"n": pa.array([], pa.int64()), "act": pa.array([], pa.string())})
 
     def _act(self, number: int, act: str) -> None:
-        if act == "slow":
-            time.sleep(SLOW_S)
+        if act in ACT_S:
+            time.sleep(ACT_S[act])
             return
         mark = self._checkpoint.with_name(f"{self._checkpoint.name}.acted-{number}")
         if not act or (act.endswith("once") and mark.exists()):

@@ -31,18 +31,20 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """With the program, and a socket that is found there."""
-    (tmp_path / "program.py").write_text(PROGRAM)
+    folder = tmp_path_factory.mktemp("zygote")
+    (folder / "program.py").write_text(PROGRAM)
     before = Path.cwd()
-    os.chdir(tmp_path)
-    yield tmp_path
+    os.chdir(folder)
+    yield folder
     os.chdir(before)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A zygote, which the last tests end."""
     process = zygote.start(Path("zygote.sock"), {**os.environ, "PYTHONPATH": str(folder)})
     wait_for((folder / "zygote.sock").exists, "the zygote listens")
     yield process
@@ -97,12 +99,6 @@ def test_a_fork_ends_with_its_launcher_and_the_others_stay(running: object, fold
     assert forks[1][0].wait() == 128 + signal.SIGKILL
 
 
-def test_a_zygote_ends_with_its_standard_input(running: subprocess.Popen[bytes]) -> None:
-    assert running.stdin is not None
-    running.stdin.close()
-    assert running.wait() == 0
-
-
 def test_forks_come_of_a_single_thread(running: subprocess.Popen[bytes], folder: Path) -> None:
     launched(folder, "0").communicate("")
     assert psutil.Process(running.pid).num_threads() == 1
@@ -118,7 +114,14 @@ def test_nonsense_is_refused_and_the_next_is_served(running: object, folder: Pat
     assert launcher.returncode == 0
 
 
+def test_a_zygote_ends_with_its_standard_input(running: subprocess.Popen[bytes]) -> None:
+    assert running.stdin is not None
+    running.stdin.close()
+    assert running.wait() == 0
+
+
 def test_without_a_zygote_the_launcher_is_python_itself(folder: Path) -> None:
+    (folder / "zygote.sock").unlink(missing_ok=True)
     launcher = launched(folder, "4")
     told, errors = launcher.communicate("words")
     assert told.splitlines()[0] == f"['4'] a value {folder} False __main__"
