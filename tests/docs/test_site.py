@@ -77,6 +77,7 @@ def test_every_document_is_a_page_in_the_order_of_the_index(site: Path) -> None:
     assert list(dict.fromkeys(links)) == expected
 
 
+@pytest.mark.drawn("kinds of dead links", parts=3)
 @pytest.mark.parametrize("broken", ["[nowhere](nowhere.md)", "[no such place](cli.md#no-such-place)", "![no picture](none.svg)"])
 def test_a_dead_link_fails_the_build(broken: str, tmp_path: Path) -> None:
     for part in PARTS:
