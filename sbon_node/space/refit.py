@@ -146,7 +146,7 @@ def step(
     away = np.subtract(position[..., None, :-1], positions[..., :-1], out=slopes[..., :-1])
     apart = np.sqrt(np.vecdot(away, away))
     away /= np.maximum(apart, _TOGETHER_MS)[..., None]
-    few = np.broadcast_to(few, position.shape[:-1])
+    few = np.asarray(few) if position.ndim == 1 else np.broadcast_to(few, position.shape[:-1])
     upward: Flags = ~few if height else np.zeros_like(few)
     slopes[..., -1] = upward[..., None]
     np.subtract(rtt_ms, apart, out=missed)
@@ -179,7 +179,8 @@ def _weights(size: Floats, rtt_ms: Floats, known: Known, few: Flags) -> tuple[Fl
     misses *= misses
     by_size *= by_size
     misses += 1
-    weight /= np.where(few[..., None], 1.0, by_share * by_size)
+    if few.ndim or not few:
+        weight /= np.where(few[..., None], 1.0, by_share * by_size) if few.ndim else by_share * by_size
     return weight if known is None else weight * known, medians[..., 0, 0]
 
 
@@ -189,6 +190,9 @@ def _medians(values: Floats, known: Known) -> Floats:
         return np.sort(values, axis=-1)[..., (values.shape[-1] - 1) // 2, None]
     ordered = np.where(known[..., None, :], values, np.inf)
     ordered.sort(axis=-1)
+    if known.ndim == 1:  # One node: plain indexing gives the same numbers in a fraction of the time.
+        middle_of_known = (int(np.count_nonzero(known)) - 1) // 2
+        return ordered[:, middle_of_known : middle_of_known + 1]
     return np.take_along_axis(ordered, (known.sum(axis=-1)[..., None, None] - 1) // 2, axis=-1)
 
 
