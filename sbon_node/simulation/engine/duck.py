@@ -6,7 +6,7 @@ import atexit
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import sqlglot
@@ -73,36 +73,46 @@ def run(sql: str, tables: Mapping[str, Any], schema: Schema | None = None) -> tu
     Schedules of one world run the same batches again and again, so that the newest results are kept. Raises :class:`SbonError`
     ``bad-sql`` if DuckDB rejects the text.
     """
-    return _run(sql, schema, tuple((name, _Content.of(table)) for name, table in tables.items()))
+    return _run(sql, schema, tuple((name, _Content(table)) for name, table in tables.items()))
 
 
-class _Content(NamedTuple):
-    """A table as bytes, by which equal tables are recognised."""
+def as_schema(table: Any, schema: Any) -> Any:
+    """Return an Arrow table with this schema; most have it already, and a cast costs more than the comparison."""
+    return table if table.schema.equals(schema) else table.cast(schema)
 
-    stream: bytes
 
-    @classmethod
-    def of(cls, table: Any) -> _Content:
+class _Content:
+    """A table and its bytes, by which equal tables are recognised. A run takes the table, so that kept results hold none."""
+
+    def __init__(self, table: Any) -> None:
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, table.schema) as writer:
             writer.write(table)
-        return cls(out.getvalue().to_pybytes())
+        self._stream: bytes = out.getvalue().to_pybytes()
+        self._table: Any = table
 
-    def table(self) -> Any:
-        return pa.ipc.open_stream(self.stream).read_all()
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Content) and self._stream == other._stream
+
+    def __hash__(self) -> int:
+        return hash(self._stream)
+
+    def take(self) -> Any:
+        table, self._table = self._table, None
+        return table
 
 
 @functools.lru_cache(KEPT_RESULTS)
 def _run(sql: str, schema: Schema | None, tables: tuple[tuple[str, _Content], ...]) -> tuple[Schema, Any]:
     connection = _connection()
     for name, content in tables:
-        connection.register(name, content.table())
+        connection.register(name, content.take())
     try:
         relation = connection.sql(sql)
         if schema is None:
             kinds = zip(relation.columns, relation.types, strict=True)
             schema = tuple(Column(name, _spark_type(name, str(kind))) for name, kind in kinds)
-        return schema, relation.to_arrow_table().cast(to_arrow(schema))
+        return schema, as_schema(relation.to_arrow_table(), to_arrow(schema))
     except (duckdb.Error, pa.ArrowException) as error:
         raise SbonError("bad-sql", str(error).splitlines()[0], where="line 1, column 1") from error
     finally:

@@ -19,7 +19,7 @@ from sbon_node.model.columns import Schema
 from sbon_node.model.frames import Frame
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.schema import to_arrow
-from sbon_node.simulation.engine.duck import parse, run, written
+from sbon_node.simulation.engine.duck import as_schema, parse, run, written
 from sbon_node.simulation.engine.relations import Kept, LateRowsError, Relation, relation_of, sides_of, stateful
 from sbon_node.streams.payload import pack, unpack
 
@@ -47,7 +47,7 @@ class Evaluation:
             schema = to_arrow(inputs[0][1].schema)
             tables = [decode(frame.payload) for position, _ in inputs for frame in frames[position] if frame.payload]
             tables_of_inputs.append(
-                pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in tables)])
+                pa.concat_tables([schema.empty_table(), *(as_schema(table.select(schema.names), schema) for table in tables)])
             )
         return tables_of_inputs
 
@@ -57,9 +57,9 @@ class Evaluation:
         Raises :class:`SbonError` ``broken-invariant`` if a row is late.
         """
         if self.spec.groups_per_batch:
-            return self._relation.advance({}, arrived, EARLIEST_MS, FAR_MS).cast(self._schema)
+            return as_schema(self._relation.advance({}, arrived, EARLIEST_MS, FAR_MS), self._schema)
         try:
-            return self._relation.advance(self._kept, arrived, before_ms, now_ms).cast(self._schema)
+            return as_schema(self._relation.advance(self._kept, arrived, before_ms, now_ms), self._schema)
         except LateRowsError as error:
             raise SbonError("broken-invariant", str(error), where=self.spec.id) from error
 
