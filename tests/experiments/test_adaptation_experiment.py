@@ -17,6 +17,8 @@ from sbon_node.experiments.adaptation.run import Look, Observed, Sent
 from sbon_node.experiments.adaptation.world import Change, Weather, draw
 from sbon_node.model.adaptation import MoveDecision
 
+THOROUGH = pytest.mark.thorough("experiments of today's size")
+
 
 def observed(looks: list[Look], hosts: dict[str, list[tuple[float, str]]]) -> Observed:
     return Observed(looks, hosts, [], Sent(0, 0), 400.0, 400.0, 1.0)
@@ -128,8 +130,9 @@ def test_rows_carry_the_share_and_are_spread_over_time(tmp_path: Path) -> None:
     assert {(row["share"], len(row["t"])) for row in rows} == {(flow.share, 1000)}
 
 
-def test_a_small_run_has_all_figures(tmp_path: Path) -> None:
-    result = experiment(matrix(tmp_path, 6), nodes=5, queries=1, minutes=0.5, period_s=5.0, changes=False)
+@pytest.mark.parametrize("minutes, period_s", [(0.2, 3.0), pytest.param(0.5, 5.0, marks=THOROUGH)])
+def test_a_small_run_has_all_figures(tmp_path: Path, minutes: float, period_s: float) -> None:
+    result = experiment(matrix(tmp_path, 6), nodes=5, queries=1, minutes=minutes, period_s=period_s, changes=False)
     (row,) = result["rows"]
     assert row["operators"] == 4
     assert row["never_bytes"] >= row["oracle_bytes"] > 0

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments.ants import quality
+from sbon_node.experiments.ants import adaptation, quality
 from sbon_node.experiments.ants.quality import SETTINGS
 from sbon_node.experiments.ants.reuse import KINDS, NEVER, Sharing, overlapping
 from sbon_node.experiments.ants.world import World, chain_of, chain_query
@@ -25,6 +25,8 @@ from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Server, Service, side_by_side
 from sbon_node.placement.model.queueing_latency import ThroughServers
+
+THOROUGH = pytest.mark.thorough("experiments of today's size")
 
 
 def small(seed: int, nodes: int = 6) -> World:
@@ -126,15 +128,22 @@ def of_links(line: dict[str, Any], folder: Path) -> tuple[float, float]:
     return sum(rate * ms for rate, ms in ways) / 1000, sum(ms for _, ms in ways)
 
 
-def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=THOROUGH)])
+def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    repeated = ("2b", "3a")
+    if size == "small":
+        repeated = ("2b",)
+        monkeypatch.setattr(quality, "SIZES", (4,))
+        monkeypatch.setattr(adaptation, "BETAS", (1.1, 1.25, 2.0))
+        monkeypatch.setattr(adaptation, "CROSS_EVERY_S", 10)
     monkeypatch.setattr(quality, "STUB_NODES", (1,))
     parts = [option for part in ("2a", "2b", "3a", "3b", "4", "table1") for option in ("--part", part)]
     command = ("--data", str(matrix), "--queries", "3", "--seeds", "1")
     drawn = importlib.util.find_spec("matplotlib") is not None
     out = ("--out", str(tmp_path / "out")) if drawn else ()
     found = experiment(*command, *parts, "--dump", str(tmp_path / "dump"), *out)
-    again = experiment(*command, "--part", "2b", "--part", "3a")
-    assert again["rows"] == [row for row in found["rows"] if row["figure"] in ("2b", "3a")]
+    again = experiment(*command, *[option for part in repeated for option in ("--part", part)])
+    assert again["rows"] == [row for row in found["rows"] if row["figure"] in repeated]
     rows = {(row["figure"], row["strategy"], row["at"]): row for row in found["rows"]}
     assert rows["2a", "optimal", 4]["beyond_exact_pct"] == 0
     assert rows["2a", "random", 4]["beyond_exact_pct"] > rows["2a", "ants", 4]["beyond_exact_pct"] > -1e-6

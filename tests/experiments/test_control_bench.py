@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sbon.local.wide_area import cities
-from sbon_node.experiments.bench.control import Area, run
+from sbon_node.experiments.bench import control
 
 
-def test_registers_cost_a_submission_round_trips_and_little_at_rest() -> None:
-    plain, named = run(Area(*cities()), queries=5)["rows"]
+@pytest.mark.parametrize(
+    "queries, rest_s", [(3, 60.0), pytest.param(5, control.REST_S, marks=pytest.mark.thorough("experiments of today's size"))]
+)
+def test_registers_cost_a_submission_round_trips_and_little_at_rest(
+    monkeypatch: pytest.MonkeyPatch, queries: int, rest_s: float
+) -> None:
+    """Hosts ask once a minute whether their queries live."""
+    monkeypatch.setattr(control, "REST_S", rest_s)
+    plain, named = control.run(control.Area(*cities()), queries=queries)["rows"]
     assert (plain["registers"], named["registers"]) == ("records", "records and names")
     for row in (plain, named):
         # Of few queries, the times of the simulated engine's start count for more than the registers.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from sbon_node.experiments.suite import estimates
 from sbon_node.experiments.suite.cases import chosen
 from sbon_node.experiments.suite.estimates import Judged, summary
+from sbon_node.experiments.suite.streams import write_streams
 
 
 def test_ratios_say_by_what_factor_an_estimate_is_off() -> None:
@@ -27,8 +32,9 @@ def test_the_summary_has_each_kind_and_all() -> None:
     assert summary([]) == []
 
 
-def test_a_query_with_samples_is_estimated_better_than_without() -> None:
-    cases = chosen(["union_aggregated"])
+def test_a_query_with_samples_is_estimated_better_than_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases, streams = chosen(["union_aggregated"]), write_streams(tmp_path)
+    monkeypatch.setattr(estimates, "write_streams", lambda folder: streams)
     with_samples, without = (estimates.experiment(cases, sample_rows=rows)["rows"][-1] for rows in (1000, 0))
     assert with_samples["kind"] == without["kind"] == "all"
     assert with_samples["median_ratio"] < 1.2

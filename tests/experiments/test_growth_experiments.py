@@ -46,25 +46,34 @@ def checked(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def test_nes_has_a_row_for_each_strategy_size_and_number_of_iterations(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options, queries",
+    [
+        (("--topology", "ts100", "--queries", "4", "--seeds", "1"), 4),
+        pytest.param(("--queries", "3", "--seeds", "1,2"), 6, marks=pytest.mark.thorough("experiments of today's size")),
+    ],
+    ids=["small", "large"],
+)
+def test_nes_has_a_row_for_each_strategy_size_and_number_of_iterations(
+    tmp_path: Path, options: tuple[str, ...], queries: int
+) -> None:
     sizes, rounds = ("--sources", "2", "--sources", "6"), ("--iterations", "3", "--iterations", "300")
-    command = ("nes", "--queries", "3", "--seeds", "1,2", *sizes, *rounds)
-    found = experiment(*command, "--dump", str(tmp_path))
-    again = experiment("nes", "--queries", "3", "--seeds", "1,2", *sizes[:2], *rounds)
+    found = experiment("nes", *options, *sizes, *rounds, "--dump", str(tmp_path))
+    again = experiment("nes", *options, *sizes[:2], *rounds)
     stripped = [[{**row, "cpu_ms": 0} for row in one["rows"] if row["sources"] == 2] for one in (found, again)]
     assert stripped[0] == stripped[1]
     rows = {(row["sources"], row["strategy"], row["iterations"]): row for row in found["rows"]}
     every = [("bottom-up", None), ("top-down", None), ("ifcop", 3), ("ifcop", 300), ("local-search", None), ("hybrid", None)]
     assert list(rows) == [(sources, *one) for sources in (2, 6) for one in every]
     for row in rows.values():
-        assert (row["overloaded"], row["refused"], row["queries"]) == (0, 0, 6)
+        assert (row["overloaded"], row["refused"], row["queries"]) == (0, 0, queries)
         assert row["ratio_mean"] >= row["optimum_ratio_mean"] >= 1
         assert row["operators"] == 2 * row["sources"] - 1
     six = {one: rows[6, *one]["ratio_mean"] for one in every}
     assert six["local-search", None] < min(six["bottom-up", None], six["ifcop", 300])
     assert six["ifcop", 300] < six["ifcop", 3]
     assert six["bottom-up", None] < six["top-down", None]
-    assert len(checked(tmp_path / "nes.jsonl")) == 6 * 2 * len(every)
+    assert len(checked(tmp_path / "nes.jsonl")) == queries * 2 * len(every)
 
 
 def test_scale_counts_what_placements_take_and_fills_the_nodes(tmp_path: Path) -> None:

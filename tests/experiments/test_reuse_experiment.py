@@ -116,13 +116,21 @@ def test_queries_share_and_have_their_rows_though_one_is_stopped(world: World, s
     assert set(wrong(world, run._replace(rows=run.rows | {one: run.rows[one][1:]}), reference)) == {one}
 
 
-def test_reuse_saves_bytes_and_operators() -> None:
-    rows = experiment(NETWORK, **SMALL, jobs=2)
+@pytest.mark.parametrize(
+    "size, jobs",
+    [
+        (SMALL | {"queries": 6, "every_s": 2.0, "tail_s": 8.0}, 1),
+        pytest.param(SMALL, 2, marks=pytest.mark.thorough("experiments of today's size")),
+    ],
+    ids=["small", "large"],
+)
+def test_reuse_saves_bytes_and_operators(size: dict[str, Any], jobs: int) -> None:
+    rows = experiment(NETWORK, **size, jobs=jobs)
     assert [(row["reuse"], bool(row["stopped"])) for row in rows] == [
         *((reuse, False) for reuse in MODES),
         (MODES[-1], True),
     ]
-    assert {(row["queries"], row["refused"], row["wrong"]) for row in rows} == {(10, 0, 0)}
+    assert {(row["queries"], row["refused"], row["wrong"]) for row in rows} == {(size["queries"], 0, 0)}
     never, *sharing = rows[: len(MODES)]
     assert (never["shared"], never["sharing"], never["saved_pct"]) == (0, 0, 0.0)
     for row in sharing:
