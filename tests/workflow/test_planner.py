@@ -16,6 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import nothing_measured
+from sbon_node.model.operators import StateChoice
 from sbon_node.model.plan import Plan
 from sbon_node.model.schema import parse_schema
 from sbon_node.planner.planner import CLIENT, InlinePlanner, PlanRequest, ProcessPlanner
@@ -123,14 +124,12 @@ def test_1400_conditions_are_one_operator() -> None:
 
 def test_the_process_hears_where_operators_keep_their_state() -> None:
     async def test(planner: ProcessPlanner) -> None:
-        asked = PlanRequest(
-            text=f"SELECT a.k, b.v FROM s a LEFT JOIN other b ON a.id = b.id AND b.{NEAR}",
-            catalog=CATALOG,
-            query="q",
-            state_provider="rocksdb",
-        )
-        plan = await planner.plan(asked, analyse, nothing_measured)
-        assert [one.state_provider for one in plan.operators if one.has_state] == ["rocksdb"]
+        text = f"SELECT a.k, b.v FROM s a LEFT JOIN other b ON a.id = b.id AND b.{NEAR}"
+        choices: tuple[StateChoice, ...] = ("rocksdb", "hdfs")
+        for choice in choices:
+            asked = PlanRequest(text=text, catalog=CATALOG, query="q", state_provider=choice)
+            plan = await planner.plan(asked, analyse, nothing_measured)
+            assert [one.state_provider for one in plan.operators if one.has_state] == [choice]
 
     with_planner(test)
 
