@@ -30,7 +30,7 @@ NUMBERS = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"
 )
 UNHURRIED = msgspec.structs.replace(CONFIG, connectors=ConnectorSettings(linger_s=0.2))
-"""Rows share frames, four times as many as by default: fewer batches run, and so do more tests in the same time."""
+"""Rows share frames, four times as many as by default: fewer batches run, and more tests in the same time."""
 SQL = "SELECT id, v FROM numbers WHERE v >= 0"
 
 
@@ -40,14 +40,14 @@ def in_cluster(
     test: Callable[[SimulatedCluster], Awaitable[None]],
     *,
     seed: int = 1,
-    config: Config = CONFIG,
+    config: Config = UNHURRIED,
     configs: Mapping[str, Config] | None = None,
     late: str = "",
     latency: Latency | None = None,
     quality: NetworkQuality | None = None,
     **control: Any,
 ) -> None:
-    """Runs ``test`` on nodes named by the letters of ``names`` that know each other; those in ``late`` it has to boot itself."""
+    """Run ``test`` on nodes named by the letters of ``names`` that know each other; it boots those in ``late`` itself."""
 
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
         common = msgspec.structs.replace(config, control=msgspec.structs.replace(config.control, **control))
@@ -63,7 +63,7 @@ def in_cluster(
     run(main, seed=seed, max_time_s=7200.0)
 
 
-in_unhurried_cluster = partial(in_cluster, config=UNHURRIED)
+in_hurried_cluster = partial(in_cluster, config=CONFIG)
 _UID = re.compile(r"\b([a-z0-9]+)-[a-hjkmnp-z2-9]{6}\b")
 
 

@@ -12,7 +12,7 @@ from sbon_node.hosting.moving.abandoning import subscriptions_of
 from sbon_node.model.moves import MoveCancelled, MoveRequest
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import CancelMove, MoveHow, OperatorMove
-from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of, state_of, uid_of
+from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 from tests.workflow.test_moves_and_crashes import committed, moving_at, until_step
 
@@ -52,7 +52,7 @@ def test_a_cancelled_move_leaves_the_operator_where_it_is(tmp_path: Path, how: M
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_user_cancels_at_any_node_and_the_one_who_waits_for_the_move_is_told(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_user_cancels_at_any_node_and_the_one_who_waits_for_the_move_is_told(t
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 async def until_begun(cluster: SimulatedCluster) -> None:
@@ -98,7 +98,7 @@ def test_a_move_that_is_being_committed_is_cancelled_no_more(tmp_path: Path, fie
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_move_whose_register_has_changed_is_cancelled_no_more(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_move_whose_register_has_changed_is_cancelled_no_more(tmp_path: Path) 
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_move_of_another_query_is_not_cancelled(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_a_move_of_another_query_is_not_cancelled(tmp_path: Path) -> None:
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)

@@ -39,7 +39,7 @@ def test_a_node_that_missed_a_stream_learns_of_it_soon_although_nodes_were_idle(
         async def known_at(name: str) -> list[str]:
             return [stream.entry.declaration.name for stream in await ask(cluster, name, cluster.at(name).daemon.streams())]
 
-        await cluster.sleep(600)
+        await cluster.sleep(200)
         cluster.network.partition(("a", "b", "c", "d"), ("e", "f"))
         await ask(cluster, "a", cluster.at("a").daemon.create_stream(NUMBERS))
         cluster.network.heal()

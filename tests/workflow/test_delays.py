@@ -14,7 +14,7 @@ from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.queries.delays import stated_delay
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import declare, in_unhurried_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, move, operators
 
 HOUR_S = 3600.0
@@ -36,7 +36,7 @@ def delays(path: Path, skews: dict[str, float], *, moves: bool) -> SinkDelay:
         await cluster.sleep(12.0)
         found.append((await state_of(cluster, "a")).delay)
 
-    in_unhurried_cluster(path, "abc", test)
+    in_cluster(path, "abc", test)
     (delay,) = found
     assert delay is not None
     return delay

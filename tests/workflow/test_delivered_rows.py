@@ -105,6 +105,7 @@ async def listed(cluster: SimulatedCluster, at: str) -> QueryInfo:
     return info
 
 
+@pytest.mark.drawn("consumers of listed queries", parts=2)
 @pytest.mark.parametrize("consumer", "ac")
 def test_a_list_counts_the_rows_of_a_query_that_runs_or_says_that_it_has_not(tmp_path: Path, consumer: str) -> None:
     """By the sink where it is at the record's holder, ``a``; else as they were counted last."""

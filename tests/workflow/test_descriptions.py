@@ -234,6 +234,7 @@ def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path:
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.drawn("absences of acceptors", parts=2)
 @pytest.mark.parametrize("state", ["away", "dead"])
 def test_hosts_describe_a_query_whose_acceptor_is_absent(tmp_path: Path, state: str) -> None:
     """``a`` alone keeps the record, as in a cluster of two; ``b`` has all components."""

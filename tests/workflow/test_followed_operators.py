@@ -18,7 +18,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
-from tests.workflow.clusters import ask, declare, in_unhurried_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 WINDOWS = "SELECT count(*) AS n, sum(id) AS ids FROM numbers GROUP BY window(ts, '200 milliseconds')"
 SETTINGS = EngineSettings()
@@ -133,7 +133,7 @@ def test_a_follower_comes_to_rest_where_its_host_does_and_is_given_up(tmp_path: 
         await finished(cluster)
         assert len(list((tmp_path / "out.csv").open())) > before.rows + 5
 
-    in_unhurried_cluster(tmp_path, "abc", test, seed=seed)
+    in_cluster(tmp_path, "abc", test, seed=seed)
 
 
 def test_a_host_held_before_its_last_batch_has_emitted_less_than_its_follower(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_host_held_before_its_last_batch_has_emitted_less_than_its_follower(tm
         await followed.give_up()
         await finished(cluster)
 
-    in_unhurried_cluster(tmp_path, "abc", test)
+    in_cluster(tmp_path, "abc", test)
 
 
 def handed_over(cluster: SimulatedCluster, operator: str) -> StreamState:
@@ -184,7 +184,7 @@ def test_a_frozen_host_and_its_follower_emit_nothing_when_their_engines_start_ag
         await ask(cluster, "c", target.go_live(frozen, stream, followed.spec.epoch + 1))
         assert cluster.at("c").daemon.outbox.latest(followed.operator) == frozen.stream.tail.last
 
-    in_unhurried_cluster(tmp_path, "abc", test)
+    in_cluster(tmp_path, "abc", test)
 
 
 def test_a_stream_that_grew_at_its_frozen_host_is_not_adopted(tmp_path: Path) -> None:
@@ -200,4 +200,4 @@ def test_a_stream_that_grew_at_its_frozen_host_is_not_adopted(tmp_path: Path) ->
         await followed.give_up()
         await finished(cluster)
 
-    in_unhurried_cluster(tmp_path, "abc", test)
+    in_cluster(tmp_path, "abc", test)

@@ -20,7 +20,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import AbandonOperator
-from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of
+from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step
@@ -73,7 +73,7 @@ def test_a_target_that_does_not_return_is_not_told_for_ever(tmp_path: Path, end:
         assert tasks(cluster, "b", "abandon", "move") == []
         assert operator in cluster.at("b").daemon._operators.hosted()
 
-    in_unhurried_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES if end == "dies" else 1000)})
+    in_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES if end == "dies" else 1000)})
 
 
 def test_an_unreachable_target_is_told_a_bounded_number_of_times(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_unreachable_target_is_told_a_bounded_number_of_times(tmp_path: Path)
         await cluster.clock.sleep(6 * RETRY_S)
         assert len(told) == TRIES
 
-    in_unhurried_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES)})
+    in_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES)})
 
 
 def test_a_bounded_number_of_ended_moves_is_remembered(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_bounded_number_of_ended_moves_is_remembered(tmp_path: Path) -> None:
             assert (await move(cluster, operator, "b", "c", attempt=f"try{number}")).code == "node-drained"
         assert list(cluster.at("b").daemon._moves.departures._known) == ["try2", "try3", "try4"]
 
-    in_unhurried_cluster(tmp_path, "abcd", test, configs={"b": forgetful})
+    in_cluster(tmp_path, "abcd", test, configs={"b": forgetful})
 
 
 def test_the_end_of_a_move_is_tried_no_more_once_the_next_one_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_the_end_of_a_move_is_tried_no_more_once_the_next_one_has_begun(tmp_path
         monkeypatch.undo()
         assert (await move(cluster, operator, "b", "c")).step == "moved"
 
-    in_unhurried_cluster(tmp_path, "abcd", test, configs={"b": telling(1000)})
+    in_cluster(tmp_path, "abcd", test, configs={"b": telling(1000)})
 
 
 def lose_commit(cluster: SimulatedCluster, node: str) -> None:
@@ -192,4 +192,4 @@ def test_a_move_whose_host_died_amid_the_commit_stays_as_it_was_reported(tmp_pat
         await ask(cluster, "e", cluster.at("e").daemon.registers.settle(key))
         assert (await owner_of(cluster, "a", operator))[0] == host
 
-    in_unhurried_cluster(tmp_path, "abcde", test)
+    in_cluster(tmp_path, "abcde", test)

@@ -11,7 +11,7 @@ from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.moving import ActivateOperator
-from tests.workflow.clusters import in_unhurried_cluster, state_of
+from tests.workflow.clusters import in_cluster, state_of
 from tests.workflow.test_moved_operators import FILTER, ROWS, check_windows, finished, move, operators, running
 from tests.workflow.test_moves_and_crashes import begun, committed, hold_handover, moving_at
 
@@ -33,7 +33,7 @@ def test_a_committed_move_that_is_resumed_shows_its_step(tmp_path: Path) -> None
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_the_last_piece_of_the_handover_may_take_as_long_as_settling(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_last_piece_of_the_handover_may_take_as_long_as_settling(tmp_path: P
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_host_whose_disk_refuses_forgets_a_moved_operator_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_a_host_whose_disk_refuses_forgets_a_moved_operator_later(tmp_path: Path
         assert (operator in daemon._operators.hosted(), operator in daemon.outbox.streams()) == (False, False)
         assert daemon.context.store.all("departure", StoredDeparture) == {}
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_rows_that_are_sent_again_to_a_moved_operator_count_once(tmp_path: Path) -> None:
@@ -101,4 +101,4 @@ def test_rows_that_are_sent_again_to_a_moved_operator_count_once(tmp_path: Path)
         links = cluster.at("b").daemon.outbox.link_counts(source).links.values()
         assert [link.rows for link in links] in ([ROWS], [])
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)

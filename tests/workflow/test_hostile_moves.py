@@ -14,7 +14,7 @@ from sbon_node.model.states import operator_states
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 from sbon_protocol.moving import OperatorMove
-from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of
+from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 
 NAMES = "abcd"
@@ -51,7 +51,7 @@ def test_the_end_of_another_query_stops_no_move(tmp_path: Path, step: str) -> No
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 def test_an_operator_goes_on_though_its_follower_has_failed_after_the_switch(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_operator_goes_on_though_its_follower_has_failed_after_the_switch(tmp
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 def test_a_move_ends_whose_target_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_move_ends_whose_target_breaks(tmp_path: Path, monkeypatch: pytest.Mon
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 def test_a_move_ends_whose_host_cannot_store_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_a_move_ends_whose_host_cannot_store_it(tmp_path: Path, monkeypatch: pyt
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 def test_a_target_that_cannot_store_a_follower_holds_no_capacity_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_target_that_cannot_store_a_follower_holds_no_capacity_for_it(tmp_path
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,4 +162,4 @@ def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: 
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)

@@ -13,7 +13,7 @@ from sbon_node.model.measures import MeasureSums, OperatorMeasures
 from sbon_node.model.operators import OperatorStats
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import MoveHow
-from tests.workflow.clusters import declare, in_unhurried_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import WINDOWS, move, operators, running
 
 EVERY_S = 2.0
@@ -63,7 +63,7 @@ def test_measures_survive_a_crash_and_the_downtime_is_left_out(tmp_path: Path) -
         assert after.rows_in_s > 35.0, "the downtime counts"
         assert (await counted(cluster)).rows_in > rows_in - 2 * EVERY_S * 40.0, "counts from 0"
 
-    in_unhurried_cluster(tmp_path, "ab", test, measure_interval_s=EVERY_S)
+    in_cluster(tmp_path, "ab", test, measure_interval_s=EVERY_S)
 
 
 def test_an_operator_that_ends_meanwhile_leaves_the_measures_of_the_others(
@@ -83,7 +83,7 @@ def test_an_operator_that_ends_meanwhile_leaves_the_measures_of_the_others(
         assert state_bytes is not None
         assert state_bytes > 0
 
-    in_unhurried_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
+    in_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
 
 
 @pytest.mark.parametrize("how", ["follow", "stop"])
@@ -111,7 +111,7 @@ def test_measures_move_with_the_operator(tmp_path: Path, how: MoveHow) -> None:
         store = cluster.nodes["b"].daemon.context.store
         assert operator not in store.all("measures", MeasureSums), "the old host forgets them"
 
-    in_unhurried_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
+    in_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
 
 
 @pytest.mark.drawn("impossible measures of an old host", parts=2)
@@ -126,7 +126,7 @@ def test_impossible_measures_of_the_old_host_stop_no_move(tmp_path: Path, bad: A
         await cluster.sleep(10.0)
         assert (await measured(cluster)).rows_in_s == pytest.approx(40.0, rel=0.3)
 
-    in_unhurried_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
+    in_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
 
 
 def test_measures_end_with_the_operator(tmp_path: Path) -> None:
@@ -141,4 +141,4 @@ def test_measures_end_with_the_operator(tmp_path: Path) -> None:
         await cluster.sleep(5.0)
         assert store.all("measures", MeasureSums) == {}
 
-    in_unhurried_cluster(tmp_path, "ab", test, measure_interval_s=EVERY_S)
+    in_cluster(tmp_path, "ab", test, measure_interval_s=EVERY_S)

@@ -14,7 +14,7 @@ from sbon_node.model.moves import Moved, MoveRequest, Moving
 from sbon_node.model.queries import MoveInfo
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove
-from tests.workflow.clusters import ask, declare, in_unhurried_cluster, owner_of, source_at, state_of, submitted, uid_of
+from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
 from tests.workflow.test_notifications import listening, told
 
 ROWS = 400
@@ -110,7 +110,7 @@ def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_pat
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 @pytest.mark.parametrize("how", ["follow", "stop"])
@@ -130,7 +130,7 @@ def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test, seed=seed)
+    in_cluster(tmp_path, "abcd", test, seed=seed)
 
 
 def test_an_operator_takes_its_state_provider_along(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_an_operator_takes_its_state_provider_along(tmp_path: Path) -> None:
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_each_operator_of_a_chain_moves(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_each_operator_of_a_chain_moves(tmp_path: Path) -> None:
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_any_node_moves_an_operator_and_reports_the_steps(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_any_node_moves_an_operator_and_reports_the_steps(tmp_path: Path) -> Non
         await cluster.sleep(1)
         assert [node.daemon._operators.hosted() for node in cluster.nodes.values()] == [()] * 4
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_move_under_way_is_shown_and_its_begin_and_end_are_notified(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_move_under_way_is_shown_and_its_begin_and_end_are_notified(tmp_path: 
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_move_that_the_target_refuses_is_given_up_with_its_reason(tmp_path: Path) -> None:
@@ -232,4 +232,4 @@ def test_a_move_that_the_target_refuses_is_given_up_with_its_reason(tmp_path: Pa
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)

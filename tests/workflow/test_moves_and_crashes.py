@@ -12,7 +12,7 @@ from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.net.peers import Caller, Expected
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.moving import ActivateOperator, MoveHow, MoveOperator
-from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of, state_of, uid_of
+from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 
@@ -86,7 +86,7 @@ def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveH
             assert daemon._operators.hosted() == ()
             assert list(daemon._moves.arrivals.components()) == []
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_engine_that_starts_again_while_the_operator_is_frozen_ends_no_move(t
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Pat
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_target_whose_checkpoint_is_gone_says_so(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_target_whose_checkpoint_is_gone_says_so(tmp_path: Path) -> None:
             await ask(cluster, "b", departures._driver._activate(departure))
         assert refusal.value.code == "checkpoint-mismatch"
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_move_of_an_operator_that_ends_as_it_begins_is_over(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_move_of_an_operator_that_ends_as_it_begins_is_over(tmp_path: Path) ->
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_target_that_fails_between_the_stream_and_the_switch_goes_on_at_the_next_call(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_target_that_fails_between_the_stream_and_the_switch_goes_on_at_the_ne
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_move_that_a_restart_ends_is_forgotten(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_move_that_a_restart_ends_is_forgotten(tmp_path: Path) -> None:
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_query_that_is_stopped_amid_a_move_leaves_nothing(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_query_that_is_stopped_amid_a_move_leaves_nothing(tmp_path: Path) -> N
             subscribers = [name for stream in daemon.outbox.streams() for name in daemon.outbox.link_counts(stream).links]
             assert subscribers == []
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_target_that_lost_its_disk_since_the_move_began_does_not_become_the_host(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_target_that_lost_its_disk_since_the_move_began_does_not_become_the_ho
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 def test_a_query_whose_operator_was_given_to_a_node_that_lost_its_disk_fails(tmp_path: Path) -> None:
@@ -263,4 +263,4 @@ def test_a_query_whose_operator_was_given_to_a_node_that_lost_its_disk_fails(tmp
         await cluster.sleep(60)
         assert cluster.at("b").daemon._operators.hosted() == ()
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)

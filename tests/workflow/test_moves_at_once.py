@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of
+from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step
 
@@ -37,7 +37,7 @@ def test_another_operator_of_the_query_waits_for_its_turn(tmp_path: Path) -> Non
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=THOROUGH if seed > 1 else ()) for seed in range(4)])
@@ -51,7 +51,7 @@ def test_of_two_that_begin_at_the_same_time_at_most_one_moves(tmp_path: Path, se
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_unhurried_cluster(tmp_path, "abcd", test, seed=seed)
+    in_cluster(tmp_path, "abcd", test, seed=seed)
 
 
 def test_a_host_that_died_amid_a_move_holds_up_no_other(tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_a_host_that_died_amid_a_move_holds_up_no_other(tmp_path: Path) -> None:
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_unhurried_cluster(tmp_path, "abcd", test)
+    in_cluster(tmp_path, "abcd", test)

@@ -13,7 +13,7 @@ from sbon_node.model.moves import MoveRequest
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.validation_messages import in_plain_words
 from sbon_protocol.moving import MoveHow, MoveOperator
-from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of, plain
+from tests.workflow.clusters import ask, in_cluster, owner_of, plain
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
 
 FULL = msgspec.structs.replace(CONFIG, engine=msgspec.structs.replace(CONFIG.engine, max_operators=0))
@@ -100,4 +100,4 @@ def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: 
         assert (await refusal(cluster, "o1", "c")).startswith("query-over: query: q is finished")
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_unhurried_cluster(tmp_path, "abcdefgh", test, configs={"d": FULL})
+    in_cluster(tmp_path, "abcdefgh", test, configs={"d": FULL})

@@ -82,6 +82,7 @@ def test_the_first_of_two_queries_may_be_stopped(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.drawn("ends of queries that share an operator", parts=2)
 @pytest.mark.parametrize("stopped", ["first", "second"])
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_shared_operator_ends_with_its_last_query(tmp_path: Path, stopped: str, crashed: bool) -> None:
@@ -227,7 +228,7 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
     """The node that took it has died between the reference and the record."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("a", rows=100_000, rate=60.0))
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=2.0))
         await submitted(cluster, "b", None, name="first", sql=SUMS)
         uid, daemon = uid_of(cluster, "first"), cluster.at("c").daemon
 

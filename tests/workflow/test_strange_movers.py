@@ -15,7 +15,7 @@ from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.messages import Refused, Subscribe
 from sbon_protocol.moving import AbandonOperator, FollowOperator, PrepareOperator, SettleOperator
-from tests.workflow.clusters import ask, in_unhurried_cluster, owner_of
+from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_hostile_moves import begun, until_step
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
 
@@ -62,7 +62,7 @@ def test_only_a_move_that_the_register_has_is_prepared(tmp_path: Path, caller: s
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 def test_accomplices_that_a_caller_names_as_acceptors_are_not_believed(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_accomplices_that_a_caller_names_as_acceptors_are_not_believed(tmp_path:
         assert await refusal(cluster, "d", "c", msgspec.structs.replace(call, acceptors=acceptors)) == "not-owner"
         assert not follows(cluster, "c")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 def test_another_node_with_the_attempt_of_a_move_can_neither_replace_nor_end_it(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_another_node_with_the_attempt_of_a_move_can_neither_replace_nor_end_it(
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
 
 
 async def subscribed(cluster: SimulatedCluster, node: str, stream: str, subscriber: str) -> str:
@@ -128,7 +128,7 @@ def test_strangers_take_no_places_of_followers(tmp_path: Path) -> None:
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test, configs=dict[str, Config](b=config))
+    in_cluster(tmp_path, NAMES, test, configs=dict[str, Config](b=config))
 
 
 def test_a_node_reads_few_registers_at_once_for_nodes_that_would_move_operators_to_it(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_node_reads_few_registers_at_once_for_nodes_that_would_move_operators_
             codes.append(refused.value.code)
         assert sorted(codes) == ["not-owner", "too-many-moves"]
 
-    in_unhurried_cluster(tmp_path, NAMES, test, configs=dict[str, Config](c=config))
+    in_cluster(tmp_path, NAMES, test, configs=dict[str, Config](c=config))
 
 
 def test_a_position_of_another_width_than_the_operators_inputs_is_refused_by_name(tmp_path: Path) -> None:
@@ -186,4 +186,4 @@ def test_a_position_of_another_width_than_the_operators_inputs_is_refused_by_nam
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
-    in_unhurried_cluster(tmp_path, NAMES, test)
+    in_cluster(tmp_path, NAMES, test)
