@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.backups.test_recovery import register_of, replicated
+from tests.backups.test_recovery import LONG, register_of, replicated
 from tests.operations.test_draining import drain, left
 from tests.workflow.clusters import declare, in_cluster, owner_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, finished, operators
 from tests.workflow.test_pushes import http_at, push
 
-ROWS = 1600
-
 
 def test_a_node_that_keeps_a_backup_is_drained_and_another_keeps_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS, rows=LONG)
         before = await register_of(cluster, operator)
         end, _ = await drain(cluster, before.backup)
         assert (end.has_left, end.stays) == (True, ())
@@ -29,7 +27,7 @@ def test_a_node_that_keeps_a_backup_is_drained_and_another_keeps_it(tmp_path: Pa
         await cluster.sleep(25.0)
         assert (await owner_of(cluster, "a", operator))[0] == after.backup
         await finished(cluster)
-        check_windows(tmp_path / "out.csv", ROWS)
+        check_windows(tmp_path / "out.csv", LONG)
 
     in_cluster(tmp_path, "abcdef", test)
 

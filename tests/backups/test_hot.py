@@ -9,7 +9,7 @@ import pytest
 from sbon_node.model.durability import HOT, BackupInfo
 from sbon_node.model.states.operator_states import FAILED
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.backups.test_recovery import CHECKS, ROWS, register_of, replicated
+from tests.backups.test_recovery import CHECKS, KINDS, ROWS, register_of, replicated
 from tests.workflow.clusters import in_cluster, owner_of, state_of
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, finished
 
@@ -47,6 +47,7 @@ def test_without_its_follower_it_is_started_from_the_stored_checkpoint(tmp_path:
     in_cluster(tmp_path, "abcde", test)
 
 
+@KINDS
 @pytest.mark.parametrize("sql", [FILTER, WINDOWS])
 def test_the_follower_goes_on(tmp_path: Path, sql: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sbon_node.model.durability import HOT, REPLICATED, Durability
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Action, AtTime, Fault
-from tests.backups.test_recovery import CHECKS, ROWS, replicated
+from tests.backups.test_recovery import CHECKS, LONG, replicated
 from tests.workflow.clusters import in_cluster, state_of
 from tests.workflow.test_moved_operators import FILTER, WINDOWS
 
@@ -49,7 +49,7 @@ async def end_amid_faults(
     cluster: SimulatedCluster, path: Path, sql: str, seed: int, durability: Durability = REPLICATED
 ) -> tuple[str, str]:
     """Return the state and the reason with which the query ends."""
-    await replicated(cluster, path, sql, durability=durability)
+    await replicated(cluster, path, sql, durability=durability, rows=LONG)
     cluster.fault_injector.arm(drawn(random.Random(f"faults/{seed}")))
     await cluster.sleep(3 * APART_S)
     while cluster.fault_injector.broken:
@@ -62,6 +62,7 @@ async def end_amid_faults(
 THOROUGH = pytest.mark.thorough("seeds of lost disks under replicated operators")
 
 
+@pytest.mark.drawn("kinds of operators under losses of disks", parts=2)
 @pytest.mark.parametrize(
     "durability, sql, seed",
     [
@@ -74,6 +75,6 @@ THOROUGH = pytest.mark.thorough("seeds of lost disks under replicated operators"
 def test_rows_come_out_once_whatever_disk_is_lost(tmp_path: Path, durability: Durability, sql: str, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         assert await end_amid_faults(cluster, tmp_path / "out.csv", sql, seed, durability) == ("finished", "")
-        CHECKS[sql](tmp_path / "out.csv", ROWS)
+        CHECKS[sql](tmp_path / "out.csv", LONG)
 
     in_cluster(tmp_path, "ab" + HOSTS, test, seed=seed)
