@@ -117,7 +117,7 @@ def test_a_fault_at_every_step_of_a_submission(part: int) -> None:
     assert min(endings["finished"], endings["refused"]) > 2
 
 
-@SIXTEENTHS
+@pytest.mark.drawn("sixteenths of the steps of a run at one of two nodes", parts=2 * PARTS)
 @pytest.mark.parametrize("node, part", [(node, part) for node in FILE.stage.nodes for part in range(PARTS)])
 def test_a_fault_at_every_step_of_a_run(node: str, part: int) -> None:
     faults = [fault for fault in _at_run(FILE) if isinstance(fault.when, AtFailpoint) and fault.when.node == node]
@@ -202,6 +202,7 @@ def _replayed(seed: int, hash_seed: str) -> str:
     return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.drawn("seeds that give the same run", parts=2)
 @pytest.mark.parametrize("seed", [7, 23])
 def test_the_same_seed_is_the_same_run_to_the_byte(seed: int) -> None:
     world, casting, faults = random_schedule(seed)

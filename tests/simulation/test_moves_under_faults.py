@@ -43,10 +43,8 @@ def test_operators_move_without_faults() -> None:
     assert outcome.struck["move"] >= 4
 
 
-THOROUGH = pytest.mark.thorough("moves amid faults")
-
-
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=THOROUGH if seed >= 3 else ()) for seed in range(8)])
+@pytest.mark.drawn("seeds of moves amid faults", parts=4)
+@pytest.mark.parametrize("seed", range(8))
 def test_operators_move_amid_faults(seed: int) -> None:
     outcome = run_schedule(faults_of(seed), seed=seed, casting=MOVES)
     assert not outcome.failure, outcome.failure

@@ -14,7 +14,7 @@ from sbon_node.simulation.faults.plan import AtFailpoint, Fault
 from sbon_node.simulation.schedule import run_schedule
 from tests.commits import number_of_commit
 
-MOST_S = 30.0
+MOST_S = 15.0
 PARTS = 8
 """``make test`` takes one of so many parts of the schedules that have failed before."""
 ALL_THAT_FAILED = pytest.mark.thorough("schedules that have failed before, of which each commit tries an eighth")
