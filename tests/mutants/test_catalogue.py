@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import verdict
 from tests.mutants.catalogue import ROOT, Mutant, load
+from tests.mutants.planting import plant
 
 MUTANTS = load()
 
@@ -26,7 +25,7 @@ def test_there_are_forty_over_all_packages() -> None:
     assert packages >= {"streams", "engine", "control", "connectors", "membership", "query", "placement"}
 
 
-def test_a_bug_is_caught_and_one_that_changes_nothing_is_missed(tmp_path: Path) -> None:
+def test_a_bug_is_caught_and_one_that_changes_nothing_is_missed() -> None:
     bug = Mutant(
         name="credit",
         why="older reports take credit back",
@@ -36,5 +35,9 @@ def test_a_bug_is_caught_and_one_that_changes_nothing_is_missed(tmp_path: Path) 
         tests=("tests/streams/test_credit.py",),
     )
     harmless = replace(bug, after="self._returned = max(total, self._returned)")
-    assert verdict(bug, tmp_path) == "caught"
-    assert verdict(harmless, tmp_path) == "missed"
+    gone = replace(bug, before="a text that is gone")
+    left_out = replace(bug, tests=("tests/engine/test_two_sessions.py",))
+    verdicts = {one.mutant: one for one in plant([bug, harmless, gone, left_out], jobs=2)}
+    assert [verdicts[one].outcome for one in (bug, harmless, gone, left_out)] == ["caught", "missed", "broken", "broken"]
+    assert verdicts[bug].reason.startswith("tests/streams/test_credit.py::")
+    assert "selects none" in verdicts[left_out].reason
