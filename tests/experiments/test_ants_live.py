@@ -18,15 +18,21 @@ from sbon_node.experiments.live.ant_adaptation import drawn
 from sbon_node.experiments.live.ant_figures import WITH, WITHOUT
 from sbon_node.experiments.live.ants import Truth
 
+THOROUGH = pytest.mark.thorough("experiments of today's size")
+
 
 @pytest.mark.slow
-def test_ants_between_daemons_are_near_the_optimum(tmp_path: Path) -> None:
-    np.savez(tmp_path / "plane.npz", rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 60, (14, 2))))
-    command = ("experiment", "ants-live", "--data", str(tmp_path / "plane.npz"), "--queries", "3", "--loss", "0", "--loss", "0.1")
+@pytest.mark.parametrize(
+    "nodes, queries, losses", [(8, 1, (0.1,)), pytest.param(14, 3, (0.0, 0.1), marks=THOROUGH)], ids=["small", "large"]
+)
+def test_ants_between_daemons_are_near_the_optimum(tmp_path: Path, nodes: int, queries: int, losses: tuple[float, ...]) -> None:
+    np.savez(tmp_path / "plane.npz", rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 60, (nodes, 2))))
+    lost = [option for loss in losses for option in ("--loss", str(loss))]
+    command = ("experiment", "ants-live", "--data", str(tmp_path / "plane.npz"), "--queries", str(queries), *lost)
     result = CliRunner().invoke(sbon, [*command, "--json"])
     assert result.exit_code == 0, result.output
     rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
-    assert [row["loss"] for row in rows] == [0.0, 0.1]
+    assert [row["loss"] for row in rows] == list(losses)
     for row in rows:
         assert row["failed"] == row["failed_in_one_node"] == 0
         assert 1 - 1e-6 <= row["of_exact"] < 1.05
@@ -49,7 +55,8 @@ def test_the_truth_is_never_better_than_the_exact_optimum() -> None:
 
 
 @pytest.mark.slow
-def test_ants_move_a_running_query_whose_rate_rises(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [60.0, pytest.param(100.0, marks=THOROUGH)])
+def test_ants_move_a_running_query_whose_rate_rises(tmp_path: Path, seconds: float) -> None:
     np.savez(tmp_path / "plane.npz", rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 30, (6, 2))))
     command = (
         "experiment",
@@ -61,7 +68,7 @@ def test_ants_move_a_running_query_whose_rate_rises(tmp_path: Path) -> None:
         "--figure",
         "3a",
         "--seconds",
-        "100",
+        str(seconds),
     )
     result = CliRunner().invoke(sbon, [*command, "--json"])
     assert result.exit_code == 0, result.output
@@ -69,9 +76,9 @@ def test_ants_move_a_running_query_whose_rate_rises(tmp_path: Path) -> None:
     latency_ms = {(row["strategy"], row["at"]): row["latency_ms"] for row in rows}
     least_ms = {at: row["latency_ms"] / (1 + row["beyond_exact_pct"] / 100) for row in rows for at in [row["at"]]}
     assert [row["updates"] > 0 for row in rows] == [row["strategy"] == WITH for row in rows]
-    assert latency_ms[WITHOUT, 100.0] > 1.5 * latency_ms[WITHOUT, 0.0], "its rate has risen twice"
-    assert latency_ms[WITH, 100.0] < 0.7 * latency_ms[WITHOUT, 100.0]
-    assert latency_ms[WITH, 100.0] < 1.5 * least_ms[100.0]
+    assert latency_ms[WITHOUT, seconds] > 1.5 * latency_ms[WITHOUT, 0.0], "its rate has risen twice"
+    assert latency_ms[WITH, seconds] < 0.7 * latency_ms[WITHOUT, seconds]
+    assert latency_ms[WITH, seconds] < 1.5 * least_ms[seconds]
 
 
 def test_a_query_gets_the_rate_that_makes_a_load() -> None:
