@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.engine_process import analyse
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
@@ -23,6 +24,10 @@ class Batch:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
+
+    def fenced(self) -> Batch:
+        """Return the same in a session of the engine's operators."""
+        return Batch(guard.fenced_session(self._session))
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
         return analyse(self._session, fragment, inputs)

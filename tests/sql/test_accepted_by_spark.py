@@ -3,45 +3,35 @@ has its position in the user's text."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
-from sbon_node.clock import Clock
-from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.schema import parse_schema
 from sbon_node.sql.planner import plan_query
-from tests.engine.states import States
 from tests.sql import test_refusals, test_signature, test_stages
+from tests.sql.batch import Batch
 
-pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.live
 
 
 class Analyser:
-    """Spark's, asked once for each fragment."""
+    """Spark's in a session as operators have it, asked once for each fragment."""
 
-    def __init__(self, engine: SparkEngine) -> None:
-        self._engine = engine
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
         self._known: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
 
     async def __call__(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
         if (fragment, inputs) not in self._known:
-            self._known[fragment, inputs] = await self._engine.analyse(fragment, inputs)
+            self._known[fragment, inputs] = await self._batch.analyse(fragment, inputs)
         return self._known[fragment, inputs]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def analyser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Analyser]:
-    engine = SparkEngine(
-        EngineSettings(jit="c1", max_restarts=1, restart_s=0.1), tmp_path_factory.mktemp("engine"), Clock.real(), States()
-    )
-    yield Analyser(engine)
-    await engine.close()
+@pytest.fixture(scope="module")
+def analyser(spark: Batch) -> Analyser:
+    return Analyser(spark.fenced())
 
 
 async def refused(queries: list[str], catalog: dict[str, CatalogEntry], analyser: Analyser) -> list[str]:

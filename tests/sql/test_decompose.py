@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pyarrow as pa
@@ -16,10 +15,11 @@ from sbon_node.model.columns import Schema
 from sbon_node.model.plan import Plan
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.planner import Decompose, plan_query
-from tests.sql.batch import Batch, batch_spark
+from tests.sql.batch import Batch
 
 pytestmark = pytest.mark.live
 THOROUGH = pytest.mark.thorough("divided aggregates on Spark")
+DRAWN = pytest.mark.drawn("divided aggregates on Spark", parts=2)
 
 SITES = ("ada", "bob", "cyd")
 SCHEMA = parse_schema(
@@ -109,12 +109,6 @@ def table(seed: int, rows: int = 400) -> pa.Table:
 TABLES = {site: table(seed) for seed, site in enumerate(SITES)}
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Batch]:
-    with batch_spark() as batch:
-        yield batch
-
-
 async def plan(spark: Batch, sql: str, decompose: Decompose, rows_s: float = 100.0) -> Plan:
     return await plan_query(sql, catalog(rows_s), "q", spark.analyse, decompose=decompose)
 
@@ -129,7 +123,7 @@ def alike(one: object, other: object, relative: float = 1e-12) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SAMPLE else THOROUGH) for name in QUERIES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=DRAWN if name in SAMPLE else THOROUGH) for name in QUERIES])
 async def test_in_parts_the_result_is_the_same(spark: Batch, name: str) -> None:
     never, always = await plan(spark, QUERIES[name], "never"), await plan(spark, QUERIES[name], "always")
     assert not any(one.inputs[0].event_time for one in never.operators if ".b" in one.id)

@@ -7,7 +7,6 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.relations.logical import Scan
 from sbon_node.sql.stages.cut import Stage
 from sbon_node.sql.stages.fragments import fragment_of
-from tests.sql.batch import Batch, batch_spark
+from tests.sql.batch import Batch
 from tests.sql.sharing.shared_stages import shared, signed
 
 pytestmark = pytest.mark.live
@@ -68,7 +67,9 @@ PAIRS = (
     *zip(GROUPED, itertools.cycle([FINE, FINE, BY_STARTS]), strict=False),
     *((one, WIDE) for one in JOINED),
 )
-LEAST = {"rows": 25, "groups": 10, "pairs": 20}
+PARTS = 3
+LEAST = {"rows": 8, "groups": 3, "pairs": 6}
+"""Pairs of each kind that share rows, in each part."""
 
 
 def entry(name: str) -> CatalogEntry:
@@ -152,15 +153,15 @@ def alike(one: object, other: object) -> bool:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Batch]:
-    with batch_spark() as batch:
-        yield batch
+def stages(spark: Batch) -> Stages:
+    return Stages(spark)
 
 
-def test_shared_rows_are_the_rows_alone(spark: Batch) -> None:
-    stages = Stages(spark)
+@pytest.mark.drawn("pairs of queries on Spark", parts=PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_shared_rows_are_the_rows_alone(stages: Stages, part: int) -> None:
     seen = dict.fromkeys(LEAST, 0)
-    for wanted, offered in PAIRS:
+    for wanted, offered in PAIRS[part::PARTS]:
         for way in shared(wanted, offered, CATALOG, stages.schema):
             if signed(way.stage) == signed(way.offered):
                 continue
