@@ -9,12 +9,15 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
     p for folder in ("sbon_node", "protocol/sbon_protocol", "cli/sbon", "cli/sbon_cli") for p in (ROOT / folder).rglob("*.py")
 )
 
 
+@pytest.mark.thorough("imports, which make lint checks as well")
 def test_imports_run_one_way() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
