@@ -6,7 +6,13 @@ INSTALLED := .venv/installed
 PYTEST := $(BIN)/python -m pytest
 TWO := -n 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo check test test-all test-servers lint types bench site errors states figures pictures screenshot lock clean
+# Byte-code of tests and of pytest's plugins is kept: without it each start of pytest takes ten seconds longer.
+export PYTHONDONTWRITEBYTECODE :=
+
+# Linters and types side by side.
+MAKEFLAGS += --jobs=2
+
+.PHONY: demo check test test-all record mutants test-servers lint types bench site errors states figures pictures screenshot lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/sbon demo
@@ -17,6 +23,14 @@ check: lint types
 
 test: lint types
 	$(PYTEST) $(TWO) --tests most
+
+# The selection of make test once more; what its tests cost is stored in docs/results/tests.json. On an idle machine.
+record: $(INSTALLED)
+	$(PYTEST) $(TWO) --tests most --record
+
+# Plants each bug of the catalogue and runs its tests, as far as make test selects them.
+mutants: $(INSTALLED)
+	$(BIN)/python -m tests.mutants --record
 
 # Both calls run, whatever the first says; the second has the machine for itself.
 test-all: lint types

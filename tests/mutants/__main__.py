@@ -7,21 +7,18 @@ test`` selects none of its tests). Exits with 1 if more than one in twenty is mi
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tests.mutants.catalogue import ROOT, Mutant, load
 from tests.mutants.planting import Verdict, plant
+from tests.results import store
 
 MISSED = 0.05
 """Share of the bugs that may be missed."""
-RESULTS = ROOT / "docs" / "results"
 
 
 def main() -> int:
@@ -74,22 +71,15 @@ def _package(file: Path) -> str:
 
 
 def record(verdicts: Sequence[Verdict]) -> None:
-    """Store a row for each mutant, and one for each package."""
-    ordered = sorted(verdicts, key=lambda one: one.mutant.name)
-    rows = [
-        {"bug": one.mutant.name, "outcome": one.outcome, "caught_by": one.reason, "seconds": round(one.seconds, 1)}
-        for one in ordered
-    ]
-    _write("mutants", "python -m tests.mutants --record", rows)
-    _write("mutants-packages", "python -m tests.mutants --packages", packages([one.mutant for one in ordered]))
-
-
-def _write(name: str, command: str, rows: Sequence[dict[str, Any]]) -> None:
-    head = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    content = {"date": datetime.now(UTC).date().isoformat(), "commit": head.stdout.strip(), "command": command}
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in content.items()]
-    body = ",\n".join(f"    {json.dumps(row, ensure_ascii=False)}" for row in rows)
-    (RESULTS / f"{name}.json").write_text("\n".join(["{", *lines, '  "rows": [', body, "  ]", "}"]) + "\n", encoding="utf-8")
+    """Store a row for each package, and one for each bug."""
+    rows: list[dict[str, Any]] = []
+    for package in packages([one.mutant for one in verdicts]):
+        of = Counter(one.outcome for one in verdicts if _package(Path(one.mutant.file)) == package["package"])
+        rows.append({"row": "package", **package, "caught": of["caught"], "missed": of["missed"] + of["broken"]})
+    for one in sorted(verdicts, key=lambda one: one.mutant.name):
+        bug = {"row": "bug", "bug": one.mutant.name, "outcome": one.outcome, "caught_by": one.reason}
+        rows.append({**bug, "seconds": round(one.seconds, 1)})
+    store("mutants", "python -m tests.mutants --record", rows)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def _become_pytest(tree: Path, tests: Sequence[str], log: Path) -> None:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for descriptor in (1, 2):
             os.dup2(output, descriptor)
-        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)
+        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # for the life of this process
         os.chdir(tree)
         folders = [str(tree / folder) for folder in (".", "cli", "protocol")]
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)

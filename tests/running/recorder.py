@@ -1,9 +1,9 @@
 """Record what each test costs: ``pytest --record`` stores it in ``docs/results/tests.json``.
 
 The seconds of set-up, call and tear-down; ``cpu_s``, the processor time of the test's process and of all that it started;
-``waited_s``, the time that the test's own process slept or waited for descriptors; ``starts``, the processes that were started, by
-kind and by the fixture in which they appeared. Processes are found by polling ``/proc`` for the mark of :mod:`tests.guardian`, so one
-that lives for less than ``POLL_S`` is missed.
+``waited_s``, the time that the test's own process slept or waited for descriptors; ``starts``, the processes that were
+started, by kind and by the fixture in which they appeared. Processes are found by polling ``/proc`` for the mark of
+:mod:`tests.guardian`, so one that lives for less than ``POLL_S`` is missed.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Writer:
         self._tests: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        new = {"test": report.nodeid, **dict.fromkeys((*PHASES.values(), "cpu_s", "waited_s"), 0.0), "starts": Counter()}
+        new = {"name": report.nodeid, **dict.fromkeys((*PHASES.values(), "cpu_s", "waited_s"), 0.0), "starts": Counter()}
         test = self._tests.setdefault(report.nodeid, new)
         test[PHASES[report.when or "call"]] += report.duration
         recorded = getattr(report, "recorded", {"cpu_s": 0.0, "waited_s": 0.0, "starts": {}})
@@ -198,14 +198,6 @@ class Writer:
             else:
                 test[name] += value
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        run = {
-            "run": f"--tests {session.config.getoption('--tests')}",
-            "tests": len(self._tests),
-            "minutes": self._speed.minutes,
-            "worker_s": self._speed.worker_s,
-            "cpu_s": sum(test["cpu_s"] for test in self._tests.values()),
-            "waited_s": sum(test["waited_s"] for test in self._tests.values()),
-            "calibration_s": round(self._speed.calibration_s, 4),
-        }
+    def pytest_sessionfinish(self) -> None:
+        run = {"minutes": self._speed.minutes, "calibration_s": self._speed.calibration_s}
         stored.write(run, self._tests.values())

@@ -1,7 +1,7 @@
 """Order of the tests and their distribution over the processes of ``pytest -n 2``, by the seconds of the stored run.
 
-Tests that share fixtures form a group and run in one process. The groups that take longest begin first, so that the processes end at
-about the same time.
+Tests that share fixtures form a group and run in one process. The groups that take longest begin first, so that the processes
+end at about the same time.
 """
 
 from __future__ import annotations
