@@ -20,10 +20,12 @@ from tests.suite.virtual import planned, run_cases
 PLAYED = simulated()
 AT_ONCE = 8
 GROUPS = [PLAYED[first : first + AT_ONCE] for first in range(0, len(PLAYED), AT_ONCE)]
-"""The cases that run at once on one cluster; ``make test`` runs each second group."""
+"""The cases that run at once on one cluster."""
+PARTS = 10
+"""``make test`` runs one group in so many, some twenty seconds of processor time each."""
 IN_TURNS = [
     case
-    for groups in zip_longest(GROUPS[::2], GROUPS[1::2], fillvalue=())
+    for groups in zip_longest(*(GROUPS[part::PARTS] for part in range(PARTS)), fillvalue=())
     for cases in zip_longest(*groups)
     for case in cases
     if case is not None
@@ -59,12 +61,13 @@ def found(streams: dict[str, SuiteStream]) -> Found:
     return of
 
 
-@pytest.mark.drawn("suite queries in virtual time", parts=2)
+@pytest.mark.drawn("suite queries in virtual time", parts=PARTS)
 @pytest.mark.parametrize("case", IN_TURNS, ids=lambda case: case.name)
 def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
     assert not found(case)
 
 
+@pytest.mark.drawn("suite queries in virtual time whose nodes die", parts=2)
 @pytest.mark.parametrize("seed, case", list(enumerate(KILLED)), ids=[case.name for case in KILLED])
 def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream], seed: int, case: Case) -> None:
     outcome, rows = run_cases([case], streams, seed, random_faults=5)
