@@ -3,8 +3,6 @@ column with their number as its name. No two questions are the same, for the nod
 
 from __future__ import annotations
 
-import sys
-
 from sbon_node.engine.spark import engine_process
 from sbon_node.engine.spark.messages import Analyse, Analysed, Command, Message
 from sbon_node.model.columns import Column
@@ -24,12 +22,3 @@ class CountingEngine(engine_process.EngineProcess):
         assert query is not None
         progress = query.lastProgress
         return -1 if progress is None else sum(of_state["numRowsTotal"] for of_state in progress["stateOperators"])
-
-
-def main() -> int:
-    engine_process.EngineProcess = CountingEngine  # type: ignore[misc]
-    return engine_process.main(sys.argv[1], sys.argv[2])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

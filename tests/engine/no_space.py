@@ -49,7 +49,7 @@ async def main(folder: Path) -> None:
     mount(disk)
     checkpoint.mkdir()
     states, port = States(), ToyPort()
-    engine = SparkEngine(EngineSettings(jit="c1", max_restarts=0), folder, Clock.real(), states)
+    engine = SparkEngine(EngineSettings(jit="c1", max_restarts=0, restart_s=0.1), folder, Clock.real(), states)
     inputs = (InputSpec(stream="in", node="n", schema=(Column("k", "bigint"),)),)
     spec = OperatorSpec(id="o", query="q", fragment="SELECT k * 2 AS k FROM in0 WHERE k % 3 = 0", inputs=inputs, schema=())
 

@@ -1,14 +1,12 @@
-"""The engine process, but operators whose names begin with ``alone.`` or ``plain.`` take out markers by a lesser filter."""
+"""Faults in an engine process: operators whose names begin with ``alone.`` or ``plain.`` take out markers by a lesser filter."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from sbon_node.engine.spark import engine_process
 from sbon_node.engine.spark.operators import operator as operators
 from sbon_node.engine.spark.operators.markers import DELAY_MS, MARK
 from sbon_node.model.operators import OperatorSpec
@@ -32,6 +30,5 @@ def plain(rows: DataFrame, event_time: str) -> DataFrame:
     return rows.withWatermark(event_time, f"{DELAY_MS} milliseconds").filter(~is_marker).drop(MARK)
 
 
-if __name__ == "__main__":
+def plant() -> None:
     operators._rows_of = planted
-    sys.exit(engine_process.main(sys.argv[1], sys.argv[2]))

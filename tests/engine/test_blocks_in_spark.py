@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import duckdb
 import pyarrow as pa
 import pytest
 
-from sbon_node.clock import Clock
-from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.engine.spark.operators.blocked_join import blocked_join
 from sbon_node.model.columns import Column
 from sbon_node.model.frames import END_WATERMARK_MS
 from sbon_node.model.operators import InputSpec, OperatorSpec, TimeBuckets
+from tests.engine.bench import Bench
 from tests.engine.counting_engine import KEPT
-from tests.engine.many_port import ManyPort
-from tests.engine.states import States
 
 pytestmark = pytest.mark.live
 
@@ -49,29 +43,23 @@ def rows(number: int, side: int) -> pa.Table:
     return pa.table({"ts": times, "k": keys, "n": pa.array([number * ROWS + at for at in range(ROWS)])})
 
 
-async def test_pairs_are_duckdbs_and_blocks_are_released(tmp_path: Path) -> None:
+@pytest.mark.asyncio(loop_scope="session")
+async def test_pairs_are_duckdbs_and_blocks_are_released(bench: Bench) -> None:
     assert blocked_join(SPEC) is not None
-    engine = SparkEngine(
-        EngineSettings(jit="c1", max_restarts=0), tmp_path, Clock.real(), States(), module="tests.engine.counting_engine"
-    )
-    checkpoint = tmp_path / "operators" / SPEC.id
-    checkpoint.mkdir(parents=True)
-    port, kept = ManyPort(2), []
-    try:
-        await engine.instantiate(SPEC, port, checkpoint)
-        for number in range(ROUNDS):
-            for side in (0, 1):
-                await port.tell(T + number * ROUND_S * 1000, side, table=rows(number, side))
-            await port.wait_read()
-            if number == ROUNDS // 2:
-                await engine.destroy(SPEC.id)
-                await engine.instantiate(SPEC, port, checkpoint)
-            (column,) = await engine.analyse(f"{KEPT}{SPEC.id} {number}", ())
-            kept.append(int(column.name))
-        await port.tell(END_WATERMARK_MS, ended=True)
-        await port.wait_promised(END_WATERMARK_MS)
-    finally:
-        await engine.close()
+    port, kept = await bench.start(SPEC), []
+    for number in range(ROUNDS):
+        for side in (0, 1):
+            await port.tell(T + number * ROUND_S * 1000, side, table=rows(number, side))
+        await port.wait_read()
+        if number == ROUNDS // 2:
+            await bench.engine.destroy(SPEC.id)
+            await bench.start(SPEC, port=port)
+        (column,) = await bench.engine.analyse(f"{KEPT}{SPEC.id} {number}", ())
+        kept.append(int(column.name))
+    await port.tell(END_WATERMARK_MS, ended=True)
+    await port.wait_promised(END_WATERMARK_MS)
+    await bench.engine.destroy(SPEC.id)
+    assert bench.states.count(SPEC.id, "starting") == 2, bench.states.told[SPEC.id]
     blocks_of_round = 2 * ROUND_S // 60
     assert blocks_of_round <= max(kept) <= 4 * blocks_of_round, f"records after each round: {kept}"
     with duckdb.connect() as database:

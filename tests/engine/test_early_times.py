@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,17 +10,17 @@ import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace as replaced
 
 from sbon_node.engine.spark.operators.blocked_join import blocked_join
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.operators import TimeBuckets
+from tests.engine.bench import Bench
 from tests.engine.many_port import ManyPort
-from tests.engine.test_markers import Bench, operator
+from tests.engine.test_markers import operator
 
 pytestmark = pytest.mark.live
-in_one_loop = pytest.mark.asyncio(loop_scope="module")
+in_one_loop = pytest.mark.asyncio(loop_scope="session")
 THOROUGH = pytest.mark.thorough("operators over early times on Spark")
 
 YEAR_1_MS = -62_135_596_800_000
@@ -96,13 +96,6 @@ CASES |= {
 SAMPLE = ("tumbling",)
 """An aggregate of two inputs, which make test runs."""
 SECONDS = (YEAR_1_MS // 1000, -7200, -3600, -3599, -11, -10, -9, -5, -1, 0, 1, 4, 5, 9, 10, 3600, 1_356_998_400)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("early"))
-    yield made
-    await made.engine.close()
 
 
 def rows(seconds: Sequence[float], keys: str = "a") -> pa.Table:

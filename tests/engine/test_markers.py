@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
-import pytest_asyncio
 
-from sbon_node.clock import Clock
-from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.model.columns import Column
 from sbon_node.model.frames import END_WATERMARK_MS
 from sbon_node.model.operators import InputSpec, OperatorSpec
@@ -23,13 +17,13 @@ from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import cut
+from tests.engine.bench import Bench
 from tests.engine.many_port import ManyPort
-from tests.engine.states import States
 from tests.sql.test_stages import CASES, CATALOG
 from tests.suite.shapes import shapes
 
 pytestmark = pytest.mark.live
-in_one_loop = pytest.mark.asyncio(loop_scope="module")
+in_one_loop = pytest.mark.asyncio(loop_scope="session")
 
 OPERATIONS = re.compile(r"tumbling|session|keys|inner|full")
 """Operations with state, as shapes of stages name them; other joins and windows are run as these are."""
@@ -41,29 +35,6 @@ JOINED = "SELECT in0.ts, in0.k FROM in0 LEFT JOIN in1 ON in0.k = in1.k AND in1.t
 GROUPED = "SELECT window.start AS s, count(*) AS n FROM in0 GROUP BY window(ts, '1 hour')"
 
 
-class Bench:
-    """An engine with an engine process that plants faults in operators of certain names, and its operators."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.states = folder, States()
-        self.tried: set[tuple[str, tuple[InputSpec, ...]]] = set()
-        settings = EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, stop_s=2.0)
-        self.engine = SparkEngine(settings, folder, Clock.real(), self.states, module="tests.engine.planted_engine")
-
-    async def start(self, spec: OperatorSpec, *, port: ManyPort | None = None) -> ManyPort:
-        port = port or ManyPort(len(spec.inputs))
-        checkpoint = self.folder / "operators" / spec.id
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        await self.engine.instantiate(spec, port, checkpoint)
-        return port
-
-    def tried_before(self, spec: OperatorSpec) -> bool:
-        """Whether an operator that does the same has been tried: queries that differ have parts that do not."""
-        known, one = len(self.tried), (spec.fragment, tuple(msgspec.structs.replace(i, stream="") for i in spec.inputs))
-        self.tried.add(one)
-        return len(self.tried) == known
-
-
 def operator(name: str, fragment: str, views: tuple[int, ...]) -> OperatorSpec:
     inputs = tuple(InputSpec(stream="in", node="n", schema=SCHEMA, view=view, event_time="ts") for view in views)
     return OperatorSpec(id=name, query="q", fragment=fragment, inputs=inputs, schema=())
@@ -71,13 +42,6 @@ def operator(name: str, fragment: str, views: tuple[int, ...]) -> OperatorSpec:
 
 def row(at_ms: int, key: str = "a") -> pa.Table:
     return pa.table({"ts": pa.array([at_ms * 1000], pa.timestamp("us", "UTC")), "k": [key]})
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("markers"))
-    yield made
-    await made.engine.close()
 
 
 DRAWN = pytest.mark.drawn("queries' markers on Spark with operations of their own", parts=2)

@@ -6,6 +6,7 @@ the output. That it does is shown first, or its absence would show nothing.
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,12 +21,13 @@ from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
+from tests.engine.bench import Bench
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 from tests.engine.watched_engine import EFFECTS, MARK
 
 pytestmark = pytest.mark.live
-in_one_loop = pytest.mark.asyncio(loop_scope="module")
+in_one_loop = pytest.mark.asyncio(loop_scope="session")
 THOROUGH = pytest.mark.thorough("fragments on an engine process without its guard")
 
 SECRET = "what only this node's user may read"
@@ -52,16 +54,15 @@ RUNS_AT_ONCE = {
 
 
 class Side:
-    """An engine, what it is given, and where that would leave marks."""
+    """An engine, what it is given, and where that would leave marks; ``data`` is the engine's folder."""
 
-    def __init__(self, folder: Path, module: str) -> None:
-        self.folder, self.data = folder, folder / "data"
+    def __init__(self, folder: Path, engine: SparkEngine, data: Path) -> None:
+        self.folder, self.engine, self.data = folder, engine, data
         self.ports: dict[str, ToyPort] = {}
-        self.data.mkdir()
+        self._looks = itertools.count()
         (folder / "secret").write_text(SECRET)
         with zipfile.ZipFile(folder / "add-jar.jar", "w") as jar:
             jar.writestr("mark", "x")
-        self.engine = SparkEngine(EngineSettings(jit="c1", max_restarts=0), self.data, Clock.real(), States(), module=module)
 
     async def give(self, name: str, fragment: str) -> ToyPort:
         """Instantiates an operator for which there are rows; raises :class:`SbonError` as the engine does."""
@@ -78,8 +79,8 @@ class Side:
 
     async def marks(self) -> set[str]:
         """Columns and files that were not there before."""
-        found = {column.name for column in await self.engine.analyse(EFFECTS, ())}
-        found |= {path.name for path in self.folder.iterdir()} - {"data", "secret", "add-jar.jar"}
+        found = {column.name for column in await self.engine.analyse(f"{EFFECTS}{next(self._looks)}", ())}
+        found |= {path.name for path in self.folder.iterdir()} - {"secret", "add-jar.jar"}
         return found | {path.name for path in (self.data / "spark-warehouse").glob("*")}
 
 
@@ -94,18 +95,18 @@ MARKS = {name: f"{MARK}{name}" for name in ("reflect", "java-method", "try-refle
 """Marks that constructs leave where they have run; other constructs leave theirs in the output."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def unguarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Side]:
-    side = Side(tmp_path_factory.mktemp("unguarded"), "tests.engine.unguarded_engine")
-    yield side
-    await side.engine.close()
+    folder, data = (tmp_path_factory.mktemp(name) for name in ("unguarded", "data"))
+    module = "tests.engine.unguarded_engine"
+    engine = SparkEngine(EngineSettings(jit="c1", max_restarts=0), data, Clock.real(), States(), module=module)
+    yield Side(folder, engine, data)
+    await engine.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Side]:
-    side = Side(tmp_path_factory.mktemp("guarded"), "tests.engine.watched_engine")
-    yield side
-    await side.engine.close()
+@pytest.fixture
+def guarded(tmp_path: Path, bench: Bench) -> Side:
+    return Side(tmp_path, bench.engine, bench.folder)
 
 
 @THOROUGH

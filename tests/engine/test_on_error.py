@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pytest
-import pytest_asyncio
 
-from sbon_node.clock import Clock
-from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import END_WATERMARK_MS
 from sbon_node.model.operators import InputSpec, OnError, OperatorSpec
+from tests.engine.bench import SETTINGS, Bench
 from tests.engine.many_port import ManyPort
-from tests.engine.states import States
 
 pytestmark = pytest.mark.live
-in_one_loop = pytest.mark.asyncio(loop_scope="module")
+in_one_loop = pytest.mark.asyncio(loop_scope="session")
 THOROUGH = pytest.mark.thorough("errors in operators with state on Spark")
-DRAWN = pytest.mark.drawn("queries on Spark that continue after errors", parts=2)
+DRAWN = pytest.mark.drawn("queries on Spark that continue after errors", parts=3)
 
 SCHEMA: Schema = (
     Column("k", "string"), Column("n", "int"), Column("v", "double"), Column("b", "bigint"), Column("ts", "timestamp")
@@ -147,34 +143,19 @@ def operator(name: str, fragment: str, on_error: OnError, views: int = 1, *, sta
     return OperatorSpec(id=name, query="q", fragment=fragment, inputs=inputs, schema=(), on_error=on_error)
 
 
-class Bench:
-    def __init__(self, folder: Path, heap_mb: int = 512) -> None:
-        self.folder, self.states = folder, States()
-        settings = EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, skipped_rows=20, heap_mb=heap_mb)
-        self.engine = SparkEngine(settings, folder, Clock.real(), self.states)
-
-    async def run(self, spec: OperatorSpec, rows: pa.Table, *, apart: bool = False) -> ManyPort:
-        """Two frames of rows, the end, and what comes of them; ``apart``: surely of two batches."""
-        checkpoint = self.folder / "operators" / spec.id
-        checkpoint.mkdir(parents=True)
-        port = ManyPort(len(spec.inputs))
-        half = rows.num_rows // 2
-        await port.tell(0, table=rows.slice(0, half))
-        await self.engine.instantiate(spec, port, checkpoint)
-        if apart:
-            await port.wait_read()
-        await port.tell(1, table=rows.slice(half))
-        await port.tell(2, ended=True)
-        await port.wait_promised(END_WATERMARK_MS)
-        await self.engine.destroy(spec.id)
-        return port
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("on-error"))
-    yield made
-    await made.engine.close()
+async def run(bench: Bench, spec: OperatorSpec, rows: pa.Table, *, apart: bool = False) -> ManyPort:
+    """Two frames of rows, the end, and what comes of them; ``apart``: surely of two batches."""
+    port = ManyPort(len(spec.inputs))
+    half = rows.num_rows // 2
+    await port.tell(0, table=rows.slice(0, half))
+    await bench.instantiate(spec, port)
+    if apart:
+        await port.wait_read()
+    await port.tell(1, table=rows.slice(half))
+    await port.tell(2, ended=True)
+    await port.wait_promised(END_WATERMARK_MS)
+    await bench.engine.destroy(spec.id)
+    return port
 
 
 CASES = [
@@ -196,7 +177,7 @@ CASES = [
 async def test_a_query_that_continues_equals_duckdb(bench: Bench, number: int, on_error: OnError) -> None:
     (fragment, null, skip), views, state = CASES[number]
     rows = rows_of()
-    port = await bench.run(operator(f"{on_error}.{number}", fragment, on_error, views, state=state), rows)
+    port = await run(bench, operator(f"{on_error}.{number}", fragment, on_error, views, state=state), rows)
     found = port.rows().to_pylist() if port.rows_visible() else []
     assert rounded([tuple(row.values()) for row in found]) == expected(null if on_error == "null" else skip, rows)
     assert on_error == "skip" or not port.skipped
@@ -205,7 +186,7 @@ async def test_a_query_that_continues_equals_duckdb(bench: Bench, number: int, o
 @in_one_loop
 async def test_each_skipped_row_is_reported_with_expression_and_reason(bench: Bench) -> None:
     rows = rows_of()
-    port = await bench.run(operator("told", STATELESS[0][0], "skip", state=False), rows, apart=True)
+    port = await run(bench, operator("told", STATELESS[0][0], "skip", state=False), rows, apart=True)
     skipped = list(port.skipped.values())
     wrong = "no_quotient(1, v) OR (quotient(1e0, v) < 2 AND (no_quotient(10, n) OR no_int(k)))"
     assert sum(one.rows for one in skipped) == len(expected(f"SELECT 1 FROM in0 WHERE {wrong}", rows)) > 30
@@ -224,19 +205,18 @@ async def test_each_skipped_row_is_reported_with_expression_and_reason(bench: Be
 @pytest.mark.thorough("bounds on an engine's memory")
 async def test_the_engines_memory_is_bounded_however_many_rows_are_skipped(tmp_path: Path) -> None:
     """The engine keeps some rows of a batch, and counts all."""
-    bench = Bench(tmp_path, heap_mb=480)
+    bench = Bench(tmp_path, msgspec.structs.replace(SETTINGS, heap_mb=480))
     rows = duck().sql(
         """SELECT repeat('poison ', 70) || i AS k, 0 AS n, 1e0 AS v, i AS b, TIMESTAMPTZ '2013-01-01 00:00:00+00' AS ts
            FROM range(20000) AS rows(i)"""
     ).to_arrow_table()  # fmt: skip
-    (tmp_path / "operators" / "many").mkdir(parents=True)
     port = ManyPort(1)
     for _ in range(15):
         await port.tell(0, table=rows)
     await port.tell(1, ended=True)
     try:
         spec = operator("many", "SELECT 10 / n AS d FROM in0", "skip", state=False)
-        await bench.engine.instantiate(spec, port, tmp_path / "operators" / "many")
+        await bench.instantiate(spec, port)
         await port.wait_promised(END_WATERMARK_MS)
     finally:
         await bench.engine.close()
@@ -246,12 +226,11 @@ async def test_the_engines_memory_is_bounded_however_many_rows_are_skipped(tmp_p
 
 @in_one_loop
 async def test_by_default_the_query_fails_at_once_and_names_the_option(bench: Bench) -> None:
-    checkpoint = bench.folder / "operators" / "strict"
-    checkpoint.mkdir(parents=True)
     port = ManyPort(1)
     await port.tell(0, table=rows_of())
-    await bench.engine.instantiate(operator("strict", STATELESS[0][0], "fail", state=False), port, checkpoint)
+    await bench.start(operator("strict", STATELESS[0][0], "fail", state=False), port=port)
     reason = await bench.states.wait("strict", "failed")
+    await bench.engine.destroy("strict")
     assert "--on-error skip" in reason
     assert bench.states.count("strict", "starting") == 1
 
@@ -267,13 +246,11 @@ async def test_by_default_the_query_fails_at_once_and_names_the_option(bench: Be
 )
 async def test_a_deterministic_failure_is_reported_at_once_in_sparks_words(bench: Bench, expression: str, told: str) -> None:
     name = f"told.{told[-20:].lower().replace(' ', '-')}"
-    checkpoint = bench.folder / "operators" / name
-    checkpoint.mkdir(parents=True)
     port = ManyPort(1)
     await port.tell(0, table=rows_of())
-    spec = operator(name, f"SELECT {expression} AS x FROM in0", "fail", state=False)
-    await bench.engine.instantiate(spec, port, checkpoint)
+    await bench.start(operator(name, f"SELECT {expression} AS x FROM in0", "fail", state=False), port=port)
     reason = await bench.states.wait(name, "failed")
+    await bench.engine.destroy(name)
     assert told in reason
     assert "Py4J" not in reason
     assert bench.states.count(name, "starting") == 1
@@ -301,7 +278,7 @@ async def test_a_constant_that_fails_has_no_row_to_skip_and_may_be_null(bench: B
     with pytest.raises(SbonError, match="DIVIDE_BY_ZERO"):
         await bench.engine.analyse("SELECT k, 1 / 0 AS x FROM in0", (SCHEMA,), "skip")
     assert await bench.engine.analyse("SELECT k, 1 / 0 AS x FROM in0", (SCHEMA,), "null")
-    port = await bench.run(operator("constant", "SELECT n, 1 / 0 AS x FROM in0", "null", state=False), rows_of())
+    port = await run(bench, operator("constant", "SELECT n, 1 / 0 AS x FROM in0", "null", state=False), rows_of())
     assert set(port.rows()["x"].to_pylist()) == {None}
 
 

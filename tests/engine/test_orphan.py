@@ -35,7 +35,7 @@ async def main():
     folder = Path(sys.argv[1])
     checkpoint = folder / "operators" / "o"
     checkpoint.mkdir(parents=True)
-    engine, port = SparkEngine(EngineSettings(), folder, Clock.real(), lambda *_: None), ToyPort()
+    engine, port = SparkEngine(EngineSettings(jit="c1"), folder, Clock.real(), lambda *_: None), ToyPort()
     inputs = (InputSpec(stream="in", node="n", schema=(Column("k", "bigint"),)),)
     spec = OperatorSpec(id="o", query="q", fragment="SELECT k * 2 AS k FROM in0", inputs=inputs, schema=())
     await engine.instantiate(spec, port, checkpoint)

@@ -51,7 +51,7 @@ def states() -> States:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path, states: States) -> AsyncIterator[SparkEngine]:
-    made = SparkEngine(EngineSettings(jit="c1", max_restarts=1, restart_s=0.1), folder, Clock.real(), states)
+    made = SparkEngine(EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, poll_s=0.2), folder, Clock.real(), states)
     yield made
     await made.close()
 
@@ -143,6 +143,7 @@ async def test_rows_are_those_of_duckdb(engine: SparkEngine, folder: Path, reade
 
 
 @in_one_loop
+@pytest.mark.drawn("readers whose processor time is measured on Spark", parts=2)
 @pytest.mark.parametrize("reader", ["simple", "partitioned"])
 async def test_the_processor_time_of_an_operator_is_its_own(engine: SparkEngine, folder: Path, reader: str) -> None:
     """One operator works and one has few rows; both count less than all processes of the engine have taken."""

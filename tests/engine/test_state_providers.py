@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
-from sbon_node.clock import Clock
 from sbon_node.engine import state_provider
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider
+from tests.engine.bench import Bench
 from tests.engine.many_port import ManyPort
-from tests.engine.states import States
 
 pytestmark = pytest.mark.live
-in_one_loop = pytest.mark.asyncio(loop_scope="module")
+in_one_loop = pytest.mark.asyncio(loop_scope="session")
 
 T = 1_356_998_400_000
 SCHEMA = (Column("ts", "timestamp"), Column("k", "string"))
@@ -41,37 +35,27 @@ def rows(*seconds: int) -> pa.Table:
     return pa.table({"ts": times, "k": pa.array(["a"] * len(seconds))})
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[SparkEngine, Path]]:
-    folder = tmp_path_factory.mktemp("engine")
-    made = SparkEngine(EngineSettings(jit="c1", max_restarts=0), folder, Clock.real(), States())
-    yield made, folder / "operators"
-    await made.close()
-
-
 @in_one_loop
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
-async def test_an_operator_keeps_its_provider(engine: tuple[SparkEngine, Path], provider: StateProvider) -> None:
-    spark, operators = engine
-    spec, port, checkpoint = operator(provider, provider), ManyPort(2), operators / provider
-    checkpoint.mkdir(parents=True)
-    await spark.instantiate(spec, port, checkpoint)
+async def test_an_operator_keeps_its_provider(bench: Bench, provider: StateProvider) -> None:
+    spec, port = operator(provider, provider), ManyPort(2)
+    await bench.start(spec, port=port)
     await port.tell(T, 0, table=rows(0, 20))
     await port.tell(T, 1, table=rows(-3))
     await port.wait_read()
-    await spark.destroy(spec.id)
-    log = BatchLog(checkpoint)
+    await bench.engine.destroy(spec.id)
+    log = BatchLog(bench.checkpoint(spec.id))
     assert log.read_setting(log.offsets()[-1], state_provider.CLASS) == state_provider.CLASSES[provider]
 
     other: StateProvider = "hdfs" if provider == "rocksdb" else "rocksdb"
     with pytest.raises(SbonError) as refusal:
-        await spark.instantiate(replace(spec, state_provider=other), port, checkpoint)
+        await bench.start(replace(spec, state_provider=other), port=port)
     assert refusal.value.code == "state-provider-differs"
 
-    await spark.instantiate(spec, port, checkpoint)
+    await bench.start(spec, port=port)
     await port.tell(T + 60_000, ended=True)
     found = (await port.wait_ended()).to_pylist()
-    await spark.destroy(spec.id)
+    await bench.engine.destroy(spec.id)
     assert sorted(_seconds(row) for row in found) == [(0, -3), (20, None)]
 
 

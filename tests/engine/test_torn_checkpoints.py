@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
-import pytest_asyncio
 
-from sbon_node.clock import Clock
-from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
-from tests.engine.states import States
+from tests.engine.bench import Bench
 from tests.engine.toy_port import ToyPort
 
 pytestmark = pytest.mark.live
-in_one_loop = pytest.mark.asyncio(loop_scope="module")
+in_one_loop = pytest.mark.asyncio(loop_scope="session")
+DRAWN = pytest.mark.drawn("torn checkpoints on Spark", parts=2)
 THOROUGH = pytest.mark.thorough("torn checkpoints on Spark")
 
 BATCHES, ROWS = 4, 50
 FRAGMENT = "SELECT k % 7 AS k, count(*) AS n FROM in0 GROUP BY k % 7, window(ts, '1 minute')"
 INPUTS = (InputSpec(stream="in", node="n", schema=(Column("k", "bigint"), Column("ts", "timestamp")), event_time="ts"),)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[SparkEngine, Path, States]]:
-    folder, states = tmp_path_factory.mktemp("engine"), States()
-    made = SparkEngine(EngineSettings(jit="c1", max_restarts=0), folder, Clock.real(), states)
-    yield made, folder / "operators", states
-    await made.close()
 
 
 def frame(number: int) -> pa.Table:
@@ -69,28 +58,25 @@ def newest(checkpoint: Path, log: str) -> Path:
         ("id-gone", without("metadata"), 0),
     ],
 )
+@DRAWN
 @in_one_loop
-async def test_an_operator_resumes_from_it(
-    engine: tuple[SparkEngine, Path, States], name: str, tear: Callable[[Path], None], shown: int
-) -> None:
-    spark, operators, states = engine
+async def test_an_operator_resumes_from_it(bench: Bench, name: str, tear: Callable[[Path], None], shown: int) -> None:
     spec = OperatorSpec(id=name, query="q", fragment=FRAGMENT, inputs=INPUTS, schema=())
-    port, checkpoint = ToyPort(), operators / name
-    checkpoint.mkdir(parents=True)
-    await spark.instantiate(spec, port, checkpoint)
+    port, checkpoint = ToyPort(), bench.checkpoint(name)
+    await bench.instantiate(spec, port)
     for number in range(BATCHES):
         await port.feed(frame(number))
         await port.wait_visible(port.visible + 1)
-    await spark.destroy(name)
+    await bench.engine.destroy(name)
     tear(checkpoint)
     port.visible += shown
 
-    await spark.instantiate(spec, port, checkpoint)
+    await bench.instantiate(spec, port)
     await port.feed(frame(BATCHES), ended=True)
 
     assert counts(await port.wait_ended()) == oracle(BATCHES + 1)
-    assert not states.count(name, "failed")
-    await spark.destroy(name)
+    assert bench.states.count(name, "starting") == 2, bench.states.told[name]
+    await bench.engine.destroy(name)
 
 
 @pytest.mark.parametrize(
@@ -106,18 +92,15 @@ async def test_an_operator_resumes_from_it(
         ("first-commit", empty("commits/0")),
     ],
 )
+@DRAWN
 @in_one_loop
-async def test_an_unread_first_batch_is_planned_again(
-    engine: tuple[SparkEngine, Path, States], name: str, tear: Callable[[Path], None]
-) -> None:
-    spark, operators, states = engine
+async def test_an_unread_first_batch_is_planned_again(bench: Bench, name: str, tear: Callable[[Path], None]) -> None:
     spec = OperatorSpec(id=name, query="q", fragment=FRAGMENT, inputs=INPUTS, schema=())
-    port, checkpoint = ToyPort(), operators / name
-    checkpoint.mkdir(parents=True)
-    await spark.instantiate(spec, port, checkpoint)
+    port, checkpoint = ToyPort(), bench.checkpoint(name)
+    await bench.instantiate(spec, port)
     await port.feed(frame(0))
     await port.wait_visible(0)
-    await spark.destroy(name)
+    await bench.engine.destroy(name)
     for log in ("offsets", "commits"):
         for path in (checkpoint / log).iterdir():
             if path.name != "0":
@@ -127,12 +110,12 @@ async def test_an_unread_first_batch_is_planned_again(
         (checkpoint / "commits" / "0").unlink()
     port.visible = -1
 
-    await spark.instantiate(spec, port, checkpoint)
+    await bench.instantiate(spec, port)
     await port.feed(frame(1), ended=True)
 
     assert counts(await port.wait_ended()) == oracle(2)
-    assert not states.count(name, "failed")
-    await spark.destroy(name)
+    assert bench.states.count(name, "starting") == 2, bench.states.told[name]
+    await bench.engine.destroy(name)
 
 
 def counts(rows: pa.Table) -> list[tuple[int, int]]:

@@ -1,5 +1,5 @@
 """The engine process as it is, and what fragments have done to its JVM can be asked for: ``analyse`` of the fragment ``effects``
-answers a column for each mark that is found."""
+and a number answers a column for each mark that is found. No two questions are the same, for the node remembers answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.messages import Analyse, Analysed, Command, Message
 from sbon_node.model.columns import Column
 
-EFFECTS = "effects"
+EFFECTS = "effects "
 MARK = "sbon.mark."
 """How the names of settings and system properties begin that show that a fragment ran."""
 
@@ -31,7 +31,7 @@ class WatchedEngine(engine_process.EngineProcess):
         super().__init__(*given)
 
     def _obey(self, command: Command) -> Message:
-        if isinstance(command, Analyse) and command.fragment == EFFECTS:
+        if isinstance(command, Analyse) and command.fragment.startswith(EFFECTS):
             return Analysed(schema=tuple(Column(effect, "found") for effect in self._effects()))
         return super()._obey(command)
 
@@ -49,7 +49,3 @@ class WatchedEngine(engine_process.EngineProcess):
 def main() -> int:
     engine_process.EngineProcess = WatchedEngine  # type: ignore[misc]
     return engine_process.main(sys.argv[1], sys.argv[2])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
