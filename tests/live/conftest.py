@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,10 +39,18 @@ def relay() -> Relay:
 
 
 @pytest.fixture(scope="package")
-def world(readings: list[Path], relay: Relay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def open_umask() -> Iterator[None]:
+    """Let files be open to others unless a node closes them."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture(scope="package")
+def world(readings: list[Path], relay: Relay, open_umask: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     cluster = LocalCluster(
         NODES,
-        folder=tmp_path_factory.mktemp("world"),
+        folder=tmp_path_factory.mktemp("world") / "cluster",
         overrides={**SHORT_LIVED, "membership.sync_interval_s": 2.0},  # how soon a healed partition is noticed
         per_node={name: {"node.advertise": host} for name, host in relay.announced.items()},
     )

@@ -1,4 +1,4 @@
-"""Everything below a cluster's folder is its user's alone: daemon, engine and JVM, under an open umask."""
+"""Everything below a node's folder is its user's alone: daemon, engine and JVM, under an open umask."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon.local.cluster import SHORT_LIVED, LocalCluster
-from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
-from tests.live.world import wait_for
+from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration
+from tests.live.world import World, finished, submit, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -30,30 +29,25 @@ def rights_of_others(folder: Path) -> Iterator[tuple[Path, int]]:
                     yield path, mode & 0o077
 
 
-def test_nothing_is_open_to_others(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        folder = tmp_path / "cluster"
-        with LocalCluster(1, folder=folder, overrides=SHORT_LIVED) as cluster:
-            node = cluster.nodes[0]
-            rows = node.data_dir / "files" / "rows.csv"
-            rows.write_text("ts,n\n" + "".join(f"2026-01-01T00:00:{i:02},{i}\n" for i in range(60)))
-            rows.chmod(0o600)
-            node.client.create_stream(EVENTS)
-            source = SourceDeclaration(stream="events", name="one", node=node.name, connector="file", options={"path": str(rows)})
-            node.client.attach_source(source)
-            sql = "SELECT window(ts, '10 seconds').start AS at, sum(n) AS n FROM events GROUP BY window(ts, '10 seconds')"
-            query = node.client.submitted(Submission(sql=sql, sink=SinkSpec(kind="blackhole")))
-            rights = {folder: folder.stat().st_mode & 0o077}
+def test_nothing_is_open_to_others(world: World) -> None:
+    node = world.cluster["cyd"]
+    rows = node.data_dir / "files" / "rows.csv"
+    rows.write_text("ts,n\n" + "".join(f"2026-01-01T00:00:{i:02},{i}\n" for i in range(60)))
+    rows.chmod(0o600)
+    node.client.create_stream(EVENTS)
+    source = SourceDeclaration(stream="events", name="one", node=node.name, connector="file", options={"path": str(rows)})
+    node.client.attach_source(source)
+    sql = "SELECT window(ts, '10 seconds').start AS at, sum(n) AS n FROM events GROUP BY window(ts, '10 seconds')"
+    query = submit(node, sql=sql, strategy="producer", sink=SinkSpec(kind="blackhole"))
+    assert {operator.node for operator in query.operators} == {node.name}
+    rights = {folder: folder.stat().st_mode & 0o077 for folder in (world.cluster.folder, node.folder)}
 
-            def finished() -> bool:
-                """Look again and again: the checkpoint is gone once the query has finished."""
-                ended = node.client.query(query.id).state == "finished"
-                rights.update(rights_of_others(folder))
-                return ended
+    def ended() -> bool:
+        """Look again and again: the checkpoint is gone once the query has finished."""
+        over = finished(node, query.id)
+        rights.update(rights_of_others(node.folder))
+        return over
 
-            wait_for(finished, "the query is finished")
-            assert [str(path) for path, others in rights.items() if others] == []
-            assert any("offsets" in path.parts for path in rights)
-    finally:
-        os.umask(before)
+    wait_for(ended, "the query is finished")
+    assert [str(path) for path, others in rights.items() if others] == []
+    assert any("offsets" in path.parts for path in rights)
