@@ -15,10 +15,10 @@ from sbon_node.model.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.follower import Follower
 from tests.workflow import clusters
-from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted, uid_of
+from tests.workflow.clusters import UNHURRIED, ask, declare, owner_of, source_at, state_of, submitted, uid_of
 
 ROWS = 300
-FORGETS = msgspec.structs.replace(CONFIG, streams=msgspec.structs.replace(CONFIG.streams, operator_history_bytes=0))
+FORGETS = msgspec.structs.replace(UNHURRIED, streams=msgspec.structs.replace(CONFIG.streams, operator_history_bytes=0))
 """No frame is kept for later readers of a stream."""
 in_cluster = partial(clusters.in_cluster, config=FORGETS)
 
