@@ -46,9 +46,9 @@ def test_only_child(): pass
 def test_seed(schedule_seed): print(f"seed={schedule_seed}")
 """
 NUMBER = """
-def number_of_commit():
-    import os
-    return int(os.environ["COMMIT"])
+from tests.running import selection
+
+selection.number_of_commit = lambda: int(os.environ["COMMIT"])
 """
 SERVER = """
 from tests.connectors.servers import program
@@ -83,32 +83,35 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+SELECTIONS = {
+    "check": (
+        7,
+        "left out: 1 live tests, 4 of a family left to other commits, 3 of many, 1 slow tests, 1 tests of a whale, "
+        "1 tests that need an idle machine. make test runs them",
+    ),
+    "most": (
+        9,
+        "left out: 4 of a family left to other commits, 3 of many, 1 tests of a whale, 1 tests that need an idle machine. "
+        "make test-all runs them",
+    ),
+    "all": (18, ""),
+}
+THOROUGH = pytest.mark.thorough("selections in as many processes as another one")
+
+
 @pytest.mark.parametrize(
-    "workers",
+    "tests, workers",
     [
-        pytest.param((), id="one process", marks=pytest.mark.thorough("selections in one process")),
-        pytest.param(("-n", "2"), id="two"),
+        ("check", ()),
+        ("all", ()),
+        ("most", ("-n", "2")),
+        pytest.param("most", (), marks=THOROUGH),
+        pytest.param("check", ("-n", "2"), marks=THOROUGH),
+        pytest.param("all", ("-n", "2"), marks=THOROUGH),
     ],
 )
-@pytest.mark.parametrize(
-    "tests, ran, line",
-    [
-        (
-            "check",
-            7,
-            "left out: 1 live tests, 4 of a family left to other commits, 3 of many, 1 slow tests, 1 tests of a whale, "
-            "1 tests that run alone. make test runs them",
-        ),
-        (
-            "most",
-            9,
-            "left out: 4 of a family left to other commits, 3 of many, 1 tests of a whale, 1 tests that run alone. "
-            "make test-all runs them",
-        ),
-        ("all", 18, ""),
-    ],
-)
-def test_tests_left_out_are_counted(folder: Path, tests: str, ran: int, line: str, workers: tuple[str, ...]) -> None:
+def test_tests_left_out_are_counted(folder: Path, tests: str, workers: tuple[str, ...]) -> None:
+    ran, line = SELECTIONS[tests]
     done = pytest_in(folder, "--tests", tests, *workers)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{ran} passed" in done.stdout
@@ -134,8 +137,8 @@ def test_tests_marked_alone_run_alone(folder: Path) -> None:
 
 def test_the_time_of_each_package_is_printed(folder: Path) -> None:
     (folder / "some" / "other").mkdir()
-    (folder / "some" / "other" / "test_other.py").write_text("import time\n\ndef test_other(): time.sleep(1.6)\n")
-    assert "seconds: other 2, . 0" in pytest_in(folder, "-n", "2").stdout
+    (folder / "some" / "other" / "test_other.py").write_text("import time\n\ndef test_other(): time.sleep(0.7)\n")
+    assert "seconds: other 1, . 0" in pytest_in(folder, "-n", "2").stdout
 
 
 def test_the_seed_is_the_same_in_each_run_unless_another_is_named(folder: Path) -> None:
