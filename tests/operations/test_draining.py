@@ -17,7 +17,17 @@ from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import CONFIG, NodeDiedError, SimulatedCluster
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.moving import MoveOperator, OperatorMove
-from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.workflow.clusters import (
+    NUMBERS,
+    ask,
+    declare,
+    in_cluster,
+    in_hurried_cluster,
+    owner_of,
+    source_at,
+    state_of,
+    submitted,
+)
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows
 
 ROWS = 1200
@@ -332,4 +342,4 @@ def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str)
         while any(cluster.at(name).daemon._operators.hosted() for name in "abd"):
             await cluster.clock.sleep(1)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_hurried_cluster(tmp_path, "abcd", test)

@@ -64,6 +64,7 @@ def in_cluster(
 
 
 in_hurried_cluster = partial(in_cluster, config=CONFIG)
+"""For queries that share operators of others where that costs little less: more frames cost more."""
 _UID = re.compile(r"\b([a-z0-9]+)-[a-hjkmnp-z2-9]{6}\b")
 
 

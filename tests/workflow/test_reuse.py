@@ -21,7 +21,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.sharing import AskStreams, StreamOffers
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
+from tests.workflow.clusters import ask, declare, in_cluster, in_hurried_cluster, source_at, state_of, submitted, uid_of
 
 THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"
 RENAMED = "SELECT n.id AS number, n.v AS value FROM numbers n WHERE 0 = n.id % 3"
@@ -163,7 +163,7 @@ def test_a_replicated_shared_operator_goes_on_at_its_backup_though_its_query_is_
         await finished(cluster, consumer)
         assert max(values(tmp_path / f"{consumer}.ndjson", "x")) == ROWS - 3
 
-    in_cluster(tmp_path, "abcdef", test)
+    in_hurried_cluster(tmp_path, "abcdef", test)
 
 
 def test_two_equal_branches_have_rows_of_their_own(tmp_path: Path) -> None:
