@@ -70,11 +70,18 @@ def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_
             assert_right(query)
 
 
-def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(cluster: LocalCluster, tmp_path: Path) -> None:
-    """The operator's state is in RocksDB."""
-    with query_at(cluster, "tumbling", tmp_path, "later") as rows:
+@pytest.mark.drawn("kinds of operators of live nodes that are told to stop", parts=2)
+@pytest.mark.parametrize("kind, kept_in", [("filter", set()), ("tumbling", {"rocksdb"})], ids=["filter", "tumbling"])
+def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(
+    cluster: LocalCluster, tmp_path: Path, kind: str, kept_in: set[str]
+) -> None:
+    if not cluster["oda"].running:
+        cluster["oda"].start()
+        cluster["oda"].wait_ready()
+        cluster.wait_converged()
+    with query_at(cluster, kind, tmp_path, "later") as rows:
         rows.more(3)
-        assert providers(cluster, rows) == {"rocksdb"}
+        assert providers(cluster, rows) == kept_in
         operator = rows.operators()[-1]
         rows.beyond(rows.move(operator, "oda"))
         cluster["oda"].signal(signal.SIGTERM)
