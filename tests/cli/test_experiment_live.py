@@ -80,7 +80,7 @@ def test_after_the_pause_a_strategy_asks_as_if_it_came_first(tmp_path: Path) -> 
             await ask(cluster, "a", hybrid(TREE, view, PlacementSettings()))
             return view.probes
 
-        await cluster.sleep(60.0)
+        await cluster.sleep(20.0)
         first, at_once = await probes(), await probes()
         await cluster.sleep(FRESH_S)
         later = await probes()
