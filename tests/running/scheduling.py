@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.running.stored import StoredRun, folder_of
 
-SHARED = ("live", "suite", "dashboard")
-"""Folders whose tests share one cluster."""
+SHARED = ("tests/live", "tests/suite", "tests/dashboard", "tests/engine/shared")
+"""Folders whose tests share one cluster or one engine."""
 
 APART = ("simulation", "scenarios")
 """Folders whose tests share nothing."""
@@ -25,8 +26,9 @@ UNKNOWN_S = 1.0
 
 
 def group_of(test: str) -> str:
-    folder = folder_of(test)
-    return folder if folder in SHARED else test if folder in APART else test.split("::")[0]
+    file = test.split("::")[0]
+    folder = str(Path(file).parent)
+    return folder if folder in SHARED else test if folder_of(test) in APART else file
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # its package has no types

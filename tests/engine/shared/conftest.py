@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.engine.bench import Bench
+from tests.engine.shared.bench import Bench
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -14,8 +14,8 @@ from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import END_WATERMARK_MS
 from sbon_node.model.operators import InputSpec, OnError, OperatorSpec
-from tests.engine.bench import SETTINGS, Bench
 from tests.engine.many_port import ManyPort
+from tests.engine.shared.bench import SETTINGS, Bench
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")

@@ -18,12 +18,12 @@ SETTINGS = EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, stop_s=2.0, p
 
 
 class Bench:
-    """The engine process is that of :mod:`tests.engine.shared_engine`."""
+    """The engine process is that of :mod:`tests.engine.shared.engine_process`."""
 
     def __init__(self, folder: Path, settings: EngineSettings = SETTINGS) -> None:
         self.folder, self.states = folder, States()
         self.tried: set[tuple[str, tuple[InputSpec, ...]]] = set()
-        self.engine = SparkEngine(settings, folder, Clock.real(), self.states, module="tests.engine.shared_engine")
+        self.engine = SparkEngine(settings, folder, Clock.real(), self.states, module="tests.engine.shared.engine_process")
 
     async def start(self, spec: OperatorSpec, *, port: ManyPort | None = None) -> ManyPort:
         port = port or ManyPort(len(spec.inputs))

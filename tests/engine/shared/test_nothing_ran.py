@@ -21,7 +21,7 @@ from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
-from tests.engine.bench import Bench
+from tests.engine.shared.bench import Bench
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 from tests.engine.watched_engine import EFFECTS, MARK

@@ -11,7 +11,7 @@ import pytest
 
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
-from tests.engine.bench import Bench
+from tests.engine.shared.bench import Bench
 from tests.engine.toy_port import ToyPort
 
 pytestmark = pytest.mark.live

@@ -17,8 +17,8 @@ from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import cut
-from tests.engine.bench import Bench
 from tests.engine.many_port import ManyPort
+from tests.engine.shared.bench import Bench
 from tests.sql.test_stages import CASES, CATALOG
 from tests.suite.shapes import shapes
 

@@ -13,8 +13,8 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider
-from tests.engine.bench import Bench
 from tests.engine.many_port import ManyPort
+from tests.engine.shared.bench import Bench
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")

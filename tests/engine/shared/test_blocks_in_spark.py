@@ -10,8 +10,8 @@ from sbon_node.engine.spark.operators.blocked_join import blocked_join
 from sbon_node.model.columns import Column
 from sbon_node.model.frames import END_WATERMARK_MS
 from sbon_node.model.operators import InputSpec, OperatorSpec, TimeBuckets
-from tests.engine.bench import Bench
 from tests.engine.counting_engine import KEPT
+from tests.engine.shared.bench import Bench
 
 pytestmark = pytest.mark.live
 

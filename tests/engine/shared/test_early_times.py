@@ -15,9 +15,9 @@ from msgspec.structs import replace as replaced
 from sbon_node.engine.spark.operators.blocked_join import blocked_join
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.operators import TimeBuckets
-from tests.engine.bench import Bench
 from tests.engine.many_port import ManyPort
-from tests.engine.test_markers import operator
+from tests.engine.shared.bench import Bench
+from tests.engine.shared.test_markers import operator
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
