@@ -17,7 +17,7 @@ SOURCES = sorted(
 )
 
 
-@pytest.mark.thorough("imports, which make lint checks as well")
+@pytest.mark.only_in_test_all("imports, which make lint checks as well")
 def test_imports_run_one_way() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

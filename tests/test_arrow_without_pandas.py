@@ -23,7 +23,7 @@ assert pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]})).num_rows == 2
 """
 
 
-@pytest.mark.drawn("processes without pandas", parts=2)
+@pytest.mark.one_part_per_commit("processes without pandas", parts=2)
 @pytest.mark.parametrize(
     "module, then",
     [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 ROOT = Path(__file__).parent.parent
 CONFTEST = Path(__file__).parent / "conftest.py"
@@ -20,27 +20,27 @@ import pytest
 
 def test_any(): pass
 
-@pytest.mark.slow
+@pytest.mark.not_in_check
 def test_slow(): pass
 
 @pytest.mark.live
 def test_live(): pass
 
-@pytest.mark.alone
-@pytest.mark.thorough("tests of a whale")
+@pytest.mark.needs_idle_machine
+@pytest.mark.only_in_test_all("tests of a whale")
 def test_whale(): pass
 
-@pytest.mark.alone
+@pytest.mark.needs_idle_machine
 def test_lone(): pass
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.thorough("of many")) for n in range(3)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.only_in_test_all("of many")) for n in range(3)])
 def test_many(number): pass
 
-@pytest.mark.drawn("of a family", parts=2)
+@pytest.mark.one_part_per_commit("of a family", parts=2)
 @pytest.mark.parametrize("number", range(8))
 def test_family(number): pass
 
-@pytest.mark.drawn("of a family", parts=2)
+@pytest.mark.one_part_per_commit("of a family", parts=2)
 def test_only_child(): pass
 
 def test_seed(schedule_seed): print(f"seed={schedule_seed}")
@@ -96,7 +96,7 @@ SELECTIONS = {
     ),
     "all": (18, ""),
 }
-THOROUGH = pytest.mark.thorough("selections in as many processes as another one")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("selections in as many processes as another one")
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ THOROUGH = pytest.mark.thorough("selections in as many processes as another one"
         ("check", ()),
         ("all", ()),
         ("most", ("-n", "2")),
-        pytest.param("most", (), marks=THOROUGH),
-        pytest.param("check", ("-n", "2"), marks=THOROUGH),
-        pytest.param("all", ("-n", "2"), marks=THOROUGH),
+        pytest.param("most", (), marks=ONLY_IN_TEST_ALL),
+        pytest.param("check", ("-n", "2"), marks=ONLY_IN_TEST_ALL),
+        pytest.param("all", ("-n", "2"), marks=ONLY_IN_TEST_ALL),
     ],
 )
 def test_tests_left_out_are_counted(folder: Path, tests: str, workers: tuple[str, ...]) -> None:
@@ -129,8 +129,8 @@ def test_each_commit_draws_another_part_of_a_family_and_an_only_child_runs_alway
     assert len(even | odd) == 9
 
 
-def test_tests_marked_alone_run_alone(folder: Path) -> None:
-    done = pytest_in(folder, "-m", "alone")
+def test_tests_that_need_an_idle_machine_run_alone(folder: Path) -> None:
+    done = pytest_in(folder, "-m", "needs_idle_machine")
     assert "2 passed" in done.stdout
     assert "left out" not in done.stdout
 

@@ -16,7 +16,7 @@ from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of, state_
 from tests.workflow.test_cancelled_moves import cancelled
 from tests.workflow.test_moved_operators import check_windows, finished
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 ROWS = 2600
 LONGER = 4000

@@ -64,7 +64,7 @@ def test_two_operators_at_two_nodes_move_together(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", JOINT), latency=latency_s, quality=QUALITY)
 
 
-@pytest.mark.thorough("controls of joint moves")
+@pytest.mark.only_in_test_all("controls of joint moves")
 def test_without_joint_moves_they_stay_apart(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await apart(cluster, tmp_path / "out.csv")

@@ -17,7 +17,7 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_o
 from tests.workflow.test_moved_operators import delivered, finished
 from tests.workflow.test_notifications import listening, told
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 NEVER_S = 86_400.0
 SETTINGS = preset(
@@ -115,7 +115,7 @@ def test_a_query_is_placed_again_when_latencies_have_changed(tmp_path: Path) -> 
     in_cluster(tmp_path, "abcd", test, configs=CONFIGS, latency=weather)
 
 
-@pytest.mark.drawn("pairs of nodes that a look measures", parts=2)
+@pytest.mark.one_part_per_commit("pairs of nodes that a look measures", parts=2)
 @pytest.mark.parametrize("pair", [("a", "b"), ("b", "c")])
 def test_a_look_believes_its_own_measurements(tmp_path: Path, pair: tuple[str, str]) -> None:
     """The filter of a link's round-trip times still tells what was before."""
@@ -183,7 +183,7 @@ def test_another_node_places_again_when_the_leader_dies(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, configs=CONFIGS, latency=weather)
 
 
-@pytest.mark.drawn("adaptations without a leader", parts=3)
+@pytest.mark.one_part_per_commit("adaptations without a leader", parts=3)
 @pytest.mark.parametrize("adapt", ["off", "local", "ants"])
 def test_other_queries_stay(tmp_path: Path, adapt: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

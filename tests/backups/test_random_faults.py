@@ -59,14 +59,14 @@ async def end_amid_faults(
     return info.state, info.reason
 
 
-THOROUGH = pytest.mark.thorough("seeds of lost disks under replicated operators")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of lost disks under replicated operators")
 
 
-@pytest.mark.drawn("kinds of operators under losses of disks", parts=2)
+@pytest.mark.one_part_per_commit("kinds of operators under losses of disks", parts=2)
 @pytest.mark.parametrize(
     "durability, sql, seed",
     [
-        pytest.param(durability, sql, seed, marks=THOROUGH if seed else ())
+        pytest.param(durability, sql, seed, marks=ONLY_IN_TEST_ALL if seed else ())
         for durability in (REPLICATED, HOT)
         for seed in range(10)
         for sql in (FILTER, WINDOWS)

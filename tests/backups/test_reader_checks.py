@@ -98,7 +98,7 @@ def test_a_former_host_reads_nothing_where_its_fence_is_not_stored(tmp_path: Pat
     in_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.drawn("kinds of sinks", parts=2)
+@pytest.mark.one_part_per_commit("kinds of sinks", parts=2)
 @pytest.mark.parametrize("kind", ["table", "hook"])
 def test_a_host_that_is_fenced_at_a_stream_claims_its_sink_and_goes_on(tmp_path: Path, other: Other, kind: str) -> None:
     """The stream knows a later epoch than the sink's register, which still names this host."""

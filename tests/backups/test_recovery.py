@@ -17,7 +17,7 @@ from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered,
 ROWS, LONG = 1100, 1600
 """Of a source with 20 rows a second."""
 CHECKS = {FILTER: check_filtered, WINDOWS: check_windows}
-KINDS = pytest.mark.drawn("kinds of operators with a backup", parts=2)
+KINDS = pytest.mark.one_part_per_commit("kinds of operators with a backup", parts=2)
 
 
 async def replicated(

@@ -44,7 +44,7 @@ async def until_over(cluster: SimulatedCluster, uid: str) -> QueryInfo:
     return info
 
 
-@pytest.mark.drawn("kinds of operators in a query that begins anew", parts=2)
+@pytest.mark.one_part_per_commit("kinds of operators in a query that begins anew", parts=2)
 @pytest.mark.parametrize("sql", [FILTER, WINDOWS])
 def test_a_lost_query_begins_anew_and_says_what_that_means_for_its_rows(tmp_path: Path, sql: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -183,7 +183,7 @@ def cut_off(cluster: SimulatedCluster, node: str) -> None:
     cluster.network.partition((node,), [name for name in cluster.nodes if name != node])
 
 
-@pytest.mark.drawn("losses of a sink's node", parts=2)
+@pytest.mark.one_part_per_commit("losses of a sink's node", parts=2)
 @pytest.mark.parametrize(
     ("fault", "kind"), [(lose, "hook"), (crashed, "table"), (paused, "table"), (paused, "hook"), (cut_off, "table")]
 )
@@ -210,7 +210,7 @@ def test_another_node_goes_on_with_the_sink_of_a_lost_node(
     in_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.drawn("kinds of sinks", parts=2)
+@pytest.mark.one_part_per_commit("kinds of sinks", parts=2)
 @pytest.mark.parametrize("kind", ["table", "hook"])
 def test_a_sink_is_taken_over_twice(tmp_path: Path, other: Other, kind: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -289,7 +289,7 @@ def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, othe
     in_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.drawn("kinds of sinks", parts=2)
+@pytest.mark.one_part_per_commit("kinds of sinks", parts=2)
 @pytest.mark.parametrize("kind", ["table", "hook"])
 def test_a_takeover_waits_for_the_hosts_of_the_sinks_streams(tmp_path: Path, other: Other, kind: str) -> None:
     """Both nodes are gone at once, as those of one rack: the sink goes on when the operator does."""

@@ -135,7 +135,7 @@ def test_the_demo_checks_its_rows_and_leaves_nothing(demo: Callable[..., Demo]) 
     "moment, signums",
     [
         pytest.param(lambda line: "reading the query" in line, (signal.SIGINT, signal.SIGINT, signal.SIGTERM), id="submitting"),
-        pytest.param(ROW.match, (signal.SIGINT,), id="rows arrive", marks=pytest.mark.thorough("interrupted demos")),
+        pytest.param(ROW.match, (signal.SIGINT,), id="rows arrive", marks=pytest.mark.only_in_test_all("interrupted demos")),
     ],
 )
 def test_an_interrupted_demo_leaves_nothing(
@@ -154,8 +154,8 @@ def test_an_interrupted_demo_leaves_nothing(
 # -- what is asked ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.thorough("demos in virtual time")
+@pytest.mark.not_in_check
+@pytest.mark.only_in_test_all("demos in virtual time")
 def test_the_demo_and_duckdb_run_the_same_queries(tmp_path: Path) -> None:
     """In virtual time, all three queries at once."""
     inputs = write_inputs(tmp_path / "input", days=4)

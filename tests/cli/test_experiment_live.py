@@ -25,7 +25,7 @@ from tests.cli.commands import run
 from tests.workflow.clusters import ask, in_cluster
 from tests.workflow.test_live_placement import NODES, TREE, one_way_s
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.commands import run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 

@@ -26,7 +26,7 @@ from tests.connectors.servers import PASSWORD, USER, Postgres
 from tests.connectors.sink_world import QUICK, Sinking
 from tests.connectors.test_http_sink import letters_in
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def test_the_plan_tells_rates_selectivities_and_watermarks(browser: Browser, clu
         expect(part_fact(page, "Backup")).to_have_count(0)
 
 
-@pytest.mark.thorough("pages of the dashboard")
+@pytest.mark.only_in_test_all("pages of the dashboard")
 def test_the_plan_of_a_query_that_is_over_flows_no_more_and_nothing_is_odd_about_it(
     browser: Browser, cluster: LocalCluster
 ) -> None:
@@ -189,7 +189,7 @@ def test_only_what_is_new_of_the_history_is_asked_for(page: Page) -> None:
     assert all(after < point["at_ms"] < after + 60_000 for point in answered.value.json()["history"])
 
 
-@pytest.mark.thorough("pages of the dashboard")
+@pytest.mark.only_in_test_all("pages of the dashboard")
 def test_nothing_is_cut_off_or_written_over_another(browser: Browser, cluster: LocalCluster) -> None:
     """Lines of cards, marks of the charts' time, and panels; also where there is no query."""
     cut = """() => [...document.querySelectorAll(".card > span:not(.doing), .keys, .far")]

@@ -12,7 +12,7 @@ from sbon.local.cluster import LocalCluster
 from sbon_node.space.projection import principal_axes
 from tests.dashboard.looking import looking
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 
 @pytest.fixture(scope="module")

@@ -145,7 +145,7 @@ def test_cards_and_the_chart_are_read_with_arrows(browser: Browser, cluster: Loc
         expect(page.locator("#query-usage .keys")).to_contain_text("at ")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.thorough("pages of the dashboard"))])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.only_in_test_all("pages of the dashboard"))])
 def test_text_is_legible_by_day_and_night(browser: Browser, cluster: LocalCluster, scheme: Any) -> None:
     with looking(browser, cluster["london"].client.api, color_scheme=scheme) as page:
         expect(page.locator(".card")).to_have_count(7)
@@ -177,7 +177,7 @@ def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, clus
         expect(page.locator("#place-title")).to_have_text("frankfurt")
 
 
-@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.thorough("pages of the dashboard"))])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.only_in_test_all("pages of the dashboard"))])
 def test_the_reason_of_a_waiting_source_is_whole_on_narrow_pages(browser: Browser, cluster: LocalCluster, width: int) -> None:
     client = cluster["london"].client
     schema = (Column("ts", "timestamp"), Column("line", "string"))
@@ -238,7 +238,7 @@ def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) 
         expect(page.locator("#age")).to_have_text("")
 
 
-@pytest.mark.thorough("pages of the dashboard")
+@pytest.mark.only_in_test_all("pages of the dashboard")
 def test_a_query_shows_on_without_the_node_that_took_it(browser: Browser, cluster: LocalCluster) -> None:
     holder = cluster["london"]
     holder.kill()

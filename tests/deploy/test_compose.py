@@ -29,7 +29,7 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS, flight_rows, write_airports
 from tests.deploy.docker_engine import DOCKER, Engine, NoEngineError, engine, make_base
 
-pytestmark = [pytest.mark.alone, pytest.mark.live, pytest.mark.thorough("tests of the image and of Compose")]
+pytestmark = [pytest.mark.needs_idle_machine, pytest.mark.live, pytest.mark.only_in_test_all("tests of the image and of Compose")]
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "sbon-test"

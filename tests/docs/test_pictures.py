@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.reading import ROOT, text_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
 MOST_BYTES = 60_000

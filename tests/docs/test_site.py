@@ -20,7 +20,7 @@ from tests.addresses import own_host
 from tests.browsers import opened_browser
 from tests.docs.reading import DOCUMENTS, ROOT, text_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 PATIENCE_MS = 120_000.0
 PARTS = ("docs", "protocol/SPEC.md", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -77,7 +77,7 @@ def test_every_document_is_a_page_in_the_order_of_the_index(site: Path) -> None:
     assert list(dict.fromkeys(links)) == expected
 
 
-@pytest.mark.drawn("kinds of dead links", parts=3)
+@pytest.mark.one_part_per_commit("kinds of dead links", parts=3)
 @pytest.mark.parametrize("broken", ["[nowhere](nowhere.md)", "[no such place](cli.md#no-such-place)", "![no picture](none.svg)"])
 def test_a_dead_link_fails_the_build(broken: str, tmp_path: Path) -> None:
     for part in PARTS:

@@ -61,7 +61,7 @@ def answer(sql: str, tables: dict[str, pa.Table]) -> Counter[tuple[object, ...]]
 
 
 @pytest.mark.live
-@pytest.mark.thorough("joins in buckets on Spark")
+@pytest.mark.only_in_test_all("joins in buckets on Spark")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
 async def test_the_pairs_are_those_of_duckdb(spark: Batch, number: int, kind: str) -> None:

@@ -13,12 +13,12 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import InputOffset
 from sbon_node.simulation.faults.power_loss import ForgetfulDisk, PowerLostError, Survives
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 SURVIVES: tuple[Survives, ...] = ("synced", "names", "all")
 BATCHES = 4
 
-MORE_SURVIVES = pytest.mark.thorough("losses of power that spare more than what was synced")
+MORE_SURVIVES = pytest.mark.only_in_test_all("losses of power that spare more than what was synced")
 
 
 class World:

@@ -21,7 +21,7 @@ from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider
 from tests.engine.many_port import ManyPort
 from tests.engine.states import PATIENCE_S, States
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("copies of running checkpoints")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("copies of running checkpoints")]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 T = 1_356_998_400_000

@@ -19,7 +19,7 @@ from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
 from sbon_node.model.operators import StateProvider
 from tests.engine.states import PATIENCE_S
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("moves of operators between engines, of which live nodes make one")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("moves of operators between engines, of which live nodes make one")]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 

@@ -36,7 +36,7 @@ def test_an_operator_whose_checkpoint_has_no_room_waits_for_it(tmp_path: Path) -
     assert told["failed"] == 0
 
 
-@pytest.mark.thorough("first batches on full disks")
+@pytest.mark.only_in_test_all("first batches on full disks")
 def test_a_first_batch_without_room_waits_for_it_wherever_the_disk_was_full(tmp_path: Path) -> None:
     (tmp_path / "operators").mkdir()
     told = told_by("tests.engine.full_at_first", tmp_path)

@@ -18,7 +18,7 @@ from tests.engine.test_spark import FRAGMENT, SCHEMA, spec, started, table
 
 
 @pytest.mark.live
-@pytest.mark.thorough("files of killed engines")
+@pytest.mark.only_in_test_all("files of killed engines")
 async def test_killed_engines_leave_no_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not where the system keeps them, nor for longer than until the next one: in a folder whose name Spark would cut in two."""
     system, data = tmp_path / "system", tmp_path / "data, with a comma"

@@ -143,7 +143,7 @@ async def test_rows_are_those_of_duckdb(engine: SparkEngine, folder: Path, reade
 
 
 @in_one_loop
-@pytest.mark.drawn("readers whose processor time is measured on Spark", parts=2)
+@pytest.mark.one_part_per_commit("readers whose processor time is measured on Spark", parts=2)
 @pytest.mark.parametrize("reader", ["simple", "partitioned"])
 async def test_the_processor_time_of_an_operator_is_its_own(engine: SparkEngine, folder: Path, reader: str) -> None:
     """One operator works and one has few rows; both count less than all processes of the engine have taken."""

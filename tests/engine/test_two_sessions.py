@@ -9,7 +9,7 @@ from tests.sql.batch import batch_spark
 
 KEYS = (Column("k", "bigint"),)
 
-pytestmark = pytest.mark.thorough("two starts of a JVM")
+pytestmark = pytest.mark.only_in_test_all("two starts of a JVM")
 
 
 async def test_a_second_session_has_a_jvm_of_its_own() -> None:

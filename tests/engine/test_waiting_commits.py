@@ -14,7 +14,7 @@ from tests.engine.states import PATIENCE_S
 from tests.engine.test_restarts import Bench, bench, row
 from tests.engine.toy_port import ToyPort
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 
 class WaitingPort(ToyPort):

@@ -32,7 +32,7 @@ def test_a_notebook_is_committed_without_its_output(notebook: Path) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.thorough("notebooks on live nodes")
+@pytest.mark.only_in_test_all("notebooks on live nodes")
 @NOTEBOOKS
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     program = tmp_path / "notebook.py"

@@ -17,7 +17,7 @@ from sbon_node.experiments.adaptation.run import Look, Observed, Sent
 from sbon_node.experiments.adaptation.world import Change, Weather, draw
 from sbon_node.model.adaptation import MoveDecision
 
-THOROUGH = pytest.mark.thorough("experiments of today's size")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 
 
 def observed(looks: list[Look], hosts: dict[str, list[tuple[float, str]]]) -> Observed:
@@ -130,7 +130,7 @@ def test_rows_carry_the_share_and_are_spread_over_time(tmp_path: Path) -> None:
     assert {(row["share"], len(row["t"])) for row in rows} == {(flow.share, 1000)}
 
 
-@pytest.mark.parametrize("minutes, period_s", [(0.2, 3.0), pytest.param(0.5, 5.0, marks=THOROUGH)])
+@pytest.mark.parametrize("minutes, period_s", [(0.2, 3.0), pytest.param(0.5, 5.0, marks=ONLY_IN_TEST_ALL)])
 def test_a_small_run_has_all_figures(tmp_path: Path, minutes: float, period_s: float) -> None:
     result = experiment(matrix(tmp_path, 6), nodes=5, queries=1, minutes=minutes, period_s=period_s, changes=False)
     (row,) = result["rows"]

@@ -26,7 +26,7 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Server, Service, side_by_side
 from sbon_node.placement.model.queueing_latency import ThroughServers
 
-THOROUGH = pytest.mark.thorough("experiments of today's size")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 
 
 def small(seed: int, nodes: int = 6) -> World:
@@ -128,7 +128,7 @@ def of_links(line: dict[str, Any], folder: Path) -> tuple[float, float]:
     return sum(rate * ms for rate, ms in ways) / 1000, sum(ms for _, ms in ways)
 
 
-@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=THOROUGH)])
+@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=ONLY_IN_TEST_ALL)])
 def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     repeated = ("2b", "3a")
     if size == "small":

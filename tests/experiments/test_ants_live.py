@@ -18,12 +18,12 @@ from sbon_node.experiments.live.ant_adaptation import drawn
 from sbon_node.experiments.live.ant_figures import WITH, WITHOUT
 from sbon_node.experiments.live.ants import Truth
 
-THOROUGH = pytest.mark.thorough("experiments of today's size")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 
 
-@pytest.mark.slow
+@pytest.mark.not_in_check
 @pytest.mark.parametrize(
-    "nodes, queries, losses", [(8, 1, (0.1,)), pytest.param(14, 3, (0.0, 0.1), marks=THOROUGH)], ids=["small", "large"]
+    "nodes, queries, losses", [(8, 1, (0.1,)), pytest.param(14, 3, (0.0, 0.1), marks=ONLY_IN_TEST_ALL)], ids=["small", "large"]
 )
 def test_ants_between_daemons_are_near_the_optimum(tmp_path: Path, nodes: int, queries: int, losses: tuple[float, ...]) -> None:
     np.savez(tmp_path / "plane.npz", rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 60, (nodes, 2))))
@@ -54,8 +54,8 @@ def test_the_truth_is_never_better_than_the_exact_optimum() -> None:
     assert truth.cells["n0000"].traffic.flows == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [60.0, pytest.param(100.0, marks=THOROUGH)])
+@pytest.mark.not_in_check
+@pytest.mark.parametrize("seconds", [60.0, pytest.param(100.0, marks=ONLY_IN_TEST_ALL)])
 def test_ants_move_a_running_query_whose_rate_rises(tmp_path: Path, seconds: float) -> None:
     np.savez(tmp_path / "plane.npz", rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 30, (6, 2))))
     command = (

@@ -9,7 +9,8 @@ from sbon_node.experiments.bench import control
 
 
 @pytest.mark.parametrize(
-    "queries, rest_s", [(3, 60.0), pytest.param(5, control.REST_S, marks=pytest.mark.thorough("experiments of today's size"))]
+    "queries, rest_s",
+    [(3, 60.0), pytest.param(5, control.REST_S, marks=pytest.mark.only_in_test_all("experiments of today's size"))],
 )
 def test_registers_cost_a_submission_round_trips_and_little_at_rest(
     monkeypatch: pytest.MonkeyPatch, queries: int, rest_s: float

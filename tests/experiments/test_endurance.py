@@ -12,7 +12,7 @@ QUERIES = 40
 
 
 @pytest.mark.live
-@pytest.mark.thorough("benchmarks on Spark")
+@pytest.mark.only_in_test_all("benchmarks on Spark")
 def test_threads_descriptors_and_heap_stay_what_they_are() -> None:
     """Seconds a query are told, and those of so few say nothing."""
     command = [sys.executable, "-m", "sbon_cli.main", "bench", "endurance", "--queries", str(QUERIES), "--json"]

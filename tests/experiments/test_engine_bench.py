@@ -103,9 +103,9 @@ def test_a_process_that_began_meanwhile_counts_from_its_begin_and_one_that_ended
     assert footprint.memory_mb([psutil.Process(os.getpid())]) > 1
 
 
-@pytest.mark.alone
+@pytest.mark.needs_idle_machine
 @pytest.mark.live
-@pytest.mark.thorough("benchmarks on Spark")
+@pytest.mark.only_in_test_all("benchmarks on Spark")
 def test_every_figure_is_given_for_both_sides() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sbon_cli.main", "bench", "engine", "--quick", "--json"],

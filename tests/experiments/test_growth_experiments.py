@@ -50,7 +50,7 @@ def checked(path: Path) -> list[dict[str, Any]]:
     "options, queries",
     [
         (("--topology", "ts100", "--queries", "4", "--seeds", "1"), 4),
-        pytest.param(("--queries", "3", "--seeds", "1,2"), 6, marks=pytest.mark.thorough("experiments of today's size")),
+        pytest.param(("--queries", "3", "--seeds", "1,2"), 6, marks=pytest.mark.only_in_test_all("experiments of today's size")),
     ],
     ids=["small", "large"],
 )

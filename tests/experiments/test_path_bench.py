@@ -128,7 +128,7 @@ def test_ratios_stand_beside_those_stored_for_as_many_rows(tmp_path: Path) -> No
 
 
 @pytest.mark.live
-@pytest.mark.thorough("whole paths against bare Spark")
+@pytest.mark.only_in_test_all("whole paths against bare Spark")
 def test_a_short_run_gives_the_rows_of_bare_spark() -> None:
     command = [sys.executable, "-m", "sbon_cli.main", "bench", "path", "--quick", "--rows", "20000", "--json"]
     done = subprocess.run([*command, "--case", "aggregate", "--case", "join"], capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ def test_a_row_has_the_medians_over_its_runs() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.thorough("small queries on a local cluster")
+@pytest.mark.only_in_test_all("small queries on a local cluster")
 def test_a_short_run_splits_each_query_by_step() -> None:
     command = [sys.executable, "-m", "sbon_cli.main", "bench", "query", "--turns", "1", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -120,7 +120,7 @@ def test_queries_share_and_have_their_rows_though_one_is_stopped(world: World, s
     "size, jobs",
     [
         (SMALL | {"queries": 6, "every_s": 2.0, "tail_s": 8.0}, 1),
-        pytest.param(SMALL, 2, marks=pytest.mark.thorough("experiments of today's size")),
+        pytest.param(SMALL, 2, marks=pytest.mark.only_in_test_all("experiments of today's size")),
     ],
     ids=["small", "large"],
 )

@@ -18,8 +18,8 @@ from sbon_node.experiments.harness.network import between
 from sbon_node.experiments.sand import figures
 from sbon_node.experiments.sand.workload import LIES, Shape, lie_of, tree
 
-THOROUGH = pytest.mark.thorough("experiments of today's size")
-DRAWN = importlib.util.find_spec("matplotlib") is not None
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
+ONE_PART = importlib.util.find_spec("matplotlib") is not None
 FIGURES = {"6-7": "6", "11-12": "12"}
 """By their rows, an option that asks for them."""
 
@@ -58,12 +58,12 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["small", pytest.param("large", marks=THOROUGH)])
+@pytest.fixture(scope="module", params=["small", pytest.param("large", marks=ONLY_IN_TEST_ALL)])
 def run(request: pytest.FixtureRequest, matrix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("sand")
     sizes: tuple[Any, ...] = (1, (1,), "11-12") if request.param == "small" else (2, (1, 2), "6-7")
     made = Run([], folder, *sizes)
-    out = ("--out", str(folder / "out")) if DRAWN else ()
+    out = ("--out", str(folder / "out")) if ONE_PART else ()
     with settings(request.param):
         made.rows.extend(experiment("--data", str(matrix), *made.command, "--dump", str(folder / "dump"), *out))
         yield made
@@ -144,7 +144,7 @@ def test_sources_lie_as_the_paper_has_them(sources: str) -> None:
     assert apd == pytest.approx(wanted.apd, rel=0.35)
 
 
-@pytest.mark.skipif(not DRAWN, reason="matplotlib is not installed")
+@pytest.mark.skipif(not ONE_PART, reason="matplotlib is not installed")
 def test_every_figure_is_drawn(run: Run) -> None:
     pictures = {f"plane-figure{number}.{suffix}" for number in range(6, 13) for suffix in ("png", "svg")}
     assert {path.name for path in (run.folder / "out").iterdir()} == pictures | {"sand.json"}

@@ -24,7 +24,7 @@ from tests.live.relay import Relay
 from tests.live.world import submit, wait_for
 
 pytestmark = pytest.mark.live
-THOROUGH = pytest.mark.thorough("live consumers that take little")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("live consumers that take little")
 
 KIB, MIB = 1024, 1024 * 1024
 CREDIT, QUOTA, SPAN, HEAP_MB = 5 * MIB, 256 * KIB, MIB, 480
@@ -97,7 +97,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wide]:
         yield wide
 
 
-@pytest.mark.parametrize("consumer", ["absent", *(pytest.param(name, marks=THOROUGH) for name in ("slow", "far"))])
+@pytest.mark.parametrize("consumer", ["absent", *(pytest.param(name, marks=ONLY_IN_TEST_ALL) for name in ("slow", "far"))])
 def test_a_consumer_that_takes_little(wide: Wide, consumer: Literal["absent", "slow", "far"]) -> None:
     """The consumer reads one frame and leaves, reads one each second, or has a very slow network.
 

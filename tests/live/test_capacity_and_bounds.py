@@ -17,7 +17,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.states.query_states import LIVE
 from tests.live.world import World, finished, submit, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("capacity and bounds of live nodes")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("capacity and bounds of live nodes")]
 
 NODES = ("ada", "bob", "cyd", "dee")
 RTT_MS = {

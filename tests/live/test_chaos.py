@@ -10,7 +10,7 @@ from sbon_cli.commands.experiments.bench_chaos import BAD
 from sbon_cli.commands.experiments.chaos import run
 from tests.commits import number_of_commit
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("two minutes of live chaos")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("two minutes of live chaos")]
 SECONDS = 120.0
 
 

@@ -34,7 +34,7 @@ def see_each_other(world: World, side: Sequence[str], other: Sequence[str], stat
     return all(sees(one, other) for one in side) and all(sees(one, side) for one in other)
 
 
-@pytest.mark.thorough("cut links of live nodes")
+@pytest.mark.only_in_test_all("cut links of live nodes")
 @pytest.mark.parametrize(
     "alone, strategy, manner",
     [

@@ -46,7 +46,7 @@ def assert_right(query: MovingQuery) -> None:
     assert numbers == sorted(set(numbers))
 
 
-@pytest.mark.thorough("live nodes that are drained under several queries")
+@pytest.mark.only_in_test_all("live nodes that are drained under several queries")
 def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_path: Path) -> None:
     """Their state is in RocksDB, chosen at the submission by its expected size, and moves twice."""
     with query_at(cluster, "tumbling", tmp_path) as windows, query_at(cluster, "filter", tmp_path) as rows:
@@ -70,7 +70,7 @@ def test_a_node_is_drained_under_two_running_queries(cluster: LocalCluster, tmp_
             assert_right(query)
 
 
-@pytest.mark.drawn("kinds of operators of live nodes that are told to stop", parts=2)
+@pytest.mark.one_part_per_commit("kinds of operators of live nodes that are told to stop", parts=2)
 @pytest.mark.parametrize("kind, kept_in", [("filter", set()), ("tumbling", {"rocksdb"})], ids=["filter", "tumbling"])
 def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(
     cluster: LocalCluster, tmp_path: Path, kind: str, kept_in: set[str]

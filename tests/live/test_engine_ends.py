@@ -15,7 +15,7 @@ from sbon.local.node import LocalNode
 from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration
 from tests.live.world import READINGS, submit, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("ends of engines of live nodes")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("ends of engines of live nodes")]
 
 FULL: dict[str, Any] = {
     "engine.replace_heap_percent": 10,  # an empty engine holds more after its first full collection

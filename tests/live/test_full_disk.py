@@ -13,7 +13,7 @@ from sbon.model import Submission
 from sbon_cli.commands.queries.follow import Follower
 from tests.live.world import World
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("full disks of live nodes")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("full disks of live nodes")]
 
 SMALL = {"streams.outbox_max_bytes": 1_048_576, "streams.batch_span_bytes": 65_536}
 

@@ -17,13 +17,15 @@ from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.model.durability import HOT, REPLICATED, Durability
 
 pytestmark = pytest.mark.live
-thorough = pytest.mark.thorough("hosts of live nodes that are lost with their disks")
-drawn = pytest.mark.drawn("durabilities of live operators whose host is lost", parts=2)
+only_in_test_all = pytest.mark.only_in_test_all("hosts of live nodes that are lost with their disks")
+one_part = pytest.mark.one_part_per_commit("durabilities of live operators whose host is lost", parts=2)
 QUICK_KIND = "tumbling"
+
+LIVE_KINDS = [pytest.param(kind, marks=one_part if kind == QUICK_KIND else only_in_test_all) for kind in KINDS]
 
 
 @pytest.mark.parametrize("durability", [REPLICATED, HOT])
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=drawn if kind == QUICK_KIND else thorough) for kind in KINDS])
+@pytest.mark.parametrize("kind", LIVE_KINDS)
 def test_no_row_is_lost_or_repeated_with_a_host(tmp_path: Path, kind: str, durability: Durability) -> None:
     """The backup starts from its copy, and the follower of a hot operator goes on."""
     count = 1 if kind == QUICK_KIND else 3
@@ -38,7 +40,7 @@ def family(node: LocalNode) -> list[psutil.Process]:
     return [daemon, *daemon.children(recursive=True)]
 
 
-@thorough
+@only_in_test_all
 def test_a_host_that_was_paused_shows_nothing_beside_its_successor(tmp_path: Path) -> None:
     """All of its processes stop amid their work until a successor has shown rows, and go on as if nothing had happened."""
     with (

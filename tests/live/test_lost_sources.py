@@ -20,7 +20,7 @@ from tests.connectors.servers import PASSWORD, USER, Mosquitto
 from tests.connectors.test_mqtt import publish
 from tests.live.world import submit, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.not_in_check]
 
 POSTS, ROWS, MESSAGES = 40, 5, 60
 HOST, ASKED = "bob", "ada"

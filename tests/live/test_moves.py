@@ -15,7 +15,7 @@ from sbon_node.experiments.bench.migration.kinds import KINDS, Kind
 from tests.live.world import World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
-thorough = pytest.mark.thorough("moves of operators on live nodes")
+only_in_test_all = pytest.mark.only_in_test_all("moves of operators on live nodes")
 QUICK_KIND = "left-join"
 """Its rows without a partner depend most on the watermark of the switch."""
 
@@ -46,7 +46,7 @@ def assert_right(query: MovingQuery) -> None:
     assert numbers == sorted(set(numbers))
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else thorough) for kind in KINDS])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == QUICK_KIND else only_in_test_all) for kind in KINDS])
 def test_operators_go_on_elsewhere_and_return(world: World, tmp_path: Path, kind: str) -> None:
     """The last operator begins beside the consumer; the first is read by another operator."""
     with MovingQuery(
@@ -60,7 +60,7 @@ def test_operators_go_on_elsewhere_and_return(world: World, tmp_path: Path, kind
         assert_right(query)
 
 
-@thorough
+@only_in_test_all
 def test_a_stream_that_is_read_twice_moves_with_both_readers(world: World, tmp_path: Path) -> None:
     with MovingQuery(
         world.cluster, "dee", "moved-twice-read", WITH_ITSELF, Feed(), tmp_path / "query", strategy="consumer"
@@ -73,7 +73,7 @@ def test_a_stream_that_is_read_twice_moves_with_both_readers(world: World, tmp_p
         assert_right(query)
 
 
-@thorough
+@only_in_test_all
 def test_a_query_finishes_after_its_operators_have_moved(world: World, tmp_path: Path) -> None:
     """Each site's operator moves once, and one of them where the query's result is written."""
     world.declare("moved_files", replay=500)
@@ -92,7 +92,7 @@ def test_a_query_finishes_after_its_operators_have_moved(world: World, tmp_path:
     assert stored(path) == world.answer()
 
 
-@thorough
+@only_in_test_all
 def test_a_move_that_is_refused_changes_nothing(world: World, tmp_path: Path) -> None:
     with MovingQuery(
         world.cluster, "dee", "moved-nowhere", KINDS["filter"], Feed(), tmp_path / "query", strategy="consumer"

@@ -15,7 +15,7 @@ from sbon.model import SinkSpec
 from tests.connectors.servers import PASSWORD, Postgres
 from tests.live.world import SQL, World, finished, submit, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("live sinks to PostgreSQL while processes die")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("live sinks to PostgreSQL while processes die")]
 
 
 def test_rows_equal_duckdbs_whichever_process_dies(world: World) -> None:

@@ -19,8 +19,8 @@ from tests.live.family import Kind, engine_process
 from tests.live.world import SITES, SQL, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
-OTHER_STRATEGIES = pytest.mark.thorough("strategies on live nodes")
-OTHER_FORMATS = pytest.mark.thorough("formats of files on live nodes")
+OTHER_STRATEGIES = pytest.mark.only_in_test_all("strategies on live nodes")
+OTHER_FORMATS = pytest.mark.only_in_test_all("formats of files on live nodes")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ class UnderFire:
             True,
             250.0,
             id="each",
-            marks=pytest.mark.thorough("deaths of every process of live nodes"),
+            marks=pytest.mark.only_in_test_all("deaths of every process of live nodes"),
         ),
     ],
 )

@@ -13,7 +13,7 @@ from sbon.model import SinkSpec, SourceDeclaration
 from sbon_cli.commands.experiments.migration.kills import kill
 from tests.live.world import READINGS, submit, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("a live query that begins anew from its sources")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("a live query that begins anew from its sources")]
 
 ASKED, LOST = "ada", "cyd"
 SQL = "SELECT count(*) AS n, sum(n) AS total FROM readings GROUP BY window(ts, '10 minutes')"

@@ -10,7 +10,7 @@ from sbon_cli.commands.experiments.reuse_live import run_paper
 from sbon_node.experiments.reuse.figures import MODES
 from sbon_node.experiments.reuse.paper import PAPER_SAVED_PCT
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("the papers' queries on live nodes")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("the papers' queries on live nodes")]
 
 
 def test_the_papers_queries_share_and_have_their_rows(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sbon_cli.commands.experiments.migration.kills import kill
 from sbon_cli.commands.queries.follow import ANY_SINK, Follower
 from tests.live.world import READINGS, submit, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("a live query with several sinks")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("a live query with several sinks")]
 
 SQL = "SELECT n, value FROM readings WHERE n % 2 = 0"
 

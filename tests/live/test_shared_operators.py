@@ -55,7 +55,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.thorough("live queries that share operators containing their rows")
+@pytest.mark.only_in_test_all("live queries that share operators containing their rows")
 def test_rows_computed_from_those_of_other_queries_are_those_of_each_query(world: World, tmp_path: Path) -> None:
     """The queries whose operators contain the rows are stopped, and a host is killed."""
     # Slow machines must not be at the end before the last query begins.

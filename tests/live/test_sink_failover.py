@@ -59,7 +59,7 @@ class Posts:
 
 
 @pytest.mark.parametrize(
-    "lost", ["killed", pytest.param("paused", marks=pytest.mark.thorough("a sink's node that is paused, not killed"))]
+    "lost", ["killed", pytest.param("paused", marks=pytest.mark.only_in_test_all("a sink's node that is paused, not killed"))]
 )
 def test_each_row_arrives_once_whatever_becomes_of_the_sinks_node(world: World, lost: str) -> None:
     ada, dee = world.cluster["ada"], world.cluster["dee"]

@@ -11,7 +11,7 @@ import pytest
 
 from sbon_node.experiments.live.membership import experiment
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 
 def figures(scenario: str, nodes: int, *, minutes: float = 1.0, seed: int = 1) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def figures(scenario: str, nodes: int, *, minutes: float = 1.0, seed: int = 1) -
     return {row["figure"]: row["value"] for row in rows}
 
 
-@pytest.mark.drawn("clusters of some dozens of members", parts=3)
+@pytest.mark.one_part_per_commit("clusters of some dozens of members", parts=3)
 @pytest.mark.parametrize(
     "scenario, nodes, minutes, bounds",
     [

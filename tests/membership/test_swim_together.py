@@ -78,7 +78,7 @@ class ToyNetwork:
 EIGHT = "abcdefgh"
 
 
-@pytest.mark.drawn("seeds of clusters of members", parts=2)
+@pytest.mark.one_part_per_commit("seeds of clusters of members", parts=2)
 @pytest.mark.parametrize("seed", range(5))
 def test_no_member_is_suspected_while_all_is_well(seed: int) -> None:
     net = ToyNetwork(EIGHT, seed)
@@ -86,7 +86,7 @@ def test_no_member_is_suspected_while_all_is_well(seed: int) -> None:
     assert net.events == []
 
 
-@pytest.mark.drawn("seeds of clusters of members", parts=2)
+@pytest.mark.one_part_per_commit("seeds of clusters of members", parts=2)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_crash_is_found_by_all_within_ten_seconds(seed: int) -> None:
     net = ToyNetwork(EIGHT, seed)
@@ -97,7 +97,7 @@ def test_a_crash_is_found_by_all_within_ten_seconds(seed: int) -> None:
     assert {(change, name) for _, _, change, name in net.events} == {("suspected", "d"), ("died", "d")}
 
 
-@pytest.mark.drawn("seeds of clusters of members", parts=4)
+@pytest.mark.one_part_per_commit("seeds of clusters of members", parts=4)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_false_suspicion_is_refuted(seed: int) -> None:
     net = ToyNetwork(EIGHT, seed)
@@ -128,7 +128,7 @@ def test_leaving_and_going_away_spread_without_suspicion(state: MemberState, cha
     assert len(net.events) == 7
 
 
-@pytest.mark.drawn("seeds of clusters of members", parts=2)
+@pytest.mark.one_part_per_commit("seeds of clusters of members", parts=2)
 @pytest.mark.parametrize("incarnation", [1, 2], ids=["counted-too-low", "counted-on"])
 @pytest.mark.parametrize("crashed_for_s", [1, 30], ids=["before-it-is-found", "after-it-is-dead"])
 def test_a_node_that_comes_back_is_taken_for_its_new_life(incarnation: int, crashed_for_s: int) -> None:

@@ -259,7 +259,7 @@ async def test_a_copy_keeps_to_its_rate(tmp_path: Path) -> None:
         assert time.monotonic() - began > 0.85 * size / rate
 
 
-@pytest.mark.thorough("128 MiB over the loopback")
+@pytest.mark.only_in_test_all("128 MiB over the loopback")
 async def test_a_copy_delays_no_timer_of_its_node_by_more_than_50_ms(tmp_path: Path) -> None:
     """Sender and receiver share one event loop here, so each node alone has half of the delay."""
     late_ms: list[float] = []

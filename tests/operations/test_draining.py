@@ -313,7 +313,7 @@ def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.drawn("drained hosts of shared operators", parts=2)
+@pytest.mark.one_part_per_commit("drained hosts of shared operators", parts=2)
 @pytest.mark.parametrize("over", ["stopped", "running"])
 def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str) -> None:
     """Also once its own query is over: the query that reads it has all rows, and nothing stays behind."""

@@ -26,7 +26,7 @@ from sbon_node.placement.strategies.opb.opb import opb, phases
 from sbon_node.placement.strategies.registry import STRATEGIES
 from tests.placement.conftest import Plane
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 SETTINGS = PlacementSettings()
 BOUNDED = ("opb", "min-delay", "relaxation", "random", "hybrid")

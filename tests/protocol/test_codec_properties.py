@@ -35,7 +35,7 @@ from sbon_protocol.messages import Frame, Gossip, Member, Message, Packet
 from sbon_protocol.version import VERSION
 from tests.protocol.reading import frames_in
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 checked = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

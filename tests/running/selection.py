@@ -36,8 +36,8 @@ def _undrawn(items: list[pytest.Item]) -> set[str]:
     functions: dict[str, list[str]] = {}
     parts: dict[str, int] = {}
     for item in items:
-        drawn = item.get_closest_marker("drawn")
-        if drawn is not None and item.get_closest_marker("thorough") is None:
+        drawn = item.get_closest_marker("one_part_per_commit")
+        if drawn is not None and item.get_closest_marker("only_in_test_all") is None:
             function = item.nodeid.partition("[")[0]
             functions.setdefault(function, []).append(item.nodeid)
             parts[function] = drawn.kwargs["parts"]
@@ -53,16 +53,16 @@ def _left_out(item: pytest.Item, tests: str, undrawn: set[str]) -> str:
     """Return why a test does not run, in the words of the summary; nothing if it does."""
     if tests == "all":
         return ""
-    whole = item.get_closest_marker("thorough")
+    whole = item.get_closest_marker("only_in_test_all")
     if whole is not None:
         return str(whole.args[0])
-    if item.get_closest_marker("alone") is not None:
+    if item.get_closest_marker("needs_idle_machine") is not None:
         return "tests that need an idle machine"
-    drawn = item.get_closest_marker("drawn")
+    drawn = item.get_closest_marker("one_part_per_commit")
     if drawn is not None and item.nodeid in undrawn:
         return f"{drawn.args[0]} left to other commits"
     if tests == "most":
         return ""
     if item.get_closest_marker("live") is not None:
         return "live tests"
-    return "slow tests" if folder_of(item.nodeid) in WITHOUT_CHECK or item.get_closest_marker("slow") is not None else ""
+    return "slow tests" if folder_of(item.nodeid) in WITHOUT_CHECK or item.get_closest_marker("not_in_check") is not None else ""

@@ -28,9 +28,9 @@ def _check(outcome: Outcome) -> None:
     assert not outcome.failure, "\n".join([*outcome.trace[-60:], outcome.failure])
 
 
-THOROUGH = pytest.mark.thorough("seeds of scenarios")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of scenarios")
 CASES = [
-    pytest.param(path, seed, id=f"{path.stem}-{seed}", marks=THOROUGH if seed > 1 else ())
+    pytest.param(path, seed, id=f"{path.stem}-{seed}", marks=ONLY_IN_TEST_ALL if seed > 1 else ())
     for path in SCENARIOS
     for seed in SEEDS.get(path.stem, range(1))
 ]

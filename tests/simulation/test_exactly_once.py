@@ -107,7 +107,7 @@ def test_undisturbed(casting: Casting) -> None:
 
 
 PARTS = 16
-SIXTEENTHS = pytest.mark.drawn("sixteenths of the steps of a run", parts=PARTS)
+SIXTEENTHS = pytest.mark.one_part_per_commit("sixteenths of the steps of a run", parts=PARTS)
 
 
 @SIXTEENTHS
@@ -117,7 +117,7 @@ def test_a_fault_at_every_step_of_a_submission(part: int) -> None:
     assert min(endings["finished"], endings["refused"]) > 2
 
 
-@pytest.mark.drawn("sixteenths of the steps of a run at one of two nodes", parts=2 * PARTS)
+@pytest.mark.one_part_per_commit("sixteenths of the steps of a run at one of two nodes", parts=2 * PARTS)
 @pytest.mark.parametrize("node, part", [(node, part) for node in FILE.stage.nodes for part in range(PARTS)])
 def test_a_fault_at_every_step_of_a_run(node: str, part: int) -> None:
     faults = [fault for fault in _at_run(FILE) if isinstance(fault.when, AtFailpoint) and fault.when.node == node]
@@ -136,7 +136,7 @@ def test_a_fault_at_every_step_of_the_consumer_with_a_follower(part: int) -> Non
 LOSSES = 80
 
 
-@pytest.mark.drawn("eightieths of the steps with a lost disk", parts=LOSSES)
+@pytest.mark.one_part_per_commit("eightieths of the steps with a lost disk", parts=LOSSES)
 @pytest.mark.parametrize("part", range(LOSSES))
 def test_a_lost_disk_or_a_swapped_address_at_every_step_between_nodes(part: int) -> None:
     """The query finishes, is refused, or fails with a reason, and leaves nothing."""
@@ -146,7 +146,7 @@ def test_a_lost_disk_or_a_swapped_address_at_every_step_between_nodes(part: int)
     assert sum(endings.values()) == len(faults) > 4
 
 
-@pytest.mark.drawn("worlds of random schedules", parts=WORLDS)
+@pytest.mark.one_part_per_commit("worlds of random schedules", parts=WORLDS)
 @pytest.mark.parametrize("world", range(WORLDS))
 def test_random_schedules(world: int, schedule_seed: int) -> None:
     """Any node holds the record and hosts the operator, under one to five faults."""
@@ -202,7 +202,7 @@ def _replayed(seed: int, hash_seed: str) -> str:
     return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.drawn("seeds that give the same run", parts=2)
+@pytest.mark.one_part_per_commit("seeds that give the same run", parts=2)
 @pytest.mark.parametrize("seed", [7, 23])
 def test_the_same_seed_is_the_same_run_to_the_byte(seed: int) -> None:
     world, casting, faults = random_schedule(seed)

@@ -17,7 +17,7 @@ from tests.commits import number_of_commit
 MOST_S = 15.0
 PARTS = 8
 """``make test`` takes one of so many parts of the schedules that have failed before."""
-ALL_THAT_FAILED = pytest.mark.thorough("schedules that have failed before, of which each commit tries an eighth")
+ALL_THAT_FAILED = pytest.mark.only_in_test_all("schedules that have failed before, of which each commit tries an eighth")
 FIRST_200 = 200
 CHUNK = 20
 FIRST_MOVES, CHUNK_OF_MOVES = 60, 5
@@ -120,14 +120,16 @@ def test_a_sink_that_is_opened_after_its_query_is_forgotten() -> None:
     assert (outcome.failure, outcome.ending) == ("", "refused")
 
 
-@pytest.mark.thorough(f"chunks of {CHUNK_OF_MOVES} of the first schedules with moves, which find the bugs planted in moves")
+@pytest.mark.only_in_test_all(
+    f"chunks of {CHUNK_OF_MOVES} of the first schedules with moves, which find the bugs planted in moves"
+)
 @pytest.mark.parametrize("first", range(0, FIRST_MOVES, CHUNK_OF_MOVES))
 def test_the_first_schedules_with_moves(first: int) -> None:
     for seed in range(first, first + CHUNK_OF_MOVES):
         _try(seed, moves=True)
 
 
-@pytest.mark.thorough(f"chunks of {CHUNK} of the first schedules, which find the planted bugs")
+@pytest.mark.only_in_test_all(f"chunks of {CHUNK} of the first schedules, which find the planted bugs")
 @pytest.mark.parametrize("first", range(0, FIRST_200, CHUNK))
 def test_the_first_schedules(first: int) -> None:
     for seed in range(first, first + CHUNK):

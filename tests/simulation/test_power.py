@@ -42,11 +42,12 @@ def check(faults: Iterable[Fault]) -> None:
         assert not outcome.unstruck, fault
 
 
-THOROUGH = pytest.mark.thorough("losses of power at more calls")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("losses of power at more calls")
 
 
 @pytest.mark.parametrize(
-    "node, every", [("c", 3), pytest.param("c", 1, marks=THOROUGH), ("o", 8), pytest.param("o", 4, marks=THOROUGH)]
+    "node, every",
+    [("c", 3), pytest.param("c", 1, marks=ONLY_IN_TEST_ALL), ("o", 8), pytest.param("o", 4, marks=ONLY_IN_TEST_ALL)],
 )
 def test_power_lost_at_a_call_to_the_disk(node: str, every: int) -> None:
     """Cut the consumer's power at any call, as rows and positions are files; the operator's at some, for its checkpoint."""

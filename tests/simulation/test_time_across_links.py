@@ -301,13 +301,13 @@ CASES = {
 EARLY = ("a slow branch", "an outer join before two aggregates", "equal timestamps in a join")
 """The cases that ``make test`` plays before 1970 too."""
 STARTS = [
-    pytest.param(name, start_ms, id=f"{name}-{year}", marks=pytest.mark.thorough("cases before 1970") if later else ())
+    pytest.param(name, start_ms, id=f"{name}-{year}", marks=pytest.mark.only_in_test_all("cases before 1970") if later else ())
     for name in CASES
     for year, start_ms, later in ((2020, START_MS, False), (1970, -10_000, name not in EARLY))
 ]
 
 
-@pytest.mark.drawn("cases of the passage of time", parts=2)
+@pytest.mark.one_part_per_commit("cases of the passage of time", parts=2)
 @pytest.mark.parametrize("name, start_ms", STARTS)
 def test_the_rows_are_those_of_duckdb(name: str, start_ms: int) -> None:
     """Some cases begin before 1970, where the engine's own watermark does."""
@@ -316,11 +316,11 @@ def test_the_rows_are_those_of_duckdb(name: str, start_ms: int) -> None:
 
 
 RULES = [(name, rule) for name, case in CASES.items() for rule in case.without]
-THOROUGH = pytest.mark.thorough("rules left out of the passage of time")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("rules left out of the passage of time")
 
 
 @pytest.mark.parametrize(
-    "name, rule", [pytest.param(name, rule, marks=() if name in EARLY else THOROUGH) for name, rule in RULES]
+    "name, rule", [pytest.param(name, rule, marks=() if name in EARLY else ONLY_IN_TEST_ALL) for name, rule in RULES]
 )
 def test_without_its_rule_it_fails(name: str, rule: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     rule(monkeypatch)

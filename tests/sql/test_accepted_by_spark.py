@@ -48,7 +48,7 @@ async def test_the_queries_that_are_cut_into_stages(analyser: Analyser) -> None:
     assert await refused([sql for sql, _ in test_stages.CASES], test_stages.CATALOG, analyser) == []
 
 
-@pytest.mark.thorough("queries with signatures on Spark")
+@pytest.mark.only_in_test_all("queries with signatures on Spark")
 async def test_the_queries_of_the_table_of_signatures(analyser: Analyser) -> None:
     written = [sql for _, _, queries in test_signature.BLOCKS for sql in queries]
     no_value = [sql for sql in written if sql.startswith("SELECT NULL")]

@@ -18,8 +18,8 @@ from sbon_node.sql.planner import Decompose, plan_query
 from tests.sql.batch import Batch
 
 pytestmark = pytest.mark.live
-THOROUGH = pytest.mark.thorough("divided aggregates on Spark")
-DRAWN = pytest.mark.drawn("divided aggregates on Spark", parts=2)
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("divided aggregates on Spark")
+ONE_PART = pytest.mark.one_part_per_commit("divided aggregates on Spark", parts=2)
 
 SITES = ("ada", "bob", "cyd")
 SCHEMA = parse_schema(
@@ -123,7 +123,7 @@ def alike(one: object, other: object, relative: float = 1e-12) -> bool:
     return one == other
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=DRAWN if name in SAMPLE else THOROUGH) for name in QUERIES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=ONE_PART if name in SAMPLE else ONLY_IN_TEST_ALL) for name in QUERIES])
 async def test_in_parts_the_result_is_the_same(spark: Batch, name: str) -> None:
     never, always = await plan(spark, QUERIES[name], "never"), await plan(spark, QUERIES[name], "always")
     assert not any(one.inputs[0].event_time for one in never.operators if ".b" in one.id)

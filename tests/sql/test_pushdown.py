@@ -22,7 +22,7 @@ from sbon_node.sql.stages.cut import cut
 from tests.sql.duck import Duck
 from tests.sql.random_queries import AT_RANDOM, CATALOG, queries, table, tables
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 DUCK = Duck()
 LOOK = settings(AT_RANDOM, max_examples=100)

@@ -61,13 +61,13 @@ def found(streams: dict[str, SuiteStream]) -> Found:
     return of
 
 
-@pytest.mark.drawn("suite queries in virtual time", parts=PARTS)
+@pytest.mark.one_part_per_commit("suite queries in virtual time", parts=PARTS)
 @pytest.mark.parametrize("case", IN_TURNS, ids=lambda case: case.name)
 def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
     assert not found(case)
 
 
-@pytest.mark.drawn("suite queries in virtual time whose nodes die", parts=2)
+@pytest.mark.one_part_per_commit("suite queries in virtual time whose nodes die", parts=2)
 @pytest.mark.parametrize("seed, case", list(enumerate(KILLED)), ids=[case.name for case in KILLED])
 def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream], seed: int, case: Case) -> None:
     outcome, rows = run_cases([case], streams, seed, random_faults=5)
@@ -75,7 +75,7 @@ def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream],
     assert not differences(rows[case.name], Reference(streams).answer(case))
 
 
-@pytest.mark.drawn("suites of partial aggregates in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("suites of partial aggregates in virtual time", parts=4)
 @pytest.mark.parametrize("seed", range(4))
 def test_partial_aggregates_without_state_give_duckdbs_rows_whichever_node_dies(
     streams: dict[str, SuiteStream], seed: int

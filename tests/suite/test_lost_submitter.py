@@ -34,9 +34,11 @@ NAMES = (
     "truncated_hour",
     "union_aggregated",
 )
-THOROUGH = pytest.mark.thorough("suite queries whose submitter is lost, on Spark")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("suite queries whose submitter is lost, on Spark")
 CASES = [
-    pytest.param(case, id=case.name, marks=() if case.name == NAMES[0] else THOROUGH) for case in cases() if case.name in NAMES
+    pytest.param(case, id=case.name, marks=() if case.name == NAMES[0] else ONLY_IN_TEST_ALL)
+    for case in cases()
+    if case.name in NAMES
 ]
 SECONDS = 10.0
 """Duration of the streams, so that rows are under way when the submitter dies."""

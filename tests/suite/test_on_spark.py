@@ -17,10 +17,10 @@ pytestmark = pytest.mark.live
 
 
 LEFT_OUT = {case.name for case in simulated()} - {*KINDS, *SAMPLE}
-THOROUGH = pytest.mark.thorough("suite queries on Spark")
-DRAWN = pytest.mark.drawn("suite queries of each shape, or that only Spark can evaluate,", parts=6)
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("suite queries on Spark")
+ONE_PART = pytest.mark.one_part_per_commit("suite queries of each shape, or that only Spark can evaluate,", parts=6)
 CASES = [
-    pytest.param(case, id=case.name, marks=THOROUGH if case.name in LEFT_OUT else () if case.name in KINDS else DRAWN)
+    pytest.param(case, id=case.name, marks=ONLY_IN_TEST_ALL if case.name in LEFT_OUT else () if case.name in KINDS else ONE_PART)
     for case in cases()
 ]
 

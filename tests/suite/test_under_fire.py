@@ -21,7 +21,7 @@ from tests.live.family import engine_process
 from tests.live.world import finished, wait_for
 from tests.suite.runs import ASKED, ASKS_EVERY_S, PATIENCE_S, submission
 
-pytestmark = [pytest.mark.live, pytest.mark.thorough("suite queries under fire on Spark")]
+pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("suite queries under fire on Spark")]
 
 NAMES = ("session_hosts", "join_left", "aggregate_twice")
 SAMPLE = [case for case in cases() if case.name in NAMES]

@@ -31,7 +31,7 @@ from sbon_protocol.ants import (
 )
 from tests.protocol.test_codec_properties import message_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 NAMES = st.sampled_from(["s", "m", "n", "d"])
 KINDS = (RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, EnforceAnt, WithdrawAnt, CellState)

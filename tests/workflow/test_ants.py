@@ -17,7 +17,7 @@ def room(cores: float) -> Config:
     return msgspec.structs.replace(CONFIG, control=ControlSettings(cores=cores, memory_mb=8_000.0))
 
 
-@pytest.mark.drawn("strategies of ants", parts=2)
+@pytest.mark.one_part_per_commit("strategies of ants", parts=2)
 @pytest.mark.parametrize("strategy", ["ants", "centralized"])
 def test_a_query_goes_where_there_is_room_and_runs_there(tmp_path: Path, strategy: str) -> None:
     configs = {"a": room(0.01), "b": room(4.0), "c": room(0.01), "d": room(0.01)}

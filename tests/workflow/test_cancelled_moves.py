@@ -35,7 +35,7 @@ async def refusal_of(cluster: SimulatedCluster, operator: str) -> SbonError:
     return refused.value
 
 
-@pytest.mark.drawn("steps at which a move is cancelled", parts=2)
+@pytest.mark.one_part_per_commit("steps at which a move is cancelled", parts=2)
 @pytest.mark.parametrize("how, step", CANCELLED)
 def test_a_cancelled_move_leaves_the_operator_where_it_is(tmp_path: Path, how: MoveHow, step: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -50,7 +50,7 @@ def rows(path: Path) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in made)
 
 
-@pytest.mark.drawn("queries whose offering one goes on or is stopped", parts=2)
+@pytest.mark.one_part_per_commit("queries whose offering one goes on or is stopped", parts=2)
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("offered, wanted", CONTAINED)
 def test_a_query_whose_rows_another_one_has(tmp_path: Path, offered: str, wanted: str, stopped: bool) -> None:

@@ -61,7 +61,7 @@ def by_coordinators(strategy_s: float = 20.0, tries: int = 4) -> dict[str, Confi
     return dict.fromkeys(NAMES, msgspec.structs.replace(CONFIG, placement=placement))
 
 
-@pytest.mark.drawn("deaths of coordinators", parts=2)
+@pytest.mark.one_part_per_commit("deaths of coordinators", parts=2)
 @pytest.mark.parametrize("kind", [AddSubtree, MapOperator])
 def test_a_coordinator_dies_between_messages(tmp_path: Path, kind: type) -> None:
     died = list[str]()

@@ -13,7 +13,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.follower import Follower
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 
 async def over(cluster: SimulatedCluster, at: str) -> None:
@@ -105,7 +105,7 @@ async def listed(cluster: SimulatedCluster, at: str) -> QueryInfo:
     return info
 
 
-@pytest.mark.drawn("consumers of listed queries", parts=2)
+@pytest.mark.one_part_per_commit("consumers of listed queries", parts=2)
 @pytest.mark.parametrize("consumer", "ac")
 def test_a_list_counts_the_rows_of_a_query_that_runs_or_says_that_it_has_not(tmp_path: Path, consumer: str) -> None:
     """By the sink where it is at the record's holder, ``a``; else as they were counted last."""

@@ -37,7 +37,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
         await cluster.clock.sleep(0.5)
 
 
-@pytest.mark.drawn("silent nodes of a shown query", parts=2)
+@pytest.mark.one_part_per_commit("silent nodes of a shown query", parts=2)
 @pytest.mark.parametrize("asked", ["a", "e"])
 @pytest.mark.parametrize("silent", ["b", "d", "bcd"])
 def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str, asked: str) -> None:
@@ -234,7 +234,7 @@ def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.drawn("absences of acceptors", parts=2)
+@pytest.mark.one_part_per_commit("absences of acceptors", parts=2)
 @pytest.mark.parametrize("state", ["away", "dead"])
 def test_hosts_describe_a_query_whose_acceptor_is_absent(tmp_path: Path, state: str) -> None:
     """``a`` alone keeps the record, as in a cluster of two; ``b`` has all components."""

@@ -38,7 +38,7 @@ def test_only_those_that_could_have_so_much_are_asked_and_each_once(tmp_path: Pa
     in_cluster(tmp_path, "abcd", test, configs=CONFIGS)
 
 
-@pytest.mark.drawn("strategies by discovery", parts=2)
+@pytest.mark.one_part_per_commit("strategies by discovery", parts=2)
 @pytest.mark.parametrize("strategy", ["opb", "min-delay"])
 def test_a_query_is_placed_by_discovery_and_runs(strategy: str, tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:

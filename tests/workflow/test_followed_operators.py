@@ -22,7 +22,7 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_o
 
 WINDOWS = "SELECT count(*) AS n, sum(id) AS ids FROM numbers GROUP BY window(ts, '200 milliseconds')"
 SETTINGS = EngineSettings()
-THOROUGH = pytest.mark.thorough("seeds of moves in virtual time")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of moves in virtual time")
 
 
 class Followed:
@@ -118,7 +118,7 @@ async def finished(cluster: SimulatedCluster) -> int:
 
 
 @pytest.mark.parametrize("sql", ["SELECT id FROM numbers WHERE v >= 0", WINDOWS], ids=["filter", "windows"])
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=THOROUGH if seed else ()) for seed in range(4)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=ONLY_IN_TEST_ALL if seed else ()) for seed in range(4)])
 def test_a_follower_comes_to_rest_where_its_host_does_and_is_given_up(tmp_path: Path, sql: str, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", sql)

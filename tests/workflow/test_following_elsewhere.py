@@ -16,7 +16,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.follower import Follower
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.not_in_check
 
 
 async def running(cluster: SimulatedCluster, rows: int = 100, rate: float = 10.0) -> None:
@@ -52,7 +52,7 @@ def ids(follower: Follower) -> list[object]:
     return sorted(row[0] for row in follower.rows)  # type: ignore[type-var]
 
 
-@pytest.mark.drawn("nodes of followers", parts=2)
+@pytest.mark.one_part_per_commit("nodes of followers", parts=2)
 @pytest.mark.parametrize("node", "bd")
 def test_a_follower_at_any_node_gets_every_row_once(tmp_path: Path, node: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -68,7 +68,7 @@ def test_a_follower_at_any_node_gets_every_row_once(tmp_path: Path, node: str) -
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.drawn("nodes of followers", parts=2)
+@pytest.mark.one_part_per_commit("nodes of followers", parts=2)
 @pytest.mark.parametrize("dying", "cd")
 def test_a_far_follower_goes_on_after_restarts_of_its_node_and_of_the_consumer(tmp_path: Path, dying: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -119,7 +119,7 @@ def test_a_follower_moves_to_another_node_without_loss_or_repetition(tmp_path: P
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.drawn("nodes of followers", parts=2)
+@pytest.mark.one_part_per_commit("nodes of followers", parts=2)
 @pytest.mark.parametrize("first, second", ["cd", "da"])
 def test_a_second_follower_is_refused_wherever_it_is_until_the_first_has_gone(tmp_path: Path, first: str, second: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -67,7 +67,7 @@ def subscribers(cluster: SimulatedCluster, node: str, stream: str) -> set[str]:
     return set(cluster.at(node).daemon.outbox.link_counts(stream).links)
 
 
-@pytest.mark.drawn("nodes that add a sink", parts=3)
+@pytest.mark.one_part_per_commit("nodes that add a sink", parts=3)
 @pytest.mark.parametrize("asked", ["a", "d", "e"])
 def test_a_sink_added_before_any_row_is_gone_gets_all(tmp_path: Path, asked: str) -> None:
     """Whichever node is asked; and the query's end waits for the follower, who comes late."""
@@ -138,7 +138,7 @@ def test_a_removed_sink_leaves_its_rows_and_holds_back_nothing(tmp_path: Path) -
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.drawn("nodes of further sinks that are away", parts=2)
+@pytest.mark.one_part_per_commit("nodes of further sinks that are away", parts=2)
 @pytest.mark.parametrize("pause_s", [0.5, 2.0])
 def test_a_further_sink_goes_on_once_its_node_is_back(tmp_path: Path, pause_s: float) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -184,7 +184,7 @@ def test_a_sink_that_lags_fails_alone(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, config=config)
 
 
-@pytest.mark.drawn("nodes of further sinks that are away", parts=2)
+@pytest.mark.one_part_per_commit("nodes of further sinks that are away", parts=2)
 @pytest.mark.parametrize("away", "bd")
 def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> None:
     """The stream's host keeps no rows for it, and the sink's node forgets it."""

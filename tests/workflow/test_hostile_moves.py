@@ -33,7 +33,7 @@ async def until_step(cluster: SimulatedCluster, step: str) -> None:
         await cluster.clock.sleep(0.0005)
 
 
-@pytest.mark.drawn("steps of a move at which another query ends", parts=2)
+@pytest.mark.one_part_per_commit("steps of a move at which another query ends", parts=2)
 @pytest.mark.parametrize("step", ["copying", "following", "settling", "switching"])
 def test_the_end_of_another_query_stops_no_move(tmp_path: Path, step: str) -> None:
     """Anyone may say that a query is over of which this node hosts nothing, and name parts of another."""

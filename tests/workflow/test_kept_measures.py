@@ -114,7 +114,7 @@ def test_measures_move_with_the_operator(tmp_path: Path, how: MoveHow) -> None:
     in_cluster(tmp_path, "abc", test, measure_interval_s=EVERY_S)
 
 
-@pytest.mark.drawn("impossible measures of an old host", parts=2)
+@pytest.mark.one_part_per_commit("impossible measures of an old host", parts=2)
 @pytest.mark.parametrize("bad", ["nonsense", {"seconds": -1.0}, {"rows_out": 1e300}, {"seconds": 1.0, "inputs": []}])
 def test_impossible_measures_of_the_old_host_stop_no_move(tmp_path: Path, bad: Any) -> None:
     async def test(cluster: SimulatedCluster) -> None:

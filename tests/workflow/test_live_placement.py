@@ -34,8 +34,8 @@ from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
 
 NODES = string.ascii_lowercase[:20]
-DRAWN = random.Random(5)
-AT_MS = {node: (DRAWN.uniform(0, 80), DRAWN.uniform(0, 80)) for node in NODES}
+ONE_PART = random.Random(5)
+AT_MS = {node: (ONE_PART.uniform(0, 80), ONE_PART.uniform(0, 80)) for node in NODES}
 TREE = PlacementProblem(
     pinned={f"s{i}": NODES[i] for i in range(8)} | {"sink": NODES[8]},
     operators=tuple(Operator(id=f"o{i}", needs=Needs(cores=0.01)) for i in range(7)),
@@ -93,7 +93,7 @@ async def explained(cluster: SimulatedCluster, at: str, query: str = "", **field
     return found
 
 
-@pytest.mark.drawn("strategies with a bound", parts=2)
+@pytest.mark.one_part_per_commit("strategies with a bound", parts=2)
 @pytest.mark.parametrize("strategy", ["consumer", "hybrid", "auto", "in-network"])
 def test_a_delay_that_cannot_be_kept_is_refused_before_anything_starts(tmp_path: Path, strategy: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -38,7 +38,7 @@ async def lose_data(cluster: SimulatedCluster, name: str, *, at_once: bool = Fal
         await cluster.together()
 
 
-@pytest.mark.drawn("nodes that are asked for a lost part", parts=2)
+@pytest.mark.one_part_per_commit("nodes that are asked for a lost part", parts=2)
 @pytest.mark.parametrize("asked", ["a", "e"])
 def test_an_operator_lost_by_its_host_is_reported(tmp_path: Path, asked: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -55,7 +55,7 @@ def test_an_operator_lost_by_its_host_is_reported(tmp_path: Path, asked: str) ->
     in_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.drawn("nodes that are asked for a lost part", parts=2)
+@pytest.mark.one_part_per_commit("nodes that are asked for a lost part", parts=2)
 @pytest.mark.parametrize("asked", ["a", "e"])
 def test_a_sink_lost_by_its_node_is_reported(tmp_path: Path, asked: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -18,7 +18,7 @@ from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_a
 from tests.workflow.test_notifications import listening, told
 
 ROWS = 400
-THOROUGH = pytest.mark.thorough("seeds of moves in virtual time")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of moves in virtual time")
 FILTER = "SELECT id FROM numbers WHERE id % 2 = 0"
 WINDOWS = "SELECT count(*) AS n, sum(id) AS ids FROM numbers GROUP BY window(ts, '200 milliseconds')"
 
@@ -114,7 +114,7 @@ def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_pat
 
 
 @pytest.mark.parametrize("how", ["follow", "stop"])
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=THOROUGH if seed else ()) for seed in range(2)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=ONLY_IN_TEST_ALL if seed else ()) for seed in range(2)])
 def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how: MoveHow) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)

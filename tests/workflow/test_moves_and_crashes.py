@@ -28,7 +28,7 @@ STEPS: list[tuple[MoveHow, str]] = [
 ]
 AS_WHEN_FOLLOWED = STEPS[5:]
 """Steps of a stopped operator that are those of a followed one."""
-THOROUGH = pytest.mark.thorough("moves in virtual time in which a host dies or an engine starts again")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("moves in virtual time in which a host dies or an engine starts again")
 
 
 def begun(cluster: SimulatedCluster, origin: str) -> list[str]:
@@ -69,8 +69,10 @@ async def committed(cluster: SimulatedCluster, tmp_path: Path) -> str:
     return operator
 
 
-@pytest.mark.drawn("deaths of hosts at steps of a move", parts=2)
-@pytest.mark.parametrize("how, step", [pytest.param(*case, marks=THOROUGH if case in AS_WHEN_FOLLOWED else ()) for case in STEPS])
+@pytest.mark.one_part_per_commit("deaths of hosts at steps of a move", parts=2)
+@pytest.mark.parametrize(
+    "how, step", [pytest.param(*case, marks=ONLY_IN_TEST_ALL if case in AS_WHEN_FOLLOWED else ()) for case in STEPS]
+)
 @pytest.mark.parametrize("victim", ["b", "c"], ids=["origin", "target"])
 def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveHow, step: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -93,8 +95,8 @@ def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveH
     "host, step",
     [
         pytest.param("b", "settling", id="origin-settling"),
-        pytest.param("b", "switching", id="origin-switching", marks=THOROUGH),
-        pytest.param("c", "settling", id="target-settling", marks=THOROUGH),
+        pytest.param("b", "switching", id="origin-switching", marks=ONLY_IN_TEST_ALL),
+        pytest.param("c", "settling", id="target-settling", marks=ONLY_IN_TEST_ALL),
         pytest.param("c", "switching", id="target-switching"),
     ],
 )

@@ -17,7 +17,7 @@ ROWS = 600
 ALONE = msgspec.structs.replace(CONFIG, streams=msgspec.structs.replace(CONFIG.streams, shared_window_bytes=0))
 
 
-@pytest.mark.drawn("sinks that share frames", parts=2)
+@pytest.mark.one_part_per_commit("sinks that share frames", parts=2)
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("config", [CONFIG, ALONE])
 def test_two_sinks_at_a_node_share_the_frames_of_a_shared_operator(tmp_path: Path, config: type, crashed: bool) -> None:

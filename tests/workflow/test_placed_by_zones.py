@@ -11,7 +11,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 
-@pytest.mark.drawn("strategies by zones", parts=2)
+@pytest.mark.one_part_per_commit("strategies by zones", parts=2)
 @pytest.mark.parametrize("strategy", ["edge+", "in-network+"])
 def test_a_query_is_placed_and_runs(tmp_path: Path, strategy: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

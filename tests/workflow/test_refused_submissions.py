@@ -63,7 +63,7 @@ def test_the_first_failure_is_reported_and_not_the_stops_that_follow(tmp_path: P
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.drawn("deaths of nodes during a start", parts=2)
+@pytest.mark.one_part_per_commit("deaths of nodes during a start", parts=2)
 @pytest.mark.parametrize("dies", ["a", "c"])
 def test_a_node_that_dies_during_the_start_removes_the_results_on_return(tmp_path: Path, dies: str) -> None:
     """``a`` keeps the record, ``b`` runs the operator, ``c`` keeps the results."""

@@ -21,7 +21,7 @@ from tests.workflow.test_lost import lose_data
 
 ROWS = 2000
 OTHERS = "bcde"
-ORDERS = pytest.mark.thorough("orders in which all nodes stop")
+ORDERS = pytest.mark.only_in_test_all("orders in which all nodes stop")
 
 
 async def runs(cluster: SimulatedCluster, path: Path, rows: int = ROWS) -> None:
@@ -101,7 +101,7 @@ def test_a_query_finishes_without_its_submitter(tmp_path: Path, how: str) -> Non
     in_cluster(tmp_path, "a" + OTHERS, test)
 
 
-@pytest.mark.drawn("steps at which a submission's node is lost", parts=3)
+@pytest.mark.one_part_per_commit("steps at which a submission's node is lost", parts=3)
 @pytest.mark.parametrize("step", ["placing", "placed", "starting"])
 @pytest.mark.parametrize("how", ["killed", "wiped", "cut off"])
 def test_a_submission_whose_node_is_lost_ends_as_failed_and_is_undone(tmp_path: Path, how: str, step: str) -> None:

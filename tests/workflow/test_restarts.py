@@ -184,7 +184,7 @@ def test_a_stream_that_was_declared_otherwise_meanwhile_keeps_no_frames_of_the_o
     in_cluster(tmp_path, "ab", test)
 
 
-@pytest.mark.parametrize("deaths", [pytest.param(2, marks=pytest.mark.thorough("deaths of hosts in virtual time")), 4])
+@pytest.mark.parametrize("deaths", [pytest.param(2, marks=pytest.mark.only_in_test_all("deaths of hosts in virtual time")), 4])
 def test_a_host_that_dies_again_and_again_takes_its_operator_up_each_time(tmp_path: Path, deaths: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)

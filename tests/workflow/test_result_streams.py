@@ -74,7 +74,7 @@ def test_two_queries_read_the_result_of_a_third(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.drawn("deaths of the node of a result", parts=3)
+@pytest.mark.one_part_per_commit("deaths of the node of a result", parts=3)
 @pytest.mark.parametrize("pause_s", [1.0, 3.0, 5.0])
 def test_rows_are_in_the_stream_once_though_its_node_dies(tmp_path: Path, pause_s: float) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -82,7 +82,7 @@ def test_the_first_of_two_queries_may_be_stopped(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.drawn("ends of queries that share an operator", parts=2)
+@pytest.mark.one_part_per_commit("ends of queries that share an operator", parts=2)
 @pytest.mark.parametrize("stopped", ["first", "second"])
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_shared_operator_ends_with_its_last_query(tmp_path: Path, stopped: str, crashed: bool) -> None:

@@ -166,7 +166,7 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
     in_cluster(tmp_path, "abc", test, configs={"b": with_speed(4.0), "c": with_speed(0.25)})
 
 
-@pytest.mark.drawn("strategies that count with queues", parts=2)
+@pytest.mark.one_part_per_commit("strategies that count with queues", parts=2)
 @pytest.mark.parametrize("strategy", ["ants", "centralized"])
 @pytest.mark.parametrize("fast", ["b", "c"])
 def test_strategies_that_count_with_queues_prefer_the_faster_of_two_equal_nodes(tmp_path: Path, strategy: str, fast: str) -> None:

@@ -184,7 +184,7 @@ async def at_the_end(cluster: SimulatedCluster, seconds: float) -> QueryInfo:
     return info
 
 
-@pytest.mark.drawn("deaths of nodes of a query", parts=2)
+@pytest.mark.one_part_per_commit("deaths of nodes of a query", parts=2)
 @pytest.mark.parametrize("node", list("abcde"))
 def test_a_query_loses_with_a_node_what_it_has_said(tmp_path: Path, node: str) -> None:
     """The source is at ``b``, its operator at ``c``, the sink at ``d``."""
@@ -251,7 +251,7 @@ def test_a_record_with_one_copy_is_a_loss(tmp_path: Path, names: str, survives: 
     in_cluster(tmp_path, names, test)
 
 
-@pytest.mark.drawn("deaths of nodes of a query", parts=2)
+@pytest.mark.one_part_per_commit("deaths of nodes of a query", parts=2)
 @pytest.mark.parametrize("node", list("abcde"))
 def test_a_replicated_operator_goes_on_elsewhere(tmp_path: Path, node: str) -> None:
     """The source is at ``b``, its replicated operator at ``c`` or ``e``, the sink at ``d``."""

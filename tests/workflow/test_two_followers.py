@@ -60,7 +60,7 @@ class Reader:
             self.taken[event.stream] = event.number
 
 
-@pytest.mark.drawn("nodes of followers", parts=2)
+@pytest.mark.one_part_per_commit("nodes of followers", parts=2)
 @pytest.mark.parametrize("second", ["c", "d"])
 def test_two_followers_get_every_row(tmp_path: Path, second: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -92,7 +92,7 @@ def shortest_ms(cluster: SimulatedCluster) -> dict[tuple[str, str], float]:
     return ms
 
 
-@pytest.mark.drawn("losses of messages of ants", parts=2)
+@pytest.mark.one_part_per_commit("losses of messages of ants", parts=2)
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_cells_converge_to_the_shortest_ways_round_a_busy_node(tmp_path: Path, loss: float) -> None:
     hub = min(NODES, key=lambda node: sum(apart_ms(node, other) for other in NODES))
@@ -140,7 +140,7 @@ def promised(cluster: SimulatedCluster) -> dict[str, tuple[str, ...]]:
     return {node: operators for node, operators in each.items() if operators}
 
 
-@pytest.mark.drawn("losses of messages of ants", parts=2)
+@pytest.mark.one_part_per_commit("losses of messages of ants", parts=2)
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_a_leader_far_away_has_a_chain_reserved_where_latency_is_least(tmp_path: Path, loss: float) -> None:
     async def test(cluster: SimulatedCluster) -> None:

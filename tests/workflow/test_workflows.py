@@ -55,7 +55,7 @@ async def until_placed(cluster: SimulatedCluster, host: str) -> None:
 # -- where a query is submitted, and where it goes ---------------------------------------------------------------------
 
 
-@pytest.mark.drawn("nodes that take a query", parts=2)
+@pytest.mark.one_part_per_commit("nodes that take a query", parts=2)
 @pytest.mark.parametrize("at", "abcd")
 def test_any_node_takes_a_query_and_every_node_tells_of_it(tmp_path: Path, at: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -71,7 +71,7 @@ def test_any_node_takes_a_query_and_every_node_tells_of_it(tmp_path: Path, at: s
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.drawn("nodes that alone have room", parts=2)
+@pytest.mark.one_part_per_commit("nodes that alone have room", parts=2)
 @pytest.mark.parametrize("with_room", "abcd")
 def test_the_only_node_with_room_is_found_however_few_are_asked_first(tmp_path: Path, with_room: str) -> None:
     few = msgspec.structs.replace(CONFIG, placement=PlacementSettings(k=1))

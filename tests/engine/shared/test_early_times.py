@@ -21,7 +21,7 @@ from tests.engine.shared.test_markers import operator
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
-THOROUGH = pytest.mark.thorough("operators over early times on Spark")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("operators over early times on Spark")
 
 YEAR_1_MS = -62_135_596_800_000
 NEAR = "ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - INTERVAL 5 SECONDS AND in0.ts + INTERVAL 5 SECONDS"
@@ -124,7 +124,7 @@ async def say(port: ManyPort, position: int, table: pa.Table, seconds: float) ->
 
 
 @in_one_loop
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SAMPLE else THOROUGH) for name in CASES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SAMPLE else ONLY_IN_TEST_ALL) for name in CASES])
 async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, name: str) -> None:
     """The inputs take turns, each promising what its own rows do not break; the engine is restarted between."""
     case = CASES[name]
@@ -152,7 +152,7 @@ async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, n
 
 @in_one_loop
 @pytest.mark.parametrize("name", ["full", "inner", "tumbling"])
-@THOROUGH
+@ONLY_IN_TEST_ALL
 async def test_an_input_that_is_far_behind_1970_holds_one_that_is_far_beyond(bench: Bench, name: str) -> None:
     """A restart loses an input's watermark, here amid a batch that reads only the other input."""
     case = CASES[name]
@@ -198,7 +198,7 @@ OUTER_FIRST = (
 
 
 @in_one_loop
-@pytest.mark.parametrize("at", [pytest.param(-1, marks=THOROUGH), 0, 10])
+@pytest.mark.parametrize("at", [pytest.param(-1, marks=ONLY_IN_TEST_ALL), 0, 10])
 async def test_where_nodes_with_state_share_an_operator_times_before_1970_fail_it(bench: Bench, at: int) -> None:
     spec = operator(f"whole.several.{at}", OUTER_FIRST, (0, 1))
     port = await bench.start(spec)

@@ -44,8 +44,8 @@ def row(at_ms: int, key: str = "a") -> pa.Table:
     return pa.table({"ts": pa.array([at_ms * 1000], pa.timestamp("us", "UTC")), "k": [key]})
 
 
-DRAWN = pytest.mark.drawn("queries' markers on Spark with operations of their own", parts=2)
-THOROUGH = pytest.mark.thorough("queries' markers on Spark")
+ONE_PART = pytest.mark.one_part_per_commit("queries' markers on Spark with operations of their own", parts=2)
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("queries' markers on Spark")
 
 
 def numbers() -> Iterator[Any]:
@@ -56,7 +56,7 @@ def numbers() -> Iterator[Any]:
         stages = cut(push_down(read_query(sql, CATALOG, QuerySettings())), sql)
         new = {word for shape in shapes(stages) for word in OPERATIONS.findall(shape)} - known
         known |= new
-        yield pytest.param(number, id=sql[:70], marks=DRAWN if new else THOROUGH)
+        yield pytest.param(number, id=sql[:70], marks=ONE_PART if new else ONLY_IN_TEST_ALL)
 
 
 @in_one_loop

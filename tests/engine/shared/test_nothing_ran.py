@@ -28,7 +28,7 @@ from tests.engine.watched_engine import EFFECTS, MARK
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
-THOROUGH = pytest.mark.thorough("fragments on an engine process without its guard")
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("fragments on an engine process without its guard")
 
 SECRET = "what only this node's user may read"
 INVOKED = "'java.lang.System', 'setProperty', '" + MARK + "{name}', 'x'"
@@ -109,7 +109,7 @@ def guarded(tmp_path: Path, bench: Bench) -> Side:
     return Side(tmp_path, bench.engine, bench.folder)
 
 
-@THOROUGH
+@ONLY_IN_TEST_ALL
 @in_one_loop
 @pytest.mark.parametrize("name", RUNS_ON_ROWS)
 async def test_without_the_guard_it_runs_on_rows(unguarded: Side, name: str) -> None:
@@ -119,7 +119,7 @@ async def test_without_the_guard_it_runs_on_rows(unguarded: Side, name: str) -> 
     await unguarded.engine.destroy(name)
 
 
-@THOROUGH
+@ONLY_IN_TEST_ALL
 @in_one_loop
 @pytest.mark.parametrize("name", RUNS_AT_ONCE)
 async def test_without_the_guard_it_runs_at_once(unguarded: Side, name: str) -> None:
@@ -138,7 +138,7 @@ async def test_the_host_refuses_it_and_nothing_ran(guarded: Side, name: str, fra
     assert guarded.ports[name].output == {}
 
 
-@THOROUGH
+@ONLY_IN_TEST_ALL
 def test_spark_leaves_nothing_where_it_was_started_from(unguarded: Side) -> None:
     assert (unguarded.data / "spark-warehouse").is_dir()
     assert not (Path.cwd() / "spark-warehouse").exists()

@@ -19,8 +19,8 @@ from tests.engine.shared.bench import SETTINGS, Bench
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
-THOROUGH = pytest.mark.thorough("errors in operators with state on Spark")
-DRAWN = pytest.mark.drawn("queries on Spark that continue after errors", parts=3)
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("errors in operators with state on Spark")
+ONE_PART = pytest.mark.one_part_per_commit("queries on Spark that continue after errors", parts=3)
 
 SCHEMA: Schema = (
     Column("k", "string"), Column("n", "int"), Column("v", "double"), Column("b", "bigint"), Column("ts", "timestamp")
@@ -169,7 +169,12 @@ CASES = [
 @pytest.mark.parametrize(
     "number, on_error",
     [
-        pytest.param(number, on_error, id=f"{case[0][:60]}-{on_error}", marks=THOROUGH if state and on_error == "null" else DRAWN)
+        pytest.param(
+            number,
+            on_error,
+            id=f"{case[0][:60]}-{on_error}",
+            marks=ONLY_IN_TEST_ALL if state and on_error == "null" else ONE_PART,
+        )
         for number, (case, _, state) in enumerate(CASES)
         for on_error in ("null", "skip")
     ],
@@ -202,7 +207,7 @@ async def test_each_skipped_row_is_reported_with_expression_and_reason(bench: Be
 
 
 @in_one_loop
-@pytest.mark.thorough("bounds on an engine's memory")
+@pytest.mark.only_in_test_all("bounds on an engine's memory")
 async def test_the_engines_memory_is_bounded_however_many_rows_are_skipped(tmp_path: Path) -> None:
     """The engine keeps some rows of a batch, and counts all."""
     bench = Bench(tmp_path, msgspec.structs.replace(SETTINGS, heap_mb=480))

@@ -16,8 +16,8 @@ from tests.engine.toy_port import ToyPort
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
-DRAWN = pytest.mark.drawn("torn checkpoints on Spark", parts=2)
-THOROUGH = pytest.mark.thorough("torn checkpoints on Spark")
+ONE_PART = pytest.mark.one_part_per_commit("torn checkpoints on Spark", parts=2)
+ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("torn checkpoints on Spark")
 
 BATCHES, ROWS = 4, 50
 FRAGMENT = "SELECT k % 7 AS k, count(*) AS n FROM in0 GROUP BY k % 7, window(ts, '1 minute')"
@@ -53,12 +53,14 @@ def newest(checkpoint: Path, log: str) -> Path:
     [
         ("plan", lambda checkpoint: newest(checkpoint, "offsets").write_bytes(b""), -1),
         ("commit", lambda checkpoint: newest(checkpoint, "commits").write_bytes(b""), -1),
-        pytest.param("commit-cut", lambda checkpoint: newest(checkpoint, "commits").write_bytes(b"v1"), -1, marks=THOROUGH),
-        pytest.param("id-empty", empty("metadata"), 0, marks=THOROUGH),
+        pytest.param(
+            "commit-cut", lambda checkpoint: newest(checkpoint, "commits").write_bytes(b"v1"), -1, marks=ONLY_IN_TEST_ALL
+        ),
+        pytest.param("id-empty", empty("metadata"), 0, marks=ONLY_IN_TEST_ALL),
         ("id-gone", without("metadata"), 0),
     ],
 )
-@DRAWN
+@ONE_PART
 @in_one_loop
 async def test_an_operator_resumes_from_it(bench: Bench, name: str, tear: Callable[[Path], None], shown: int) -> None:
     spec = OperatorSpec(id=name, query="q", fragment=FRAGMENT, inputs=INPUTS, schema=())
@@ -86,13 +88,13 @@ async def test_an_operator_resumes_from_it(bench: Bench, name: str, tear: Callab
         pytest.param(
             "first-state",
             lambda checkpoint: [path.write_bytes(b"") for path in checkpoint.glob("state/**/*") if path.is_file()],
-            marks=THOROUGH,
+            marks=ONLY_IN_TEST_ALL,
         ),
-        pytest.param("first-everything", everything, marks=THOROUGH),
+        pytest.param("first-everything", everything, marks=ONLY_IN_TEST_ALL),
         ("first-commit", empty("commits/0")),
     ],
 )
-@DRAWN
+@ONE_PART
 @in_one_loop
 async def test_an_unread_first_batch_is_planned_again(bench: Bench, name: str, tear: Callable[[Path], None]) -> None:
     spec = OperatorSpec(id=name, query="q", fragment=FRAGMENT, inputs=INPUTS, schema=())

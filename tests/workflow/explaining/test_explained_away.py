@@ -30,7 +30,7 @@ async def explained(cluster: SimulatedCluster) -> PlacementExplanation:
     return found
 
 
-@pytest.mark.drawn("dead hosts of an explained query", parts=2)
+@pytest.mark.one_part_per_commit("dead hosts of an explained query", parts=2)
 @pytest.mark.parametrize("host, roomy", [("a", "abcd"), ("c", "cd")], ids=["with its source", "alone"])
 def test_a_dead_host_is_listed_with_the_node_that_would_be_chosen_now(tmp_path: Path, host: str, roomy: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
