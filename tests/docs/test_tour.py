@@ -28,6 +28,9 @@ GROWN = {
     "pages.csv": [("2026-03-02 09:00:00.000000Z", "/", "2")],
 }
 """Contents, below their headers, of the files that the tour shows some seconds later."""
+PARTS = ("", "A CSV file", "A log that grows", "Posts over HTTP")
+"""Headings; the first part brings up the cluster."""
+SHOWN_BY = {"errors.csv": PARTS[2], "pages.csv": PARTS[3]}
 COMPILED_ONCE = "-XX:TieredStopAtLevel=1"
 """As with ``engine.jit = "c1"``: the engines of the tour live for a minute."""
 
@@ -68,12 +71,34 @@ def rows(file: Path) -> list[tuple[str, ...]]:
         return [tuple(row) for row in list(csv.reader(text))[1:]]
 
 
-def test_the_tour_works_as_it_is_printed(tmp_path: Path) -> None:
+def lines_of(text: str) -> list[str]:
+    """Return the commands of a text's consoles."""
+    return [line for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) for line in typed(block)]
+
+
+def without_others(lines: list[str]) -> list[str]:
+    """Leave out lines on queries that other parts of the tour submit."""
+    named = {found[1] for line in lines if (found := re.search(r"--name (\w+)", line))}
+    return [line for line in lines if not line.startswith("sbon query usage") or line.split()[3] in named]
+
+
+def test_the_tour_has_these_parts() -> None:
+    assert TOUR is not None
+    assert re.findall(r"^### (.*)$", TOUR[1], re.MULTILINE) == [part for part in PARTS if part]
+
+
+@pytest.mark.one_part_per_commit("parts of the tour", parts=3)
+@pytest.mark.parametrize("part", [*PARTS[1:], pytest.param("", id="all", marks=pytest.mark.only_in_test_all("the whole tour"))])
+def test_the_tour_works_as_it_is_printed(tmp_path: Path, part: str) -> None:
     assert TOUR is not None
     program("curl", ("/usr/bin",))
-    lines = [line for block in re.findall(r"```console\n(.*?)```", TOUR[1], re.DOTALL) for line in typed(block)]
+    lines = lines_of(TOUR[1])
     assert lines[0] == ". .venv/bin/activate"
     assert lines[-1] == "sbon cluster down"
+    if part:
+        first, *others = re.split(r"^### ", TOUR[1], flags=re.MULTILINE)
+        (chosen,) = [other for other in others if other.startswith(f"{part}\n")]
+        lines = [*without_others([*lines_of(first), *(line for line in lines_of(chosen) if line != lines[-1])]), lines[-1]]
     shell, said = Shell(tmp_path), dict[str, str]()
     up = ""
     try:
@@ -91,9 +116,10 @@ def test_the_tour_works_as_it_is_printed(tmp_path: Path) -> None:
         shell.type(lines[-1])
         shell.close()
     looked_at = {line.split()[1] for line in lines if line.startswith("cat ") and "<<" not in line}
-    assert looked_at == set(GROWN)
-    (submitted,) = [line for line in said if line.startswith("sbon submit") and "--to" not in line]
-    found = sorted((row["symbol"], row["value"]) for row in map(json.loads, said[submitted].splitlines()))
-    database = duckdb.connect(config={"file_search_path": str(tmp_path)})
-    assert found == sorted(database.sql(LARGE).fetchall())
-    assert database.sql("SELECT count(*) FROM 'all.parquet/*.parquet'").fetchall() == [(3,)]
+    assert looked_at == {file for file, of in SHOWN_BY.items() if part in ("", of)}
+    if part in ("", PARTS[1]):
+        (submitted,) = [line for line in said if line.startswith("sbon submit") and "--to" not in line]
+        found = sorted((row["symbol"], row["value"]) for row in map(json.loads, said[submitted].splitlines()))
+        database = duckdb.connect(config={"file_search_path": str(tmp_path)})
+        assert found == sorted(database.sql(LARGE).fetchall())
+        assert database.sql("SELECT count(*) FROM 'all.parquet/*.parquet'").fetchall() == [(3,)]
