@@ -77,7 +77,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, minutes: float, calibration_s: float, *
 
 
 @pytest.mark.parametrize(
-    "minutes, calibration_s, fails", [(39, 0.05, False), (41, 0.05, True), (60, 0.1, False), (30, 0.03, True)]
+    "minutes, calibration_s, fails", [(39, 0.05, False), (41, 0.05, True), (60, 0.1, False), (41, 0.03, True), (30, 0.03, False)]
 )
 def test_a_run_of_more_than_forty_minutes_of_the_stored_machine_fails(
     monkeypatch: pytest.MonkeyPatch, minutes: float, calibration_s: float, fails: bool
