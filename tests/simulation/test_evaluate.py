@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -183,3 +184,11 @@ def test_a_row_that_the_watermark_has_passed_is_a_broken_invariant(shape: str) -
     evaluation.advance(nothing, 0, EPOCH_MS + 20_000)
     with pytest.raises(SbonError, match="rows came after the watermark"):
         evaluation.advance(streams, EPOCH_MS + 20_000, EPOCH_MS + 20_000)
+
+
+def test_groups_of_a_batch_come_out_with_it_and_no_later_batch_has_their_rows() -> None:
+    fragment, sql = SHAPES["tumbling"]
+    stream = _stream(random.Random(1))
+    evaluation = Evaluation(msgspec.structs.replace(_spec(fragment, 1), groups_per_batch=True))
+    for part in (stream.slice(0, 30), stream.slice(30, 0), stream.slice(30)):
+        assert _rows(evaluation.advance([part], 0, 0)) == _answer(sql, [part])
