@@ -60,8 +60,11 @@ class Speed:
 
     @property
     def too_long(self) -> bool:
-        """A calibration that was too quick by chance fails no run that takes less by the clock."""
-        return self.minutes / max(1.0, self.ratio) > MOST_MINUTES
+        """A calibration that was too quick by chance fails no run that takes less by the clock.
+
+        Without a stored run there is no bound.
+        """
+        return bool(self._stored.calibration_s) and self.minutes / max(1.0, self.ratio) > MOST_MINUTES
 
     def lines(self) -> list[str]:
         """Return the seconds by folder and the slowest tests, in brackets those of the stored run."""
