@@ -119,7 +119,7 @@ def test_1400_conditions_are_one_operator() -> None:
             assert isinstance(found, Plan)
             assert [one.fragment.count("`v` > ") + one.fragment.count("v > ") for one in found.operators] == [1400]
 
-    with_planner(test)
+    with_planner(test, plan_cpu_s=60.0)  # what is asserted is the plan; a busy machine may take long
 
 
 def test_the_process_hears_where_operators_keep_their_state() -> None:
