@@ -179,8 +179,10 @@ def _weights(size: Floats, rtt_ms: Floats, known: Known, few: Flags) -> tuple[Fl
     misses *= misses
     by_size *= by_size
     misses += 1
-    if few.ndim or not few:
-        weight /= np.where(few[..., None], 1.0, by_share * by_size) if few.ndim else by_share * by_size
+    if few.ndim:
+        weight /= np.where(few[..., None], 1.0, by_share * by_size)
+    elif not few:  # One node, and enough links to weigh them.
+        weight /= by_share * by_size
     return weight if known is None else weight * known, medians[..., 0, 0]
 
 

@@ -27,7 +27,6 @@ POLL_S = 0.25
 PHASES = {"setup": "set_up_s", "call": "call_s", "teardown": "tear_down_s"}
 TICKS = os.sysconf("SC_CLK_TCK")
 KINDS = (
-    ("jvm", "java"),
     ("zygote", "sbon_node.engine.spark.zygote"),
     ("python worker", "pyspark.daemon"),
     ("python worker", "pyspark.worker"),
@@ -42,7 +41,7 @@ KINDS = (
     ("pytest", "pytest"),
     ("python", "python"),
 )
-"""Kinds of processes, by a word of their command line; the first that fits."""
+"""Kinds of processes that are no JVM, by a word of their command line; the first that fits."""
 
 
 class Processes:
@@ -97,10 +96,10 @@ def _kind(pid: int) -> str | None:
     if not command[0]:
         return None
     words = [Path(command[0]).name, *command[1:]]
-    text = " ".join(words)
-    if "java" in words[0]:
+    if words[0] == "java":
         return "jvm"
-    return next((kind for kind, word in KINDS[1:] if word in text), words[0])
+    text = " ".join(words)
+    return next((kind for kind, word in KINDS if word in text), words[0])
 
 
 class Waits:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.running.stored import StoredRun, folder_of
 
-ROUNDS, NUMBERS = 15, 40_000
+ROUNDS, NUMBERS = 9, 20_000  # Some .2 s: single tests and planted bugs pay for it as well.
 MOST_MINUTES = 40.0
 """A selection as that of ``make test`` that takes longer on the stored machine's speed has failed."""
 ADDED_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -21,7 +21,7 @@ from sbon_node.model.operators import OnError, OperatorSpec
 from sbon_node.model.plan import Plan
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.planner import plan_query
-from tests.sql.batch import Batch, batch_spark
+from tests.sql.batch import Batch
 
 SCHEMA = parse_schema(
     "ts timestamp, name string, account bigint, small int, tiny tinyint, price double, ratio float, day date, flag boolean,"
@@ -58,12 +58,6 @@ def hostile(seed: int = SEED, rows: int = ROWS) -> pa.Table:
         },
         schema=to_arrow(SCHEMA),
     )
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Batch]:
-    with batch_spark() as batch:
-        yield batch
 
 
 def planned(sql: str, spark: Batch, on_error: OnError = "fail", *, unpaced: bool = True) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 
 import duckdb
 import msgspec
@@ -15,7 +14,7 @@ from sbon_node.engine.spark.operators.buckets import with_equal_buckets
 from sbon_node.errors import SbonError
 from sbon_node.model.operators import OperatorSpec, TimeBuckets
 from sbon_node.sql.planner import plan_query
-from tests.sql.batch import Batch, batch_spark
+from tests.sql.batch import Batch
 from tests.sql.test_time_buckets import catalog, joined
 
 US = 1_000_000
@@ -43,12 +42,6 @@ def table(rng: random.Random, rows: int = 300) -> pa.Table:
     times = pa.array([time() for _ in range(rows)], pa.timestamp("us", "UTC"))
     keys = pa.array([rng.choice(("x", "y", None)) for _ in range(rows)])
     return pa.table({"ts": times, "k": keys, "v": pa.array(range(rows), pa.int32())})
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Batch]:
-    with batch_spark() as batch:
-        yield batch
 
 
 def answer(sql: str, tables: dict[str, pa.Table]) -> Counter[tuple[object, ...]]:
