@@ -103,7 +103,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"random schedules of --seed {config.stash[SEED]}; another number draws others")
     for line in config.stash[SPEED].lines():
         terminalreporter.write_line(line)
-    if line := selection.summary(config):
+    for line in selection.summary(config):
         terminalreporter.write_line(line)
 
 

@@ -69,7 +69,8 @@ def pytest_in(folder: Path, *arguments: str, ci: str = "", commit: str = "0") ->
         "--rootdir",
         str(folder),
     ]
-    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT), "COMMIT": commit, "PYTEST_ADDOPTS": ""}
+    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin,pytest_asyncio,pytest_timeout"}
+    environment = {**os.environ, **plugins, "CI": ci, "PYTHONPATH": str(ROOT), "COMMIT": commit, "PYTEST_ADDOPTS": ""}
     return subprocess.run(
         [*command, *arguments, str(folder / "some")], cwd=folder, env=environment, capture_output=True, text=True, timeout=900
     )
@@ -86,16 +87,22 @@ def folder(tmp_path: Path) -> Path:
 SELECTIONS = {
     "check": (
         7,
-        "left out: 1 live tests, 4 of a family left to other commits, 3 of many, 1 slow tests, 1 tests of a whale, "
-        "1 tests that need an idle machine. make test runs them",
+        "left out: 1 in need of an idle machine, 4 left to other commits, 1 live, 4 only in make test-all, 1 slow. "
+        "make test runs them, -v lists them",
     ),
     "most": (
         9,
-        "left out: 4 of a family left to other commits, 3 of many, 1 tests of a whale, 1 tests that need an idle machine. "
-        "make test-all runs them",
+        "left out: 1 in need of an idle machine, 4 left to other commits, 4 only in make test-all. "
+        "make test-all runs them, -v lists them",
     ),
     "all": (18, ""),
 }
+KINDS = [
+    "left out: 1 measurements, in need of an idle machine",
+    "left out: 4 of a family, left to other commits",
+    "left out: 3 of many, only in make test-all",
+    "left out: 1 tests of a whale, only in make test-all",
+]
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("selections in as many processes as another one")
 
 
@@ -116,6 +123,14 @@ def test_tests_left_out_are_counted(folder: Path, tests: str, workers: tuple[str
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{ran} passed" in done.stdout
     assert [said for said in done.stdout.splitlines() if said.startswith("left out")] == ([line] if line else [])
+
+
+def test_each_kind_of_tests_that_are_left_out_is_listed_on_request(folder: Path) -> None:
+    said = pytest_in(folder, "--tests", "most", "--collect-only", "-v").stdout.splitlines()
+    assert [line for line in said if line.startswith("left out")] == [
+        *KINDS,
+        SELECTIONS["most"][1].removesuffix(", -v lists them"),
+    ]
 
 
 def test_each_commit_draws_another_part_of_a_family_and_an_only_child_runs_always(folder: Path) -> None:

@@ -12,11 +12,15 @@ from tests.running.stored import folder_of
 WITHOUT_CHECK = ("simulation", "scenarios", "workflow", "suite", "experiments", "examples", "mutants")
 """Folders that ``make check`` leaves out, as it does what is marked ``not_in_check``."""
 
-LEFT_OUT = pytest.StashKey[Counter[str]]()
+LEFT_OUT = pytest.StashKey[Counter[tuple[str, str]]]()
+"""How many tests were left out, by the reason and by what they are."""
+
+IN_TEST_ALL, OTHER_COMMITS, IDLE = "only in make test-all", "left to other commits", "in need of an idle machine"
+LIVE, SLOW = "live", "slow"
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that ``--tests`` selects, and count the others by the reason why they are left out."""
+    """Keep the tests that ``--tests`` selects, and count the others."""
     undrawn = _undrawn(items)
     reasons = [_left_out(item, config.getoption("--tests"), undrawn) for item in items]
     config.hook.pytest_deselected(items=[item for item, reason in zip(items, reasons, strict=True) if reason])
@@ -24,11 +28,19 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = [item for item, reason in zip(items, reasons, strict=True) if not reason]
 
 
-def summary(config: pytest.Config) -> str:
-    """Return a line about the tests that were left out; an empty one if all ran."""
-    tests, out = config.getoption("--tests"), config.stash[LEFT_OUT]
-    counted = ", ".join(f"{count} {reason}" for reason, count in sorted(out.items()))
-    return f"left out: {counted}. make {'test' if tests == 'check' else 'test-all'} runs them" if out else ""
+def summary(config: pytest.Config) -> list[str]:
+    """Return a line with the numbers of tests that were left out, after those of each kind with ``-v``; none if all ran."""
+    out = config.stash[LEFT_OUT]
+    if not out:
+        return []
+    verbose = config.get_verbosity() >= 0  # -q is the default, in pyproject.toml
+    kinds = [f"left out: {count} {kind}, {reason}" for (reason, kind), count in sorted(out.items())] if verbose else []
+    totals: Counter[str] = Counter()
+    for (reason, _), count in out.items():
+        totals[reason] += count
+    counted = ", ".join(f"{count} {reason}" for reason, count in sorted(totals.items()))
+    command = "make test" if config.getoption("--tests") == "check" else "make test-all"
+    return [*kinds, f"left out: {counted}. {command} runs them{'' if verbose else ', -v lists them'}"]
 
 
 def _undrawn(items: list[pytest.Item]) -> set[str]:
@@ -49,20 +61,21 @@ def _undrawn(items: list[pytest.Item]) -> set[str]:
     return out
 
 
-def _left_out(item: pytest.Item, tests: str, undrawn: set[str]) -> str:
-    """Return why a test does not run, in the words of the summary; nothing if it does."""
+def _left_out(item: pytest.Item, tests: str, undrawn: set[str]) -> tuple[str, str] | None:
+    """Return why a test does not run, and what it is; None if it does."""
     if tests == "all":
-        return ""
+        return None
     whole = item.get_closest_marker("only_in_test_all")
     if whole is not None:
-        return str(whole.args[0])
+        return IN_TEST_ALL, str(whole.args[0])
     if item.get_closest_marker("needs_idle_machine") is not None:
-        return "tests that need an idle machine"
+        return IDLE, "measurements"
     drawn = item.get_closest_marker("one_part_per_commit")
     if drawn is not None and item.nodeid in undrawn:
-        return f"{drawn.args[0]} left to other commits"
+        return OTHER_COMMITS, str(drawn.args[0])
     if tests == "most":
-        return ""
+        return None
     if item.get_closest_marker("live") is not None:
-        return "live tests"
-    return "slow tests" if folder_of(item.nodeid) in WITHOUT_CHECK or item.get_closest_marker("not_in_check") is not None else ""
+        return LIVE, "tests"
+    slow = folder_of(item.nodeid) in WITHOUT_CHECK or item.get_closest_marker("not_in_check") is not None
+    return (SLOW, "tests") if slow else None
