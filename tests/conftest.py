@@ -1,7 +1,8 @@
 """Options of pytest for this project's tests; :mod:`tests.running` does the work.
 
 ``--tests check`` takes the tests without Spark and long waits, ``--tests most`` all but those marked ``only_in_test_all`` or
-``needs_idle_machine``, and one part of the cases of each test that is marked ``one_part_per_commit``. By default all run.
+``needs_idle_machine``, and one part of the cases of each test that is marked ``one_part_per_commit``.
+By default all run. Where not all run, Hypothesis draws fewer examples (:mod:`tests.examples_drawn`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tests.running.scheduling import ByGroup, order
 from tests.running.selection import LEFT_OUT
 from tests.running.speed import Speed
 
-settings.register_profile("sbon", deadline=None)  # A busy machine is no failure.
-settings.load_profile("sbon")
+for profile in ("all", "few"):  # see tests.examples_drawn
+    settings.register_profile(profile, deadline=None)  # A busy machine is no failure.
 
 IN_MEMORY, LEAST_FREE = Path("/dev/shm"), 6 * 2**30
 """Folder of the tests' files where it has so many bytes free: a file system on a disk takes milliseconds for each renamed or
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
     config.stash[SEED] = getattr(config, "workerinput", {}).get("seed", config.getoption("--seed"))
     config.stash[LEFT_OUT], config.stash[SEEDED] = Counter(), False
+    settings.load_profile("all" if config.getoption("--tests") == "all" else "few")
     runs_tests = not config.getoption("numprocesses", default=None)
     if config.getoption("--record") and runs_tests:
         config.pluginmanager.register(Recorder())

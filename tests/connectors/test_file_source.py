@@ -22,6 +22,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema, to_arrow
+from tests.examples_drawn import examples
 
 US = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("ts", US), ("n", pa.int64()), ("text", pa.string())])
@@ -232,7 +233,7 @@ LINE = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(LINE, max_size=60), st.integers(1024, 1100), st.booleans())
 def test_csv_with_bad_lines_anywhere(tmp_path_factory: pytest.TempPathFactory, lines: list[Any], block: int, end: bool) -> None:
     out = io.StringIO()
@@ -262,7 +263,7 @@ def test_csv_with_bad_lines_anywhere(tmp_path_factory: pytest.TempPathFactory, l
         assert read(one, middle.position)[0] == rows[seen:]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=3000), st.sampled_from(["a.csv", "a.ndjson"]))
 def test_arbitrary_bytes_are_rows_or_letters_and_never_an_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str

@@ -33,11 +33,16 @@ from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame
 from sbon_protocol.messages import Frame, Gossip, Member, Message, Packet
 from sbon_protocol.version import VERSION
+from tests.examples_drawn import examples
 from tests.protocol.reading import frames_in
 
 pytestmark = pytest.mark.not_in_check
 
-checked = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+checked = settings(
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 TYPES: list[type[Message]] = [
     member
