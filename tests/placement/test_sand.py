@@ -91,6 +91,7 @@ async def test_edge_is_what_the_papers_recursion_gives(fanout: int, sources: int
     assert moved > 5, "some are moved after they were placed"
 
 
+@pytest.mark.one_part_per_commit("trees under bounds on delay", parts=3)
 @pytest.mark.parametrize("name", SAND)
 @pytest.mark.parametrize("fanout, sources, shared", [(2, 8, False), (3, 9, False), (2, 8, True)])
 async def test_bounds_are_kept_and_nothing_is_better_than_the_optimum(

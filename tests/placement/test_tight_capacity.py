@@ -40,6 +40,18 @@ DIAMOND = PlacementProblem(
 """An operator with three readers, two ways that part and meet again: no tree."""
 
 
+FASTEST_MS: dict[tuple[object, ...], float] = {}
+"""Delay of the exact optimum, which the tests of several strategies compare with, by points and capacities."""
+
+
+async def fastest_ms(points: dict[str, tuple[float, float]], capacity: dict[str, float], plane: Any) -> float:
+    key = (*points.items(), *capacity.items())
+    if key not in FASTEST_MS:
+        problem = replace(DIAMOND, objective=OBJECTIVES["delay"])
+        FASTEST_MS[key] = (await place(problem, plane(points, capacity=capacity), SETTINGS, "optimal")).delay_ms
+    return FASTEST_MS[key]
+
+
 def scattered(many: int, seed: int) -> dict[str, tuple[float, float]]:
     rng = random.Random(seed)
     return {f"n{i}": (rng.uniform(0.0, 100.0), rng.uniform(0.0, 100.0)) for i in range(many)}
@@ -112,19 +124,21 @@ async def test_a_query_without_operators_can_be_too_slow(name: str, plane: Any) 
     assert (refused.value.code, refused.value.where) == ("delay-bound", "max_delay_ms")
 
 
-async def test_hosts_are_exchanged_where_that_alone_is_in_time(plane: Any) -> None:
+@pytest.mark.one_part_per_commit("queries whose hosts are exchanged", parts=2)
+@pytest.mark.parametrize("seeds", [range(6), range(6, 12)])
+async def test_hosts_are_exchanged_where_that_alone_is_in_time(seeds: range, plane: Any) -> None:
     """HYBRID finds most of what the exact optimum finds, although no operator can move alone."""
     found = 0
-    for seed in range(12):
+    for seed in seeds:
         points = scattered(4, seed)
         capacity = dict.fromkeys(points, 0.25)
-        best = await place(replace(DIAMOND, objective=OBJECTIVES["delay"]), plane(points, capacity=capacity), SETTINGS, "optimal")
-        tight = replace(DIAMOND, bounds=Bounds(max_delay_ms=best.delay_ms * 1.001))
+        best_ms = await fastest_ms(points, capacity, plane)
+        tight = replace(DIAMOND, bounds=Bounds(max_delay_ms=best_ms * 1.001))
         with suppress(SbonError):
             placed = await place(tight, plane(points, capacity=capacity), SETTINGS, "hybrid")
-            assert placed.delay_ms <= best.delay_ms * 1.001
+            assert placed.delay_ms <= best_ms * 1.001
             found += 1
-    assert found >= 11
+    assert found >= len(seeds) - 1
 
 
 @pytest.mark.parametrize("name", ["edge", "edge+", "in-network", "in-network+", "centralized", "local-search"])
@@ -135,13 +149,11 @@ async def test_placing_step_by_step_refuses_no_feasible_query(name: str, plane: 
         points, rng = scattered(10, seed), random.Random(seed)
         capacity = {node: rng.choice([0.0, 0.25, 0.25]) for node in points}
         with suppress(SbonError):
-            best = await place(
-                replace(DIAMOND, objective=OBJECTIVES["delay"]), plane(points, capacity=capacity), SETTINGS, "optimal"
-            )
+            best_ms = await fastest_ms(points, capacity, plane)
             possible += 1
-            tight = replace(DIAMOND, bounds=Bounds(max_delay_ms=1.5 * best.delay_ms))
+            tight = replace(DIAMOND, bounds=Bounds(max_delay_ms=1.5 * best_ms))
             placed = await place(tight, plane(points, capacity=capacity), SETTINGS, name)
-            assert placed.delay_ms <= 1.5 * best.delay_ms
+            assert placed.delay_ms <= 1.5 * best_ms
             assert all(capacity[node] == 0.25 for node in placed.hosts().values())
             assert len(set(placed.hosts().values())) == 4
             found += 1
