@@ -119,6 +119,12 @@ def dashboard_texts(source: str) -> str:
     return re.sub(r"/\*.*?\*/|(?<![:\"'])//[^\n]*", "", source, flags=re.DOTALL)
 
 
+WRITTEN = re.compile(rf"\b_*(?:{'|'.join(IDENTIFIERS)})_*\b", re.IGNORECASE)
+"""Matches a file that may have a retired identifier; others need not be read token by token."""
+BEGUN = re.compile("|".join(word.split()[0] for word in WORDS), re.IGNORECASE)
+"""Matches a file that may have a message with a retired word."""
+
+
 def failures(found: dict[str, list[str]]) -> dict[str, list[str]]:
     return {where: words for where, words in found.items() if words}
 
@@ -128,12 +134,14 @@ def relative(file: Path) -> str:
 
 
 def test_code_uses_no_retired_identifier() -> None:
-    assert failures({relative(file): retired_identifiers(text_of(file)) for file in CODE}) == {}
+    texts = {relative(file): text for file in CODE if WRITTEN.search(text := text_of(file))}
+    assert failures({name: retired_identifiers(text) for name, text in texts.items()}) == {}
     assert failures({relative(file): [file.stem] if file.stem in IDENTIFIERS else [] for file in CODE}) == {}
 
 
 def test_messages_use_no_retired_word() -> None:
-    assert failures({relative(file): retired_in("\n".join(messages(text_of(file))), WORDS) for file in CODE}) == {}
+    texts = {relative(file): text for file in CODE if BEGUN.search(text := text_of(file))}
+    assert failures({name: retired_in("\n".join(messages(text)), WORDS) for name, text in texts.items()}) == {}
 
 
 def test_help_texts_use_no_retired_word() -> None:
