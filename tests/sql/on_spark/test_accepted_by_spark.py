@@ -14,6 +14,7 @@ from tests.sql import test_refusals, test_signature, test_stages
 from tests.sql.batch import Batch
 
 pytestmark = pytest.mark.live
+PARTS = 6
 
 
 class Analyser:
@@ -44,8 +45,10 @@ async def refused(queries: list[str], catalog: dict[str, CatalogEntry], analyser
     return found
 
 
-async def test_the_queries_that_are_cut_into_stages(analyser: Analyser) -> None:
-    assert await refused([sql for sql, _ in test_stages.CASES], test_stages.CATALOG, analyser) == []
+@pytest.mark.one_part_per_commit("queries in stages on Spark", parts=PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_the_queries_that_are_cut_into_stages(analyser: Analyser, part: int) -> None:
+    assert await refused([sql for sql, _ in test_stages.CASES][part::PARTS], test_stages.CATALOG, analyser) == []
 
 
 @pytest.mark.only_in_test_all("queries with signatures on Spark")

@@ -67,8 +67,8 @@ PAIRS = (
     *zip(GROUPED, itertools.cycle([FINE, FINE, BY_STARTS]), strict=False),
     *((one, WIDE) for one in JOINED),
 )
-PARTS = 3
-LEAST = {"rows": 8, "groups": 3, "pairs": 6}
+PARTS = 8
+LEAST = {"rows": 2, "groups": 1, "pairs": 3}
 """Pairs of each kind that share rows, in each part."""
 
 

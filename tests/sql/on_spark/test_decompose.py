@@ -19,7 +19,7 @@ from tests.sql.batch import Batch
 
 pytestmark = pytest.mark.live
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("divided aggregates on Spark")
-ONE_PART = pytest.mark.one_part_per_commit("divided aggregates on Spark", parts=2)
+ONE_PART = pytest.mark.one_part_per_commit("divided aggregates on Spark", parts=3)
 
 SITES = ("ada", "bob", "cyd")
 SCHEMA = parse_schema(
