@@ -16,7 +16,7 @@ from sbon_node.hosting.shared_operators import References, is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.model.query_ids import uid_of
 from sbon_node.replication.query_keys import key_of
-from sbon_node.replication.registers import Registers
+from sbon_node.replication.registers import UNDECIDED, Registers
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import CheckQueries, DestroyComponents, QueriesChecked
 
@@ -134,4 +134,4 @@ class OrphanCheck:
         try:
             return is_shared(await self._owners.read(query, component), query)
         except SbonError as error:
-            return error.code == "no-majority"
+            return error.code in UNDECIDED

@@ -17,6 +17,7 @@ from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import QueryList, Unanswered
 from sbon_node.queries.names import NameRecord
 from sbon_node.queries.summary import stale
+from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ListQueries, QueryDescription, QueryRecords, ShowQuery, StopQuery
 from sbon_protocol.codec import decode_record
@@ -99,7 +100,7 @@ class QueryLookup:
                 return await self._context.ask(node, call, QueryDescription, timeout_s=timeout_s)
             except SbonError as error:
                 log.info("acceptor-not-asked", query=kept.uid, node=node, code=error.code, reason=str(error))
-                last = error if last is None or error.code == "no-majority" else last
+                last = error if last is None or error.code in UNDECIDED else last
         raise last or SbonError("unknown-query", f"there is no query {kept.uid!r}", where="query")
 
     async def check_unread(self, stream: str) -> None:

@@ -21,6 +21,7 @@ from sbon_node.queries.absences import Absences
 from sbon_node.queries.describe import Description, describe
 from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.operator_registers import OperatorRegisters
+from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
 
 log = structlog.get_logger()
@@ -118,7 +119,7 @@ class QueryHosts:
     async def _read(self, record: QueryRecord, operators: Iterable[str], *, insist: bool = False) -> list[OperatorRegister]:
         """Return the registers of those operators, without those that do not exist, or cannot be read.
 
-        With ``insist``, ``no-majority`` is raised.
+        With ``insist``, an error of :data:`UNDECIDED` is raised.
         """
         reading = (self._read_one(record, one, insist) for one in operators)
         return [one for one in await asyncio.gather(*reading) if one is not None]
@@ -127,7 +128,7 @@ class QueryHosts:
         try:
             return await self._registers.read(record.id, operator)
         except SbonError as error:
-            if insist and error.code == "no-majority":
+            if insist and error.code in UNDECIDED:
                 raise
             log.info("host-not-read", operator=operator, code=error.code, reason=str(error))
             return None

@@ -25,6 +25,7 @@ from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_live
 from sbon_node.queries.records import Records
 from sbon_node.queries.summary import stale, summary_of
+from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import (
     CheckQueries,
@@ -149,7 +150,7 @@ class RecordCalls:
             async with self._context.clock.timeout(self._context.settings.component_timeout_s):
                 record = await self._holder.read(call.query)
         except (SbonError, TimeoutError) as error:
-            if known is None or (isinstance(error, SbonError) and error.code != "no-majority"):
+            if known is None or (isinstance(error, SbonError) and error.code not in UNDECIDED):
                 raise
             names = ", ".join(one.node for one in self._records.acceptors(call.query))
             info, usage = await self._holder.with_query_usage(known, call.history_after_ms)

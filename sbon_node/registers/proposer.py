@@ -77,7 +77,7 @@ class Proposer:
     """One attempt to change a register.
 
     Args:
-        ballot: Greater than any this proposer used before, for any register.
+        ballot: Greater than any this proposer used before for the register.
         following: Greater than ``ballot``; the acceptors promise it together with their acceptance.
         configuration: The acceptors as known here, or those of a new register.
         change: The function to apply.

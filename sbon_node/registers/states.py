@@ -6,14 +6,17 @@ from collections.abc import Collection
 
 import msgspec
 
+from sbon_node.model.bounded import Counted
+
 
 class Ballot(msgspec.Struct, frozen=True, order=True):
     """The number of an attempt to change a register. No two attempts have the same.
 
-    ``counter`` never repeats at a proposer, over all its restarts; ``node`` and ``instance`` name the proposer.
+    ``counter`` never repeats at a proposer for the same register, over all its restarts; ``node`` and ``instance`` name the
+    proposer.
     """
 
-    counter: int
+    counter: Counted
     node: str
     instance: str
 
@@ -35,7 +38,7 @@ class Configuration(msgspec.Struct, frozen=True):
     ``era`` grows by one with each change, so that a change is two eras.
     """
 
-    era: int
+    era: Counted
     acceptors: tuple[Acceptor, ...]
     joining: tuple[Acceptor, ...] = ()
 
@@ -61,7 +64,7 @@ class State(msgspec.Struct, frozen=True):
     value refers to; an acceptor accepts the state only together with them.
     """
 
-    version: int
+    version: Counted
     value: bytes
     tokens: tuple[str, ...]
     configuration: Configuration

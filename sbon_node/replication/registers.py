@@ -22,8 +22,9 @@ from sbon_node.registers.acceptor import (
 )
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
 from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
-from sbon_node.registers.states import Acceptor, Ballot, Configuration, State, newest
+from sbon_node.registers.states import Acceptor, Configuration, State, newest
 from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore
+from sbon_node.replication.ballots import Ballots
 from sbon_node.replication.documents import Documents
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
@@ -33,17 +34,11 @@ from sbon_protocol.errors import ProtocolError
 log = structlog.get_logger()
 T = TypeVar("T")
 
-LIFE_BITS = 24
-"""Low bits of a ballot's counter: the number of this node's start, so that no two lives use the same ballot."""
 KEPT = 4096
 """Registers whose acceptors and leads a client remembers; the longest unused go."""
 FIRST_PAUSE_S = 0.05
-
-
-class Lives(msgspec.Struct, frozen=True):
-    """The number of times that this node has started as a proposer."""
-
-    count: int = 0
+UNDECIDED = frozenset({"no-majority", "ballot-exhausted"})
+"""Codes of errors after which nobody can say what the register has."""
 
 
 class Found(NamedTuple):
@@ -67,16 +62,14 @@ class Registers:
     """Registers of the whole cluster, for a node that may or may not be an acceptor of them.
 
     Every method raises ``no-majority`` if too few acceptors answer within ``control.call_timeout_s``: a change may take effect
-    nevertheless, and a later change with the same expected version tells.
+    nevertheless, and a later change with the same expected version tells. It raises ``ballot-exhausted`` if an acceptor has
+    promised so great a ballot that there is no greater one.
     """
 
     def __init__(self, context: Context, store: AcceptorStore) -> None:
         self._context, self._store = context, store
         self.documents = Documents(context, store.documents)
-        lives = context.store.get("proposer", "self", Lives) or Lives()
-        self._life = lives.count + 1
-        context.store.put("proposer", "self", Lives(self._life), sync=True)
-        self._number = 0
+        self._ballots = Ballots(context, store)
         self._known: dict[str, Configuration] = {}
         self._leads: dict[str, Lead] = {}
         self._refused: dict[str, SbonError] = {}
@@ -112,7 +105,7 @@ class Registers:
         :func:`~sbon_node.registers.proposer.first_lead`.
         """
         if alone:
-            _keep(self._leads, key, first_lead(self._next_ballot(), Configuration(0, acceptors)))
+            _keep(self._leads, key, first_lead(self._ballots.next(key), Configuration(0, acceptors)))
         return await self.compare_and_set(key, 0, value, acceptors, attached)
 
     async def compare_and_set(
@@ -169,8 +162,6 @@ class Registers:
         """Read the register, and bring all its acceptors up to date."""
         self._behind.pop(key, None)
         self._leads.pop(key, None)
-        # What this node alone has accepted, perhaps of a proposer that is gone, is found only by a ballot above that one's.
-        self._number = max(self._number, self._store.promised(key).counter >> LIFE_BITS)
         configuration = await self._configuration(key)
         return None if configuration is None else (await self._decide(key, configuration, Keep())).state
 
@@ -260,10 +251,12 @@ class Registers:
         deadline = clock.now() + settings.call_timeout_s
         backoff = Backoff(FIRST_PAUSE_S, settings.retry_s, self._context.rng)
         searched = False
+        # What this node alone has accepted, perhaps of a proposer that is gone, is found only by a ballot above that one's.
+        self._ballots.learn(key, self._store.promised(key))
         while True:
             attempt = Proposer(
-                ballot=self._next_ballot(),
-                following=self._next_ballot(),
+                ballot=self._ballots.next(key),
+                following=self._ballots.next(key),
                 configuration=configuration,
                 change=change,
                 lead=self._leads.pop(key, None),
@@ -278,7 +271,7 @@ class Registers:
             if refused is not None and (clock.now() >= deadline or len(configuration.members) == 1):
                 raise refused
             if isinstance(outcome, Blocked):
-                self._number = max(self._number, outcome.promised.counter >> LIFE_BITS)
+                self._ballots.learn(key, outcome.promised)
             if attempt.unknown and not searched:  # Others may have replaced more of the acceptors than this node knows.
                 searched, found = True, (await self.find(key)).configuration
                 if found is not None and found.era > configuration.era:
@@ -288,11 +281,6 @@ class Registers:
                 nodes = ", ".join(one.node for one in configuration.members)
                 raise _no_majority(key, f"too few of {nodes} answer or agree", configuration)
             await clock.sleep(backoff.next_s())
-
-    def _next_ballot(self) -> Ballot:
-        self._number += 1
-        me = self._store.me
-        return Ballot(self._number << LIFE_BITS | self._life, me.node, me.instance)
 
     def _noted(self, key: str, outcome: Chosen) -> Chosen:
         if outcome.lead is not None:
@@ -362,7 +350,7 @@ class Registers:
                 answer = await self._answer(key, request, await self.documents.get(missing, others))
             if isinstance(answer, Refusal):
                 # The others may accept it nevertheless. Then only a ballot above the promised one reaches this acceptor.
-                self._number = max(self._number, answer.promised.counter >> LIFE_BITS)
+                self._ballots.learn(key, answer.promised)
                 _keep(self._behind, key, True)
             return answer
         except (SbonError, ProtocolError) as error:

@@ -1,4 +1,4 @@
-"""Invariants of registers: ballots are used once, chosen states form one history, and a name points to one live query.
+"""Invariants of registers: a ballot has one state, chosen states form one history, and a name points to one live query.
 
 The checks see what each acceptor has stored. A state is chosen once a majority has accepted the same ballot.
 """
@@ -17,7 +17,7 @@ from sbon_node.queries.names import NAME, NameRecord
 from sbon_node.queries.operator_registers import decoded as decoded_operator
 from sbon_node.queries.record_documents import decoded
 from sbon_node.registers.acceptor import AcceptorRecord
-from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
+from sbon_node.registers.states import Accepted, Acceptor, Ballot, State
 from sbon_node.replication.query_keys import OPERATOR, QUERY, key_of, operator_key, query_of
 
 Expect = Callable[[bool, str], None]
@@ -29,7 +29,6 @@ class RegisterChecks:
 
     def __init__(self, expect: Expect) -> None:
         self._expect = expect
-        self._used: dict[Ballot, str] = {}
         self._proposed: dict[tuple[str, Ballot], State] = {}
         self._over: set[str] = set()
         self._agreed: dict[tuple[str, Ballot], dict[Acceptor, None]] = {}
@@ -47,9 +46,6 @@ class RegisterChecks:
     def stored(self, acceptor: Acceptor, records: Mapping[str, AcceptorRecord]) -> None:
         """Note what an acceptor has stored, by the keys of its registers."""
         for key, record in records.items():
-            if record.promised != NO_BALLOT:
-                first = self._used.setdefault(record.promised, key)
-                self._expect(first == key, f"{record.promised} is a ballot of both {first} and {key}")
             if record.accepted is not None and self._seen.get((acceptor, key)) != record.accepted.ballot:
                 self._accepted(acceptor, key, record.accepted)
 

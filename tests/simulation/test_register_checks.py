@@ -52,13 +52,6 @@ def _name(uid: str) -> bytes:
     return msgspec.msgpack.encode(NameRecord(uid, "a"))
 
 
-def test_a_ballot_of_two_registers_is_noticed(checks: RegisterChecks) -> None:
-    checks.stored(ACCEPTORS[0], {"name/q": AcceptorRecord(FIRST)})
-    checks.stored(ACCEPTORS[1], {"name/q": AcceptorRecord(FIRST)})
-    with pytest.raises(CheckFailedError, match="is a ballot of both name/q and name/r"):
-        checks.stored(ACCEPTORS[2], {"name/r": AcceptorRecord(FIRST)})
-
-
 def test_two_states_of_one_ballot_are_noticed(checks: RegisterChecks) -> None:
     _store(checks, "name/q", _name("q-1"), FIRST, count=1)
     _store(checks, "name/q", _name("q-1"), FIRST)

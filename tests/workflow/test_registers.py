@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.model.bounded import MAX_COUNT
 from sbon_node.registers.acceptor import AcceptorRecord, Prepare, UnknownInstance
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import Acceptor, Ballot
 from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES
+from sbon_node.replication.ballots import LIFE_BITS
+from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import chosen
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, in_cluster
+from sbon_protocol.calls import AskRegister, RegisterAnswer
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
 KEY = "other/q-1"
 
@@ -183,6 +187,56 @@ def test_no_two_lives_of_a_node_use_one_ballot(tmp_path: Path) -> None:
             cluster.boot(cluster.at("a"))
             await cluster.together()
         assert len(set(ballots)) == 3
+
+    in_cluster(tmp_path, "ab", test)
+
+
+async def forge(cluster: SimulatedCluster, at: str, key: str, counter: int) -> None:
+    """Send from a node to each member a ballot with that counter, for one register."""
+    for one in registers(cluster, at).candidates():
+        if one.node != at:
+            call = AskRegister(key=key, request=Prepare(one, Ballot(counter, "z", "i-z")))
+            await ask(cluster, at, cluster.at(at).daemon.context.ask(one.node, call, RegisterAnswer))
+
+
+def test_a_forged_ballot_costs_one_register_and_no_other(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=1.0))
+        await submitted(cluster, "b", None, name="forged")
+        key, holder = key_of(uid_of(cluster, "forged")), cluster.at("b")
+        with pytest.raises(SbonError, match="counter"):
+            await forge(cluster, "d", key, 2**64 - 1)
+        await ask(cluster, "b", registers(cluster, "b").settle(key))
+        await forge(cluster, "d", key, MAX_COUNT)
+        for _ in range(2):
+            with pytest.raises(SbonError) as refused:
+                await ask(cluster, "b", holder.daemon.stop_query("forged"))
+            assert (refused.value.code, refused.value.where) == ("ballot-exhausted", key)
+            for name in "bc":
+                await submitted(cluster, name, None, name=f"after-{name}", sql="SELECT id FROM numbers")
+                await ask(cluster, name, cluster.at(name).daemon.stop_query(f"after-{name}"))
+            await cluster.sleep(2.0 * cluster.config.control.repair_s)
+            assert all(cluster.at(name).ready for name in "abcd")
+            cluster.crash(holder)
+            cluster.boot(holder)
+            await cluster.until(lambda: holder.ready)
+            await cluster.together()
+        assert (await state_of(cluster, "b", "forged")).state == "running"
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_numbers_that_were_learnt_are_bounded_and_no_ballot_comes_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbon_node.replication.ballots.KEPT", 2)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a", "ab")
+        ballots, used = registers(cluster, "a")._ballots, set()
+        for key in 5 * [f"other/{number}" for number in range(4)]:
+            ballots.learn(key, Ballot(10 << LIFE_BITS, "z", "i-z"))
+            used.add((key, ballots.next(key)))
+            assert len(ballots) <= 2
+        assert len(used) == 20
 
     in_cluster(tmp_path, "ab", test)
 

@@ -39,6 +39,7 @@ _STATUS = {
     "zone-failed": 503,
     "zones-busy": 503,
     "no-majority": 503,
+    "ballot-exhausted": 503,
     "peer-unreachable": 503,
     "unreachable": 503,
     "node-away": 503,
