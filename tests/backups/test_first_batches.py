@@ -9,7 +9,8 @@ from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import register_of
-from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, operators
 
 ROWS = 200
@@ -40,7 +41,7 @@ def test_a_backup_has_the_lineages_and_the_measures_of_an_operator_that_has_neve
         assert stored.newest.measures is not None
         assert stored.newest.measures.totals.rows_in > 0
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_an_operator_that_has_shown_nothing_goes_on_at_its_backup(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_an_operator_that_has_shown_nothing_goes_on_at_its_backup(tmp_path: Path
         info = await state_of(cluster, "a")
         assert (info.state, info.rows) == ("running", 10), info.reason
 
-    in_cluster(tmp_path, "abcdef", test)
+    in_calm_cluster(tmp_path, "abcdef", test)
 
 
 def test_a_backup_that_has_forgotten_an_operator_before_it_is_named_gets_all_of_it_again(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_backup_that_has_forgotten_an_operator_before_it_is_named_gets_all_of_
         assert (forgotten, host) == ([operator], "c")
         assert keeper_at(cluster, backup)._known[operator].stored.newest is not None
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_backup_is_not_forgotten_after_its_host_has_asked_again(tmp_path: Path) -> None:
@@ -102,4 +103,4 @@ def test_a_backup_is_not_forgotten_after_its_host_has_asked_again(tmp_path: Path
         await ask(cluster, backup, keeper._forget(kept, kept.heard_s))
         assert operator not in keeper._known
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)

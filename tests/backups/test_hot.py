@@ -9,8 +9,9 @@ import pytest
 from sbon_node.model.durability import HOT, BackupInfo
 from sbon_node.model.states.operator_states import FAILED
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.backups.test_recovery import CHECKS, KINDS, ROWS, register_of, replicated
-from tests.workflow.clusters import in_cluster, owner_of, state_of
+from tests.backups.test_recovery import CHECKS, KINDS, ROWS, register_of, replicated, until_more_rows, until_owner
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import owner_of
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, finished
 
 
@@ -35,16 +36,16 @@ def test_without_its_follower_it_is_started_from_the_stored_checkpoint(tmp_path:
         operator = await followed(cluster, tmp_path / "out.csv", WINDOWS)
         register = await register_of(cluster, operator)
         cluster.crash(cluster.at(register.host))
-        for _ in range(40):
+        while (await owner_of(cluster, "a", operator))[0] != register.backup:
             cluster.at(register.backup).daemon._backups.followers.engine_state(operator, FAILED, "it fails")
             await cluster.sleep(0.5)
-        assert (await owner_of(cluster, "a", operator))[0] == register.backup
+        await until_more_rows(cluster)
         recovered = backup_of(cluster, operator, register.backup).recovered
         assert recovered == f"from its stored checkpoint: no follower ran: {operator}: it fails"
         await finished(cluster)
         CHECKS[WINDOWS](tmp_path / "out.csv", ROWS)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 @KINDS
@@ -55,12 +56,10 @@ def test_the_follower_goes_on(tmp_path: Path, sql: str) -> None:
         register = await register_of(cluster, operator)
         await cluster.sleep(5.0)
         cluster.crash(cluster.at(register.host))
-        rows = (await state_of(cluster, "a")).rows
-        await cluster.sleep(20.0)
-        assert (await owner_of(cluster, "a", operator))[0] == register.backup
+        await until_owner(cluster, operator, register.backup)
+        await until_more_rows(cluster)
         assert backup_of(cluster, operator, register.backup).recovered == "by its follower"
-        assert (await state_of(cluster, "a")).rows > rows
         await finished(cluster)
         CHECKS[sql](tmp_path / "out.csv", ROWS)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)

@@ -11,9 +11,10 @@ from sbon_node.migration.settings import MigrationSettings
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.network.paths import NetworkQuality
 from tests.backups.test_first_batches import keeper_at, running
-from tests.workflow.clusters import UNHURRIED, in_cluster, owner_of
+from tests.calm_clusters import CALM, in_calm_cluster
+from tests.workflow.clusters import owner_of
 
-COPIED = msgspec.structs.replace(UNHURRIED, backups=BackupSettings(inline_bytes=0), migration=MigrationSettings(stall_s=600.0))
+COPIED = msgspec.structs.replace(CALM, backups=BackupSettings(inline_bytes=0), migration=MigrationSettings(stall_s=600.0))
 """All files are fetched over connections of their own, and a copy that stands still ends late."""
 
 
@@ -30,4 +31,4 @@ def test_a_backup_goes_on_though_its_host_vanished_amid_a_copy(tmp_path: Path) -
         await cluster.clock.sleep(29.0)
         assert (await owner_of(cluster, "a", operator))[0] == backup
 
-    in_cluster(tmp_path, "abcd", test, config=COPIED, quality=NetworkQuality(stall_timeout_s=600.0))
+    in_calm_cluster(tmp_path, "abcd", test, config=COPIED, quality=NetworkQuality(stall_timeout_s=600.0))

@@ -24,7 +24,8 @@ from tests.backups.test_replicated_sources import (
     register_of,
     until_rows,
 )
-from tests.workflow.clusters import in_cluster, submitted
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import submitted
 from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
 
 
@@ -65,7 +66,7 @@ def test_the_host_of_a_source_sends_lost_frames_again(tmp_path: Path) -> None:
         assert (await register_of(cluster)).host == backup
         await check_all_rows(cluster, tmp_path / "out.csv", 6)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_the_host_of_an_operator_sends_lost_frames_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +86,7 @@ def test_the_host_of_an_operator_sends_lost_frames_again(tmp_path: Path, monkeyp
         assert (await register_of_operator(cluster, operator)).backup == register.backup
         check_filtered(tmp_path / "out.csv", ROWS_OF_QUERY)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_backup_without_its_last_frames_waits_for_the_host(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_backup_without_its_last_frames_waits_for_the_host(tmp_path: Path) -> 
         await push(cluster, 4)
         await check_all_rows(cluster, tmp_path / "out.csv", 5)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_backup_goes_on_from_no_record_whose_frames_came_in_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +130,7 @@ def test_a_backup_goes_on_from_no_record_whose_frames_came_in_part_again(tmp_pat
         await push(cluster, 4)
         await check_all_rows(cluster, tmp_path / "out.csv", 5)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def lineage_at(cluster: SimulatedCluster, node: str) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 from sbon_node.model.queries import QueryInfo
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import ROWS, register_of, replicated
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, declare, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, finished
 
 SINCE = r"is dead since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
@@ -40,7 +41,7 @@ async def both_dead(cluster: SimulatedCluster, tmp_path: Path) -> tuple[str, str
     for node in (register.host, register.backup):
         cluster.crash(cluster.at(node))
     await until_dead(cluster, register.host, register.backup)
-    await cluster.clock.sleep(90.0)
+    await cluster.clock.sleep(60.0)
     info, state, reason = await operator_of(cluster, operator)
     assert (info.state, state) == ("running", "unreachable")
     assert re.fullmatch(f"no answer from {register.host}: it {SINCE}; {register.backup} is its backup, and {SINCE}", reason)
@@ -52,7 +53,7 @@ def test_a_query_waits_while_one_of_two_dead_nodes_may_return_and_goes_on(tmp_pa
     async def test(cluster: SimulatedCluster) -> None:
         operator, host, backup = await both_dead(cluster, tmp_path)
         await lose(cluster, host)
-        await cluster.clock.sleep(90.0)
+        await cluster.clock.sleep(60.0)
         info, state, reason = await operator_of(cluster, operator)
         assert (info.state, state) == ("running", "unreachable")
         assert re.fullmatch(f"{host} .*loss of its data directory.*; {backup} is its backup, and {SINCE}", reason), reason
@@ -60,7 +61,7 @@ def test_a_query_waits_while_one_of_two_dead_nodes_may_return_and_goes_on(tmp_pa
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 
-    in_cluster(tmp_path, "abcdefg", test)
+    in_calm_cluster(tmp_path, "abcdefg", test)
 
 
 def test_a_query_fails_once_both_nodes_have_lost_their_disks(tmp_path: Path) -> None:
@@ -68,15 +69,16 @@ def test_a_query_fails_once_both_nodes_have_lost_their_disks(tmp_path: Path) -> 
         operator, host, backup = await both_dead(cluster, tmp_path)
         await lose(cluster, host)
         await lose(cluster, backup)
-        await cluster.clock.sleep(120.0)
-        info = await state_of(cluster, "a")
+        async with cluster.clock.timeout(120.0):
+            while (info := await state_of(cluster, "a")).state == "running":
+                await cluster.clock.sleep(1.0)
         assert info.state == "failed"
         assert f"{operator} at {host}: both of its nodes are gone: {host} " in info.reason
         assert f"its backup {backup} has lost its data directory" in info.reason
         parts = [one for node in cluster.nodes.values() for one in node.daemon._destroyer.components()]
         assert parts == []
 
-    in_cluster(tmp_path, "abcdefg", test)
+    in_calm_cluster(tmp_path, "abcdefg", test)
 
 
 def test_a_query_of_local_operators_says_for_whom_it_waits_and_since_when(tmp_path: Path) -> None:
@@ -99,4 +101,4 @@ def test_a_query_of_local_operators_says_for_whom_it_waits_and_since_when(tmp_pa
         assert (await state_of(cluster, "a")).reason == ""
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "abc", test)
+    in_calm_cluster(tmp_path, "abc", test)

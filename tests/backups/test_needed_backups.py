@@ -8,11 +8,12 @@ from pathlib import Path
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import register_of
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, declare, source_at, state_of, submitted, uid_of
 from tests.workflow.test_moved_operators import delivered, finished
 
 SQL = "SELECT id FROM numbers WHERE v >= 0"
-ROWS = 800
+ROWS = 200
 GONE_S = 180.0
 """Virtual seconds in which a backup goes after the end of its query: two checks of orphans, and the way back into the cluster."""
 
@@ -64,7 +65,7 @@ def test_a_backup_stays_where_nobody_in_reach_has_the_register(tmp_path: Path) -
         assert counted == Counter(range(min(counted), min(counted) + ROWS))
         await until_gone(cluster)
 
-    in_cluster(tmp_path, "abcdefgh", test, seed=3)
+    in_calm_cluster(tmp_path, "abcdefgh", test, seed=5)
 
 
 def test_a_backup_that_missed_the_end_of_its_query_goes(tmp_path: Path) -> None:
@@ -80,4 +81,4 @@ def test_a_backup_that_missed_the_end_of_its_query_goes(tmp_path: Path) -> None:
         assert [one.component for one in kept(cluster)] == [operator]
         await until_gone(cluster)
 
-    in_cluster(tmp_path, "abcdefgh", test, seed=3)
+    in_calm_cluster(tmp_path, "abcdefgh", test, seed=3)

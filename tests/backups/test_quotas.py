@@ -21,7 +21,8 @@ from sbon_protocol.source_backup import StoreSource
 from tests.backups.test_first_batches import keeper_at
 from tests.backups.test_recovery import register_of
 from tests.backups.test_replicated_sources import SOURCE, backed_up, declared, posted_at, push
-from tests.workflow.clusters import declare, in_cluster, submitted
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import declare, submitted
 from tests.workflow.test_moved_operators import FILTER, operators
 from tests.workflow.test_pushes import http_at
 from tests.workflow.test_pushes import push as push_rows
@@ -84,7 +85,7 @@ def test_an_operators_batch_that_never_ends_is_refused(tmp_path: Path) -> None:
         await cluster.sleep(5.0)
         assert kept.stored.newest.stream.tail.last > last
 
-    in_cluster(tmp_path, "abcd", test, config=SMALL)
+    in_calm_cluster(tmp_path, "abcd", test, config=SMALL)
 
 
 def test_files_of_batches_that_are_refused_do_not_stay(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_files_of_batches_that_are_refused_do_not_stay(tmp_path: Path) -> None:
             assert len({path.name for path in folder.iterdir()} - stored) <= 1
         assert kept.stored.newest is not None
 
-    in_cluster(tmp_path, "abcd", test, config=SMALL)
+    in_calm_cluster(tmp_path, "abcd", test, config=SMALL)
 
 
 def test_a_sources_transaction_that_never_ends_is_refused(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_sources_transaction_that_never_ends_is_refused(tmp_path: Path) -> Non
         assert refused(cluster, info.node) == 1
         assert (await push(cluster, 1)).rows == 3
 
-    in_cluster(tmp_path, "abcd", test, config=SMALL)
+    in_calm_cluster(tmp_path, "abcd", test, config=SMALL)
 
 
 def test_a_source_whose_frames_a_backup_has_no_room_for_finds_another(tmp_path: Path) -> None:
@@ -152,4 +153,4 @@ def test_a_source_whose_frames_a_backup_has_no_room_for_finds_another(tmp_path: 
         assert backup is not None
         assert backup.node == "e"
 
-    in_cluster(tmp_path, "abcde", test, configs=dict.fromkeys("abcd", tiny))
+    in_calm_cluster(tmp_path, "abcde", test, configs=dict.fromkeys("abcd", tiny))

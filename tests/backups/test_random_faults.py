@@ -10,8 +10,9 @@ import pytest
 from sbon_node.model.durability import HOT, REPLICATED, Durability
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Action, AtTime, Fault
-from tests.backups.test_recovery import CHECKS, LONG, replicated
-from tests.workflow.clusters import in_cluster, state_of
+from tests.backups.test_recovery import CHECKS, replicated
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import state_of
 from tests.workflow.test_moved_operators import FILTER, WINDOWS
 
 HOSTS = "cdef"
@@ -26,6 +27,7 @@ GENTLE: tuple[Action, ...] = (
     "disk-full",
     "slow-disk",
 )
+ROWS = 1600
 APART_S = 45.0
 """Time between two losses of a disk: what was lost must be at two nodes again."""
 
@@ -49,7 +51,7 @@ async def end_amid_faults(
     cluster: SimulatedCluster, path: Path, sql: str, seed: int, durability: Durability = REPLICATED
 ) -> tuple[str, str]:
     """Return the state and the reason with which the query ends."""
-    await replicated(cluster, path, sql, durability=durability, rows=LONG)
+    await replicated(cluster, path, sql, durability=durability, rows=ROWS)
     cluster.fault_injector.arm(drawn(random.Random(f"faults/{seed}")))
     await cluster.sleep(3 * APART_S)
     while cluster.fault_injector.broken:
@@ -62,7 +64,7 @@ async def end_amid_faults(
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of lost disks under replicated operators")
 
 
-@pytest.mark.one_part_per_commit("kinds of operators under losses of disks", parts=2)
+@pytest.mark.one_part_per_commit("kinds of operators under losses of disks", parts=4)
 @pytest.mark.parametrize(
     "durability, sql, seed",
     [
@@ -75,6 +77,6 @@ ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of lost disks under repli
 def test_rows_come_out_once_whatever_disk_is_lost(tmp_path: Path, durability: Durability, sql: str, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         assert await end_amid_faults(cluster, tmp_path / "out.csv", sql, seed, durability) == ("finished", "")
-        CHECKS[sql](tmp_path / "out.csv", LONG)
+        CHECKS[sql](tmp_path / "out.csv", ROWS)
 
-    in_cluster(tmp_path, "ab" + HOSTS, test, seed=seed)
+    in_calm_cluster(tmp_path, "ab" + HOSTS, test, seed=seed)

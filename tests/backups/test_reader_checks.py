@@ -16,7 +16,8 @@ from sbon_protocol.failover import FenceReader, ReaderPosition
 from sbon_protocol.messages import Refused, Subscribe
 from tests.backups.test_replicated_sources import check_each_once, lose
 from tests.backups.test_sink_failover import ROWS, Other, begun, check_rows, other
-from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submit
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submit
 from tests.workflow.test_moved_operators import finished, move
 
 __all__ = ["other"]
@@ -73,7 +74,7 @@ def test_only_the_host_of_an_operator_or_sink_reads_in_its_place(tmp_path: Path,
         assert (await owner_of(cluster, "a", sink)) == ("e", 1)
         check_rows(other, "table")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_former_host_reads_nothing_where_its_fence_is_not_stored(tmp_path: Path, other: Other) -> None:
@@ -95,7 +96,7 @@ def test_a_former_host_reads_nothing_where_its_fence_is_not_stored(tmp_path: Pat
         assert other.posters["e"] == posts
         check_rows(other, "hook")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.one_part_per_commit("kinds of sinks", parts=2)
@@ -111,7 +112,7 @@ def test_a_host_that_is_fenced_at_a_stream_claims_its_sink_and_goes_on(tmp_path:
         assert (await owner_of(cluster, "a", sink)) == ("e", 3)
         check_rows(other, kind)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_reader_hears_that_its_register_has_no_majority_and_reads_on_later(tmp_path: Path) -> None:
@@ -141,4 +142,4 @@ def test_a_reader_hears_that_its_register_has_no_majority_and_reads_on_later(tmp
         await finished(cluster)
         check_each_once(tmp_path / "out.csv", ROWS)
 
-    in_cluster(tmp_path, "abcdefgh", test)
+    in_calm_cluster(tmp_path, "abcdefgh", test)

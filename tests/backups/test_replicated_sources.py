@@ -19,7 +19,8 @@ from sbon_node.model.states import backup_states
 from sbon_node.model.streams import SourceInfo
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_protocol.source_backup import OpenSourceBackup, StoreSource, YieldSource
-from tests.workflow.clusters import NUMBERS, ask, in_cluster, state_of, submitted
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import NUMBERS, ask, state_of, submitted
 from tests.workflow.test_moved_operators import delivered
 
 SQL = "SELECT id FROM numbers WHERE id >= 0"
@@ -138,7 +139,7 @@ def test_each_confirmed_post_survives_its_node(tmp_path: Path) -> None:
         assert [source.source.node for source in info.sources] == [backup.node]
         check_each_once(tmp_path / "out.csv", POSTS * ROWS)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -162,7 +163,7 @@ def test_a_node_that_dies_amid_posts_loses_none_that_was_answered(tmp_path: Path
         await until_rows(cluster, POSTS * ROWS)
         check_each_once(tmp_path / "out.csv", POSTS * ROWS)
 
-    in_cluster(tmp_path, "abcde", test, seed=seed)
+    in_calm_cluster(tmp_path, "abcde", test, seed=seed)
 
 
 def test_a_node_that_dies_before_its_own_write_lets_its_backup_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +193,7 @@ def test_a_node_that_dies_before_its_own_write_lets_its_backup_go_on(tmp_path: P
         assert SOURCE not in cluster.at("b").daemon.outbox.streams()
         check_each_once(tmp_path / "out.csv", 3 * ROWS)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_node_that_was_cut_off_confirms_nothing_and_releases_the_source(tmp_path: Path) -> None:
@@ -221,7 +222,7 @@ def test_a_node_that_was_cut_off_confirms_nothing_and_releases_the_source(tmp_pa
         await until_rows(cluster, 2 * ROWS)
         check_each_once(tmp_path / "out.csv", 2 * ROWS)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 async def push_elsewhere(cluster: SimulatedCluster, number: int) -> Pushed:
@@ -252,7 +253,7 @@ def test_another_backup_is_chosen_for_a_quiet_source(tmp_path: Path) -> None:
         await until_rows(cluster, 2 * ROWS)
         check_each_once(tmp_path / "out.csv", 2 * ROWS)
 
-    in_cluster(tmp_path, "abcdef", test)
+    in_calm_cluster(tmp_path, "abcdef", test)
 
 
 def test_a_detached_source_leaves_nothing(tmp_path: Path) -> None:
@@ -270,7 +271,7 @@ def test_a_detached_source_leaves_nothing(tmp_path: Path) -> None:
         while any(key == SOURCE for node in cluster.nodes.values() for key, _ in node.daemon._acceptors.accepted()):
             await cluster.sleep(10.0)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_backup_serves_only_the_host_of_its_source(tmp_path: Path) -> None:
@@ -299,7 +300,7 @@ def test_a_backup_serves_only_the_host_of_its_source(tmp_path: Path) -> None:
         assert cluster.at(backup.node).daemon._source_backups.keeper._known[SOURCE].stored == kept
         assert (await register_of(cluster)).host == "b"
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.parametrize("connector", ["file", "tail", "hostmetrics"])
@@ -313,7 +314,7 @@ def test_a_source_bound_to_its_node_cannot_be_replicated(tmp_path: Path, connect
             await declared(cluster, source)
         assert (caught.value.code, caught.value.where) == ("source-bound", "durability")
 
-    in_cluster(tmp_path, "a", test)
+    in_calm_cluster(tmp_path, "a", test)
 
 
 @pytest.mark.parametrize("number", range(1, 4))
@@ -331,4 +332,4 @@ def test_a_generator_goes_on_where_it_was(tmp_path: Path, number: int) -> None:
         assert info.state == "finished", info.reason
         check_each_once(tmp_path / "out.csv", rows)
 
-    in_cluster(tmp_path, "abcde", test, seed=number)
+    in_calm_cluster(tmp_path, "abcde", test, seed=number)

@@ -11,7 +11,8 @@ from sbon_node.model.queries import QueryInfo, SinkSpec
 from sbon_node.queries.restart_text import sink_of_restart
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.backups.test_lost_twice import lose
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, declare, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
 from tests.workflow.test_pushes import http_at, push
 from tests.workflow.test_result_streams import derive
@@ -63,7 +64,7 @@ def test_a_lost_query_begins_anew_and_says_what_that_means_for_its_rows(tmp_path
         parts = {one.query for node in cluster.nodes.values() for one in node.daemon._destroyer.components()}
         assert before.uid not in parts
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_result_that_begins_anew_is_a_new_stream(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_result_that_begins_anew_is_a_new_stream(tmp_path: Path) -> None:
             await cluster.clock.sleep(1)
         check_filtered(tmp_path / "out.csv", ROWS)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_a_lost_query_stays_failed_where_nobody_allowed_more(tmp_path: Path) -> 
         assert (old.state, old.restart) == ("failed", "")
         assert (await state_of(cluster, "a")).uid == before.uid
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_query_does_not_begin_anew_where_frame_1_is_gone(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_query_does_not_begin_anew_where_frame_1_is_gone(tmp_path: Path) -> No
         assert new.state == "failed"
         assert "are gone, 1 was asked for" in new.reason
 
-    in_cluster(tmp_path, "abcd", test, config=FORGETFUL)
+    in_calm_cluster(tmp_path, "abcd", test, config=FORGETFUL)
 
 
 def test_a_user_stops_a_restart_that_waits_for_a_node(tmp_path: Path) -> None:
@@ -159,4 +160,4 @@ def test_a_user_stops_a_restart_that_waits_for_a_node(tmp_path: Path) -> None:
         await cluster.clock.sleep(60.0)
         assert (await state_of(cluster, "a")).uid == before.uid
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)

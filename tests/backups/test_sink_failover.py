@@ -22,10 +22,11 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import AtTime, Fault
 from sbon_protocol.failover import TakeOverSink
 from tests.backups.test_replicated_sources import lose
-from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submit
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submit
 from tests.workflow.test_moved_operators import FILTER, finished
 
-ROWS = 800
+ROWS = 500
 TAKES_S = 0.05
 """Virtual seconds of a transaction, or a post: faults may strike within."""
 PATIENCE_S = 120.0
@@ -167,8 +168,10 @@ def check_rows(other: Other, kind: str) -> None:
 
 
 async def check_released(cluster: SimulatedCluster, *names: str) -> None:
-    await cluster.clock.sleep(40.0)
-    assert [name for name in names if cluster.at(name).daemon._sinks.components()] == []
+    deadline = cluster.clock.now() + 40.0
+    while any(cluster.at(name).daemon._sinks.components() for name in names):
+        assert cluster.clock.now() < deadline
+        await cluster.clock.sleep(1.0)
 
 
 def crashed(cluster: SimulatedCluster, node: str) -> None:
@@ -183,9 +186,9 @@ def cut_off(cluster: SimulatedCluster, node: str) -> None:
     cluster.network.partition((node,), [name for name in cluster.nodes if name != node])
 
 
-@pytest.mark.one_part_per_commit("losses of a sink's node", parts=2)
+@pytest.mark.one_part_per_commit("losses of a sink's node", parts=3)
 @pytest.mark.parametrize(
-    ("fault", "kind"), [(lose, "hook"), (crashed, "table"), (paused, "table"), (paused, "hook"), (cut_off, "table")]
+    ("fault", "kind"), [(crashed, "table"), (paused, "table"), (cut_off, "table"), (lose, "hook"), (paused, "hook")]
 )
 def test_another_node_goes_on_with_the_sink_of_a_lost_node(
     tmp_path: Path, other: Other, fault: Callable[[SimulatedCluster, str], Any], kind: str
@@ -195,8 +198,9 @@ def test_another_node_goes_on_with_the_sink_of_a_lost_node(
         fault(cluster, "e")
         node = await moved(cluster, sink, "e")
         rows = (await state_of(cluster, "a")).rows or 0
-        await cluster.clock.sleep(8.0)
-        assert ((await state_of(cluster, "a")).rows or 0) > rows
+        while ((await state_of(cluster, "a")).rows or 0) <= rows:
+            assert (await state_of(cluster, "a")).state == "running"
+            await cluster.clock.sleep(0.5)
         assert (await owner_of(cluster, "a", sink)) == (node, 2)
         if fault is crashed:
             cluster.boot(cluster.at("e"))
@@ -207,7 +211,7 @@ def test_another_node_goes_on_with_the_sink_of_a_lost_node(
         await check_released(cluster, node, *([] if fault is lose else ["e"]))
         assert other.positions == {}
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.one_part_per_commit("kinds of sinks", parts=2)
@@ -225,7 +229,7 @@ def test_a_sink_is_taken_over_twice(tmp_path: Path, other: Other, kind: str) -> 
         await finished(cluster)
         check_rows(other, kind)
 
-    in_cluster(tmp_path, "abcdefg", test)
+    in_calm_cluster(tmp_path, "abcdefg", test)
 
 
 def test_nodes_that_do_not_reach_the_other_end_are_passed_over(tmp_path: Path, other: Other) -> None:
@@ -237,7 +241,7 @@ def test_nodes_that_do_not_reach_the_other_end_are_passed_over(tmp_path: Path, o
         await finished(cluster)
         check_rows(other, "table")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_without_leave_a_sink_waits_for_its_node(tmp_path: Path, other: Other) -> None:
@@ -253,7 +257,7 @@ def test_without_leave_a_sink_waits_for_its_node(tmp_path: Path, other: Other) -
         await finished(cluster)
         check_rows(other, "table")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.parametrize("kind", ["file", "follow", "blackhole"])
@@ -268,7 +272,7 @@ def test_a_sink_that_is_bound_to_its_node_is_refused_with_failover(tmp_path: Pat
             assert (refused.value.code, refused.value.where) == ("no-failover", "sink.failover")
         assert "http, postgres" in refused.value.hint
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, other: Other) -> None:
@@ -286,7 +290,7 @@ def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, othe
         await finished(cluster)
         check_rows(other, "table")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 @pytest.mark.one_part_per_commit("kinds of sinks", parts=2)
@@ -300,13 +304,13 @@ def test_a_takeover_waits_for_the_hosts_of_the_sinks_streams(tmp_path: Path, oth
         cluster.crash(cluster.at("b"))
         while (await owner_of(cluster, "a", sink))[0] == "e":
             await cluster.clock.sleep(0.5)
-        await cluster.clock.sleep(60.0)
+        await cluster.clock.sleep(30.0)
         assert (await state_of(cluster, "a")).state == "running"
         cluster.boot(cluster.at("b"))
         await finished(cluster)
         check_rows(other, kind)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_query_waits_while_no_node_reaches_the_other_end(tmp_path: Path, other: Other) -> None:
@@ -318,7 +322,7 @@ def test_a_query_waits_while_no_node_reaches_the_other_end(tmp_path: Path, other
         lose(cluster, "e")
         await cluster.clock.sleep(10.0)
         cluster.boot(cluster.at("e"))
-        await cluster.clock.sleep(120.0)
+        await cluster.clock.sleep(60.0)
         assert (await state_of(cluster, "a")).state == "running"
         assert (await owner_of(cluster, "a", sink)) == ("e", 1)
         other.unreachable = set()
@@ -326,4 +330,4 @@ def test_a_query_waits_while_no_node_reaches_the_other_end(tmp_path: Path, other
         assert (await owner_of(cluster, "a", sink))[1] == 2
         check_rows(other, "table")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)

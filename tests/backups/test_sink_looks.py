@@ -15,7 +15,8 @@ from sbon_node.queries import sink_failovers
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_replicated_sources import lose
 from tests.backups.test_sink_failover import ROWS, TAKES_S, Other, begun, check_rows, other
-from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submit
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submit
 from tests.workflow.test_moved_operators import FILTER, finished
 
 __all__ = ["other"]
@@ -50,7 +51,7 @@ def test_a_leader_asks_for_few_sinks_at_a_time(tmp_path: Path, other: Other, mon
                 await cluster.clock.sleep(0.5)
         assert most == 2
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def warnings(logs: list[Any]) -> list[str]:
@@ -63,14 +64,14 @@ def test_a_node_that_is_away_in_good_order_is_not_asked(tmp_path: Path, other: O
         sink = await begun(cluster, "table")
         with capture_logs() as logs:
             await cluster.stop("e")
-            await cluster.sleep(300.0)
+            await cluster.sleep(150.0)
         assert warnings(logs) == []
         assert (await owner_of(cluster, "a", sink)) == ("e", 1)
         cluster.boot(cluster.at("e"))
         await finished(cluster)
         check_rows(other, "table")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_a_refusal_that_is_repeated_is_logged_once(tmp_path: Path, other: Other) -> None:
@@ -79,7 +80,7 @@ def test_a_refusal_that_is_repeated_is_logged_once(tmp_path: Path, other: Other)
         other.unreachable = set("abcde")
         lose(cluster, "e")
         with capture_logs() as logs:
-            await cluster.sleep(300.0)
+            await cluster.sleep(150.0)
         reasons = warnings(logs)
         assert reasons
         assert all(before != reason for before, reason in pairwise(reasons))
@@ -87,4 +88,4 @@ def test_a_refusal_that_is_repeated_is_logged_once(tmp_path: Path, other: Other)
         await finished(cluster)
         check_rows(other, "table")
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)

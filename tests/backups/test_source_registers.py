@@ -25,7 +25,8 @@ from tests.backups.test_replicated_sources import (
     register_of,
     until_rows,
 )
-from tests.workflow.clusters import ask, in_cluster, submitted
+from tests.calm_clusters import in_calm_cluster
+from tests.workflow.clusters import ask, submitted
 
 
 async def acceptors_of(cluster: SimulatedCluster) -> list[str]:
@@ -67,7 +68,7 @@ def test_nodes_that_come_back_cut_off_make_no_second_register(tmp_path: Path) ->
         await until_rows(cluster, 2 * ROWS)
         check_each_once(tmp_path / "out.csv", 2 * ROWS)
 
-    in_cluster(tmp_path, "abcdef", test)
+    in_calm_cluster(tmp_path, "abcdef", test)
 
 
 @pytest.mark.parametrize("made", [False, True])
@@ -94,4 +95,4 @@ def test_a_node_that_dies_amid_the_making_of_a_register_makes_it_later(
         assert (await register_of(cluster)).host == "b"
         assert not cluster.at("b").daemon.context.store.sizes("source-register")
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
