@@ -11,6 +11,9 @@ from sbon_node.experiments.suite.reference import Reference
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from tests.suite.runs import CONSUMER, SUBMITTER, Runs
 
+SETTINGS = {"engine.max_operators": 30, "control.cores": 8.0, "connectors.linger_s": 0.5}
+"""Room for several queries; few frames a second of streams with a pace, and so few batches."""
+
 
 @pytest.fixture(scope="package")
 def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SuiteStream]:
@@ -23,13 +26,18 @@ def reference(streams: dict[str, SuiteStream]) -> Reference:
 
 
 @pytest.fixture(scope="package")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def gathered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SuiteStream]:
+    """The same rows at two sites."""
+    return write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
+
+
+@pytest.fixture(scope="package")
+def cluster(gathered: dict[str, SuiteStream], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster with two nodes for sources, whose engines can run several queries, one consumer, and a node without a part."""
-    streams = write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
-    folder, overrides = tmp_path_factory.mktemp("cluster"), {**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}
+    folder, overrides = tmp_path_factory.mktemp("cluster"), {**SHORT_LIVED, **SETTINGS}
     with LocalCluster([*SITES, CONSUMER, SUBMITTER], folder=folder, overrides=overrides) as cluster:
         client = cluster.nodes[0].client
-        for stream in streams.values():
+        for stream in gathered.values():
             client.create_stream(stream.declaration)
             for source in stream.sources():
                 client.attach_source(source)

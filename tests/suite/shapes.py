@@ -8,7 +8,7 @@ from sbon_node.sql.relations.logical import Aggregate, Join, Relation, Select, U
 from sbon_node.sql.stages.cut import Stage
 
 KINDS = ("aggregate_twice", "join_null_keys", "nexmark_q5", "session_hosts", "union_aggregated")
-"""``make test`` runs these on Spark: each kind of operator with few operators in all."""
+"""Each kind of operator with few operators in all; ``make test`` runs a part of them on Spark."""
 SAMPLE = (
     "cte_join_aggregate",
     "exists_twice",

@@ -18,11 +18,11 @@ from sbon_node.experiments.suite.streams import SuiteStream, write_streams
 from tests.suite.virtual import planned, run_cases
 
 PLAYED = simulated()
-AT_ONCE = 8
+AT_ONCE = 4
 GROUPS = [PLAYED[first : first + AT_ONCE] for first in range(0, len(PLAYED), AT_ONCE)]
 """The cases that run at once on one cluster."""
-PARTS = 10
-"""``make test`` runs one group in so many, some twenty seconds of processor time each."""
+PARTS = 20
+"""``make test`` runs one group in so many, some ten seconds of processor time each."""
 IN_TURNS = [
     case
     for groups in zip_longest(*(GROUPS[part::PARTS] for part in range(PARTS)), fillvalue=())
@@ -30,7 +30,7 @@ IN_TURNS = [
     for case in cases
     if case is not None
 ]
-CUT_OFF = PLAYED[::10]
+CUT_OFF = [PLAYED[first::20] for first in (0, 10)]
 KILLED = [case for case in PLAYED if case.name in ("aggregate_twice", "join_left", "union_aggregated", "joined_with_own_window")]
 
 Found = Callable[[Case], list[str]]
@@ -67,7 +67,7 @@ def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
     assert not found(case)
 
 
-@pytest.mark.one_part_per_commit("suite queries in virtual time whose nodes die", parts=2)
+@pytest.mark.one_part_per_commit("suite queries in virtual time whose nodes die", parts=4)
 @pytest.mark.parametrize("seed, case", list(enumerate(KILLED)), ids=[case.name for case in KILLED])
 def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream], seed: int, case: Case) -> None:
     outcome, rows = run_cases([case], streams, seed, random_faults=5)
@@ -75,23 +75,26 @@ def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream],
     assert not differences(rows[case.name], Reference(streams).answer(case))
 
 
-@pytest.mark.one_part_per_commit("suites of partial aggregates in virtual time", parts=4)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.one_part_per_commit("suites of partial aggregates in virtual time", parts=8)
+@pytest.mark.parametrize("seed", range(8))
 def test_partial_aggregates_without_state_give_duckdbs_rows_whichever_node_dies(
     streams: dict[str, SuiteStream], seed: int
 ) -> None:
     grouping = [case for case in PLAYED if any(operator.groups_per_batch for operator in planned(case, streams).operators)]
-    assert len(grouping) >= 4
-    chosen = grouping[seed::4][:4]
+    assert len(grouping) >= 8
+    chosen = grouping[seed::8][:2]
     outcome, rows = run_cases(chosen, streams, seed, random_faults=4 if seed else 0, per_batch=True)
     assert not outcome.failure
     reference = Reference(streams)
     assert not [difference for case in chosen for difference in differences(rows[case.name], reference.answer(case))]
 
 
-def test_rows_equal_duckdbs_while_the_submitting_node_is_cut_off(streams: dict[str, SuiteStream]) -> None:
+@pytest.mark.one_part_per_commit("suite queries in virtual time whose submitting node is cut off", parts=2)
+@pytest.mark.parametrize("part", range(len(CUT_OFF)))
+def test_rows_equal_duckdbs_while_the_submitting_node_is_cut_off(streams: dict[str, SuiteStream], part: int) -> None:
     """A partition is no death: that node lives, and cannot say so."""
-    outcome, rows = run_cases(CUT_OFF, streams, seed=0, partitioned="office")
+    chosen = CUT_OFF[part]
+    outcome, rows = run_cases(chosen, streams, seed=part, partitioned="office")
     assert not outcome.failure
     reference = Reference(streams)
-    assert not [difference for case in CUT_OFF for difference in differences(rows[case.name], reference.answer(case))]
+    assert not [difference for case in chosen for difference in differences(rows[case.name], reference.answer(case))]

@@ -5,6 +5,7 @@ That node has neither sources nor operators nor the consumer. The others go on; 
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -44,11 +45,16 @@ SECONDS = 10.0
 """Duration of the streams, so that rows are under way when the submitter dies."""
 
 
-def declare(cluster: LocalCluster, streams: Mapping[str, SuiteStream], called: str) -> str:
-    """Declare the streams under other names, read slowly; return the beginning of a query that gives them their own names."""
+def declare(cluster: LocalCluster, streams: Mapping[str, SuiteStream], case: Case) -> str:
+    """Declare the streams that the case reads under other names, read slowly.
+
+    Returns the beginning of a query that gives them their own names.
+    """
     client, names = cluster[SITES[0]].client, []
     for name, stream in streams.items():
-        paced = f"{called}_{name}"
+        if not re.search(rf"\b{name}\b", case.sql):
+            continue
+        paced = f"{case.name}_{name}"
         client.create_stream(msgspec.structs.replace(stream.declaration, name=paced))
         for source in stream.sources(seconds=SECONDS):
             client.attach_source(msgspec.structs.replace(source, stream=paced))
@@ -70,9 +76,9 @@ def rows_at(cluster: LocalCluster, node: str, query: str) -> list[Row]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_query_outlives_the_node_that_took_it(
-    case: Case, cluster: LocalCluster, streams: dict[str, SuiteStream], reference: Reference
+    case: Case, cluster: LocalCluster, gathered: dict[str, SuiteStream], reference: Reference
 ) -> None:
-    beginning = declare(cluster, streams, case.name)
+    beginning = declare(cluster, gathered, case)
     submission = Submission(sql=beginning + case.sql, strategy="producer", consumer=CONSUMER)
     submitter = cluster[SUBMITTER].client
     info, doomed = submitter.submitted(submission), submitter.submitted(submission)

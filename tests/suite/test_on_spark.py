@@ -1,6 +1,6 @@
 """The suite over real daemons and Spark, through three nodes or more, against DuckDB's rows.
 
-``make test`` runs a query for each kind of operator, and a part of two groups: queries with each shape of a stage, and those that
+``make test`` runs parts of three groups: queries with each kind of operator, those with each shape of a stage, and those that
 only Spark can evaluate. The others run in virtual time.
 """
 
@@ -18,15 +18,27 @@ pytestmark = pytest.mark.live
 
 LEFT_OUT = {case.name for case in simulated()} - {*KINDS, *SAMPLE}
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("suite queries on Spark")
-ONE_PART = pytest.mark.one_part_per_commit("suite queries of each shape, or that only Spark can evaluate,", parts=6)
-CASES = [
-    pytest.param(case, id=case.name, marks=ONLY_IN_TEST_ALL if case.name in LEFT_OUT else () if case.name in KINDS else ONE_PART)
+ONE_PART = pytest.mark.one_part_per_commit("suite queries of each shape, or that only Spark can evaluate,", parts=10)
+OF_EACH_KIND = [pytest.param(case, id=case.name) for case in cases() if case.name in KINDS]
+OTHERS = [
+    pytest.param(case, id=case.name, marks=ONLY_IN_TEST_ALL if case.name in LEFT_OUT else ONE_PART)
     for case in cases()
+    if case.name not in KINDS
 ]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.one_part_per_commit("suite queries of each kind of operator", parts=2)
+@pytest.mark.parametrize("case", OF_EACH_KIND)
+def test_rows_of_each_kind_of_operator_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
+    assert_right(case, runs, reference)
+
+
+@pytest.mark.parametrize("case", OTHERS)
 def test_rows_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
+    assert_right(case, runs, reference)
+
+
+def assert_right(case: Case, runs: Runs, reference: Reference) -> None:
     info, path = runs.over(case)
     nodes = {info.consumer, *(operator.node for operator in info.operators)}
     assert len(nodes) >= 3, info.placement
