@@ -13,8 +13,8 @@ from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.engine.spark.engine_process import SCRATCH
+from tests.engine.shared.test_spark import FRAGMENT, SCHEMA, spec, started, table
 from tests.engine.states import States
-from tests.engine.test_spark import FRAGMENT, SCHEMA, spec, started, table
 
 
 @pytest.mark.live

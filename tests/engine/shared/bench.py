@@ -14,7 +14,7 @@ from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.many_port import ManyPort
 from tests.engine.states import States
 
-SETTINGS = EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, stop_s=2.0, poll_s=0.2, skipped_rows=20)
+SETTINGS = EngineSettings(jit="c1", max_restarts=1, restart_s=0.1, poll_s=0.2, skipped_rows=20)
 
 
 class Bench:
