@@ -96,6 +96,7 @@ CASES |= {
 SAMPLE = ("tumbling",)
 """An aggregate of two inputs, which make test runs."""
 SECONDS = (YEAR_1_MS // 1000, -7200, -3600, -3599, -11, -10, -9, -5, -1, 0, 1, 4, 5, 9, 10, 3600, 1_356_998_400)
+FEW_SECONDS = (YEAR_1_MS // 1000, -10, -1, 0, 5, 1_356_998_400)
 
 
 def rows(seconds: Sequence[float], keys: str = "a") -> pa.Table:
@@ -124,12 +125,18 @@ async def say(port: ManyPort, position: int, table: pa.Table, seconds: float) ->
 
 
 @in_one_loop
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SAMPLE else ONLY_IN_TEST_ALL) for name in CASES])
-async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, name: str) -> None:
+@pytest.mark.parametrize(
+    "name, seconds",
+    [
+        *(pytest.param(name, FEW_SECONDS, id=f"{name} with few rows") for name in SAMPLE),
+        *(pytest.param(name, SECONDS[case.first :], id=name, marks=ONLY_IN_TEST_ALL) for name, case in CASES.items()),
+    ],
+)
+async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, name: str, seconds: Sequence[int]) -> None:
     """The inputs take turns, each promising what its own rows do not break; the engine is restarted between."""
     case = CASES[name]
     spec = replaced(
-        operator(f"whole.{name.replace(' ', '-')}", case.fragment, case.views),
+        operator(f"whole.{name.replace(' ', '-')}.{len(seconds)}", case.fragment, case.views),
         buckets=case.buckets,
         reader=case.reader,
         blocks=case.blocks,
@@ -137,7 +144,7 @@ async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, n
     port = await bench.start(spec)
     assert (blocked_join(spec) is not None) is case.blocks
     told: list[list[pa.Table]] = [[] for _ in case.views]
-    for number, at in enumerate(SECONDS[case.first :]):
+    for number, at in enumerate(seconds):
         for position in range(len(case.views)):
             keys = "ab" if (number + position) % 3 else "a"
             told[position].append(await say(port, position, rows([at, at + 0.5 * position], keys), at))

@@ -44,13 +44,13 @@ def row(at_ms: int, key: str = "a") -> pa.Table:
     return pa.table({"ts": pa.array([at_ms * 1000], pa.timestamp("us", "UTC")), "k": [key]})
 
 
-ONE_PART = pytest.mark.one_part_per_commit("queries' markers on Spark with operations of their own", parts=2)
+ONE_PART = pytest.mark.one_part_per_commit("queries' markers on Spark with operations of their own", parts=4)
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("queries' markers on Spark")
 
 
 def numbers() -> Iterator[Any]:
-    """Yield the numbers of all cases; ``make test`` leaves out those that have only operations of earlier ones, and draws half of
-    the others."""
+    """Yield the numbers of all cases; ``make test`` leaves out those that have only operations of earlier ones, and draws a
+    quarter of the others."""
     known: set[str] = set()
     for number, (sql, _) in enumerate(CASES):
         stages = cut(push_down(read_query(sql, CATALOG, QuerySettings())), sql)
@@ -78,6 +78,7 @@ async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: B
 
 
 @in_one_loop
+@pytest.mark.one_part_per_commit("filters of markers on Spark", parts=2)
 @pytest.mark.parametrize(
     "name, fragment, moves",
     [
@@ -102,6 +103,7 @@ async def test_each_half_of_the_filter_is_needed(bench: Bench, name: str, fragme
 
 
 @in_one_loop
+@pytest.mark.one_part_per_commit("restarts after an input's end on Spark", parts=2)
 @pytest.mark.parametrize("reissues", [True, False], ids=["told again", "not told again"])
 async def test_an_ended_input_holds_no_input_back_after_a_restart(bench: Bench, reissues: bool) -> None:
     spec = operator(f"whole.restart.{reissues}", GROUPED, (0, 0))
