@@ -20,7 +20,8 @@ from tests.engine.shared.bench import SETTINGS, Bench
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("errors in operators with state on Spark")
-ONE_PART = pytest.mark.one_part_per_commit("queries on Spark that continue after errors", parts=3)
+PLANNED = pytest.mark.one_part_per_commit("expressions that Spark plans", parts=3)
+ONE_PART = pytest.mark.one_part_per_commit("queries on Spark that continue after errors", parts=4)
 
 SCHEMA: Schema = (
     Column("k", "string"), Column("n", "int"), Column("v", "double"), Column("b", "bigint"), Column("ts", "timestamp")
@@ -297,6 +298,7 @@ async def test_arithmetic_with_a_string_is_refused_at_planning(bench: Bench, exp
 
 
 @in_one_loop
+@PLANNED
 @pytest.mark.parametrize(
     "expression",
     [
