@@ -54,7 +54,7 @@ def answer(sql: str, tables: dict[str, pa.Table]) -> Counter[tuple[object, ...]]
 
 
 @pytest.mark.live
-@pytest.mark.only_in_test_all("joins in buckets on Spark")
+@pytest.mark.one_part_per_commit("joins in buckets on Spark", parts=24)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
 async def test_the_pairs_are_those_of_duckdb(spark: Batch, number: int, kind: str) -> None:

@@ -23,6 +23,8 @@ from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.planner import plan_query
 from tests.sql.batch import Batch
 
+pytestmark = pytest.mark.live
+
 SCHEMA = parse_schema(
     "ts timestamp, name string, account bigint, small int, tiny tinyint, price double, ratio float, day date, flag boolean,"
     " cost decimal(10,2), noted timestamp"
@@ -117,6 +119,7 @@ GROUPED = [
 ]
 
 
+@pytest.mark.one_part_per_commit("groups in Arrow and on Spark", parts=2)
 @pytest.mark.parametrize("sql", GROUPED)
 def test_groups_in_arrow_are_those_of_spark(spark: Batch, sql: str) -> None:
     plan, table = planned(sql, spark), hostile()
@@ -158,9 +161,11 @@ CONDITIONS = [
 ]  # fmt: skip
 
 
-def test_filters_in_arrow_keep_the_rows_that_spark_keeps(spark: Batch) -> None:
+@pytest.mark.one_part_per_commit("filters in Arrow and on Spark", parts=2)
+@pytest.mark.parametrize("part", range(2))
+def test_filters_in_arrow_keep_the_rows_that_spark_keeps(spark: Batch, part: int) -> None:
     table, kept = hostile(), 0
-    for condition in CONDITIONS:
+    for condition in CONDITIONS[part::2]:
         plan = planned(f"SELECT ts, name, account, small, tiny, price FROM t WHERE {condition}", spark)
         (read_plan,) = read_plans(first(plan))
         assert read_plan is not None
