@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
+from sbon_node.errors import SbonError
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.functions import (
     AGGREGATES,
@@ -17,6 +18,7 @@ from sbon_node.sql.checks.functions import (
     OUTSIDE_THE_ROW,
     WINDOWS,
 )
+from sbon_node.sql.checks.patterns import PATTERNS
 from sbon_node.sql.syntax.dialect import call_name, parse, render
 
 
@@ -26,6 +28,8 @@ def call(name: str) -> str:
         arguments[LITERAL_BOUNDS[name][0]] = "2"
     if name in LITERAL_TEXTS:
         arguments[LITERAL_TEXTS[name][0]] = "'x'"
+    if name in PATTERNS:
+        arguments[PATTERNS[name]] = "'x.*'"
     return f"{name}({', '.join(arguments)})"
 
 
@@ -99,3 +103,36 @@ def test_an_expression_is_rendered_in_one_spelling(written: str, kept: str) -> N
     assert fragment == f"SELECT {kept} AS x FROM in0"
     check_fragment(fragment, 1)
     assert render(parse(fragment)[0]) == fragment
+
+
+@pytest.mark.parametrize("name", sorted(PATTERNS))
+@pytest.mark.parametrize(
+    "pattern, reason",
+    [
+        (r"'(a)\\1'", r"invalid escape sequence: \1"),
+        ("'a(?=b)'", "invalid perl operator: (?="),
+        ("'(?<!a)b'", "invalid perl operator: (?<!"),
+        ("'a++'", "bad repetition operator: ++"),
+        ("'(('", "missing )"),
+        ("zz", "a regular expression is a literal"),
+        ("concat('a', zz)", "a regular expression is a literal"),
+    ],
+)
+def test_a_regular_expression_is_a_literal_that_re2_accepts(name: str, pattern: str, reason: str) -> None:
+    arguments = ["a", "c", "'x'"]
+    arguments[PATTERNS[name]] = pattern
+    spellings = [f"{name}({', '.join(arguments)})", f"{name.upper()}({', '.join(arguments)})"]
+    if name in ("rlike", "regexp"):
+        spellings += [f"a {name} {pattern}", f"NOT a {name} {pattern}"]
+    for spelling in spellings:
+        text = f"SELECT {spelling} AS x FROM in0"
+        with pytest.raises(SbonError) as refused:
+            check_fragment(text, 1)
+        assert refused.value.code == "unsupported-pattern"
+        assert reason in refused.value.message
+        assert refused.value.where == f"line 1, column {text.index(pattern) + 1}"
+
+
+@pytest.mark.parametrize("pattern", [r"'\\d{3}-[a-z]+'", "'(?i)error|warning'", "'^(a|b)*$'", "NULL"])
+def test_other_regular_expressions_are_allowed(pattern: str) -> None:
+    check_fragment(f"SELECT a FROM in0 WHERE a RLIKE {pattern} AND regexp_like(b, {pattern})", 1)

@@ -25,6 +25,7 @@ from sbon_node.sql.checks.functions import (
     refusal_of,
 )
 from sbon_node.sql.checks.growth import Growth, Sizes
+from sbon_node.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.syntax.dialect import STATEMENT_WORDS, TYPE_HINT, call_name, error_at
 from sbon_node.sql.syntax.lexical import Token, refusal, scan
@@ -221,6 +222,8 @@ def _check_special(clean: str, node: exp.Expr) -> None:
         raise error_at("unsupported-expression", "an alias has no place here", clean, node)
     elif isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null | exp.Boolean):
         raise error_at("unsupported-expression", "IS takes NULL, TRUE or FALSE", clean, node)
+    elif isinstance(node, exp.RegexpLike):
+        _check_pattern(clean, node.expression)
     elif isinstance(node, exp.Trim) and (node.args.get("collation") or not isinstance(node.this, exp.Expr)):
         raise error_at("unsupported-expression", "not supported", clean, node)
 
@@ -245,11 +248,22 @@ def _check_function(clean: str, node: exp.Anonymous) -> str:
             raise error_at(
                 "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
             )
+    if name in PATTERNS and len(arguments) > PATTERNS[name]:
+        _check_pattern(clean, arguments[PATTERNS[name]])
     if any(isinstance(argument, exp.Var) for argument in arguments[1:]) or (
         arguments and isinstance(arguments[0], exp.Var) and (name not in UNIT_FIRST or arguments[0].name.lower() not in UNITS)
     ):
         raise error_at("unsupported-expression", "not supported", clean, node)
     return name
+
+
+def _check_pattern(clean: str, node: exp.Expr) -> None:
+    if isinstance(node, exp.Null):
+        return
+    if not (isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string)):
+        raise error_at(CODE, NO_LITERAL, clean, node, hint="write it between quotes")
+    if fault := fault_of(node.name):
+        raise error_at(CODE, f"a regular expression that RE2 does not accept: {fault}", clean, node, hint=HINT)
 
 
 def _check_bound(clean: str, node: exp.Anonymous, name: str, position: int, most: int) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from sbon_node.errors import SbonError
 from sbon_node.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES, SKETCH_AGGREGATES, WINDOW_COLUMNS
+from sbon_node.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
 
 PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
 JOINS = frozenset({"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"})
@@ -48,7 +49,7 @@ def fenced_session(session: SparkSession) -> SparkSession:
 
 
 def check(session: SparkSession, fragment: str, inputs: int) -> None:
-    """Check a fragment; raises :class:`SbonError` ``forbidden-sql`` or ``bad-sql``."""
+    """Check a fragment; raises :class:`SbonError` ``forbidden-sql``, ``unsupported-pattern`` or ``bad-sql``."""
     if (fragment, inputs) in _allowed:
         return
     try:
@@ -87,8 +88,21 @@ def _check_expression(expression: Any, budget: list[int]) -> None:
         function = expression.nameParts().mkString(".").lower()
         if function not in FUNCTIONS:
             raise SbonError("forbidden-sql", f"the function {function} is not allowed", where="fragment")
+        if (position := PATTERNS.get(function, MAX_NODES)) < expression.children().size():
+            _check_pattern(expression.children().apply(position))
+    elif kind == "RLike":
+        _check_pattern(expression.right())
     for child in _each(expression.children()):
         _check_expression(child, budget)
+
+
+def _check_pattern(expression: Any) -> None:
+    """Refuse what RE2 does not accept, in the value that Spark has read: it knows more escapes than the check of the text."""
+    if expression.getClass().getSimpleName() != "Literal":
+        raise SbonError(CODE, NO_LITERAL, where="fragment")
+    value = expression.value()
+    if value is not None and (fault := fault_of(str(value))):
+        raise SbonError(CODE, f"a regular expression that RE2 does not accept: {fault}", where="fragment", hint=HINT)
 
 
 def _spend(budget: list[int]) -> None:
