@@ -391,8 +391,8 @@ class Node:
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
         return (await self._lookup.show(query_id, after_ms))[1]
 
-    def follow(self, query_id: str, after: dict[str, int], sink: str = "") -> AsyncIterator[Rows | Finished]:
-        return self._follows.follow(query_id, after, sink)
+    def follow(self, query_id: str, after: dict[str, int], sink: str = "", word: str = "") -> AsyncIterator[Rows | Finished]:
+        return self._follows.follow(query_id, after, sink, word)
 
-    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
-        await self._follows.acknowledge(query_id, numbers, sink)
+    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "", word: str = "") -> None:
+        await self._follows.acknowledge(query_id, numbers, sink, word)

@@ -15,7 +15,7 @@ from . import following
 class Acknowledged(Protocol):
     """A client of a query's consumer."""
 
-    def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None: ...
+    def acknowledge(self, query_id: str, numbers: dict[str, int], reader: str, sink: str = "") -> None: ...
 
 
 class Acknowledger:
@@ -27,6 +27,8 @@ class Acknowledger:
 
     def __init__(self, client: Acknowledged, query: str, notice: Callable[[str], None]) -> None:
         self._client, self._query, self._notice = client, query, notice
+        self.reader = ""
+        """The word with which the rows began."""
         self.sink = ""
         """The further sink whose rows these are; empty for the query's first one."""
         self._due = following.Unacknowledged()
@@ -70,7 +72,7 @@ class Acknowledger:
 
     def _send(self, numbers: dict[str, int]) -> SbonError | None:
         try:
-            self._client.acknowledge(self._query, numbers, *([self.sink] if self.sink else []))
+            self._client.acknowledge(self._query, numbers, self.reader, *([self.sink] if self.sink else []))
         except SbonError as error:
             return error
         with self._changed:

@@ -11,7 +11,7 @@ from sbon_protocol.errors import SbonError
 from . import endpoints, following, states
 from .following import Following, connection_ended, perhaps_terminal, recorded_end
 from .http import AsyncHttp
-from .model import Finished, Rows
+from .model import Finished, Reader, Rows
 
 LAST_S = 2.0
 """Longest wait in seconds for the last acknowledgement of a follower that ends, or is cancelled."""
@@ -23,12 +23,14 @@ class AsyncFollower:
     def __init__(self, http: AsyncHttp, query: str) -> None:
         self._http, self._query = http, query
         self._seen: dict[str, int] = {}
+        self._acknowledger = _Acknowledger(http, query)
         self.rows = 0
         self.end: Finished | None = None
 
     async def frames(self) -> AsyncGenerator[Rows, None]:
         """Yield each frame once; asking for the next frame acknowledges it. Raises as :meth:`.follower.Follower.frames`."""
-        acknowledger = _Acknowledger(self._http, self._query)
+        acknowledger = self._acknowledger
+        acknowledger.start()
         try:
             async with aclosing(self._events()) as frames:
                 async for frame in frames:
@@ -46,6 +48,9 @@ class AsyncFollower:
             try:
                 async with aclosing(self._http.events(endpoints.rows(self._query, self._seen))) as events:
                     async for event in events:
+                        if isinstance(event, Reader):
+                            self._acknowledger.reader = event.word
+                            continue
                         new = state.is_new(event)
                         if isinstance(event, Finished):
                             self.end = (await self._recorded() if event.state == states.STOPPED else None) or event
@@ -75,7 +80,11 @@ class _Acknowledger:
         self._http, self._query = http, query
         self._due = following.Unacknowledged()
         self._changed = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name=f"acknowledge {query}")
+        self.reader = ""
+        """The word with which the rows began."""
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"acknowledge {self._query}")
 
     def written(self, frame: Rows) -> None:
         self._due.written(frame.stream, frame.number)
@@ -104,7 +113,7 @@ class _Acknowledger:
     async def _send(self) -> bool:
         numbers = dict(self._due.numbers)
         try:
-            await self._http.ask(endpoints.acknowledge(self._query, numbers))
+            await self._http.ask(endpoints.acknowledge(self._query, numbers, self.reader))
         except SbonError:
             return False
         self._due.sent(numbers)

@@ -30,6 +30,7 @@ from .model import (
     QueryList,
     QuerySpec,
     QueryUsage,
+    Reader,
     Readiness,
     Rows,
     RttRequest,
@@ -176,15 +177,15 @@ class Client(Http):
 
     def rows(
         self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = lambda: None, sink: str = ""
-    ) -> Iterator[Rows | Finished]:
+    ) -> Iterator[Reader | Rows | Finished]:
         """Yield frames after those numbers, until the query is over or the connection is lost; ``idle`` as in :meth:`events`.
 
         They are those of the first sink, of a further ``sink``, or, with ``any``, of one of its own, which they name.
         """
         return self.events(endpoints.rows(query_id, after or {}, sink), idle)
 
-    def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
-        self.ask(endpoints.acknowledge(query_id, numbers, sink))
+    def acknowledge(self, query_id: str, numbers: dict[str, int], reader: str, sink: str = "") -> None:
+        self.ask(endpoints.acknowledge(query_id, numbers, reader, sink))
 
     def at(self, elsewhere: Elsewhere) -> Self:
         """Return a client of that node, or this client if its node is the same.

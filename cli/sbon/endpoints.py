@@ -33,6 +33,7 @@ from .model import (
     QueryList,
     QuerySpec,
     QueryUsage,
+    Reader,
     Readiness,
     Rows,
     RttRequest,
@@ -242,16 +243,17 @@ def remove_sink(query_id: str, sink: str) -> Ask[SinkInfo]:
     return Ask("DELETE", f"/v1/queries/{_part(query_id)}/sinks/{_part(sink)}", SinkInfo)
 
 
-def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Rows | Finished]:
+def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Reader | Rows | Finished]:
     """Return the request for rows of the first sink, or of a further ``sink``; ``any``: of one of its own, if need be."""
     position = {"after": msgspec.json.encode(after).decode()} if after else {}
     parameters = urlencode(position | ({"sink": sink} if sink else {}))
     path = f"/v1/queries/{_part(query_id)}/rows{'?' if parameters else ''}{parameters}"
-    return Ask("GET", path, Rows | Finished)  # type: ignore[arg-type]
+    return Ask("GET", path, Reader | Rows | Finished)  # type: ignore[arg-type]
 
 
-def acknowledge(query_id: str, numbers: Mapping[str, int], sink: str = "") -> Ask[None]:
-    body = msgspec.json.encode({"numbers": numbers, **({"sink": sink} if sink else {})})
+def acknowledge(query_id: str, numbers: Mapping[str, int], reader: str, sink: str = "") -> Ask[None]:
+    """Return the request that acknowledges frames with the word of the ``reader`` event with which their rows began."""
+    body = msgspec.json.encode({"numbers": numbers, "reader": reader, **({"sink": sink} if sink else {})})
     return Ask("POST", f"/v1/queries/{_part(query_id)}/acknowledge", type(None), body)
 
 

@@ -16,7 +16,7 @@ from sbon_protocol.errors import SbonError
 from . import states
 from .acknowledge import Acknowledger
 from .following import Following, Recorded, connection_ended, perhaps_terminal, recorded_end
-from .model import Finished, Rows
+from .model import Finished, Reader, Rows
 
 Frames = Generator[tuple[Rows, Callable[[], None]], None, Finished]
 
@@ -29,11 +29,11 @@ class Followed(Protocol):
 
     def rows(
         self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = ..., sink: str = ""
-    ) -> Iterator[Rows | Finished]: ...
+    ) -> Iterator[Reader | Rows | Finished]: ...
 
     def query(self, query_id: str) -> Recorded: ...
 
-    def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None: ...
+    def acknowledge(self, query_id: str, numbers: dict[str, int], reader: str, sink: str = "") -> None: ...
 
 
 class Listening:
@@ -77,6 +77,9 @@ class Follower:
         while True:
             try:
                 for event in self.client.rows(self.query, self.seen, self.listening.lasts, self.sink):
+                    if isinstance(event, Reader):
+                        acknowledger.reader = event.word
+                        continue
                     new = state.is_new(event)
                     if isinstance(event, Finished):
                         return self._with_reason(event)

@@ -175,14 +175,14 @@ class NodeInterface(Protocol):
         """Sinks that are added to queries while these run."""
         ...
 
-    def follow(self, query_id: str, after: dict[str, int], sink: str = "") -> AsyncIterator[Rows | Finished]:
+    def follow(self, query_id: str, after: dict[str, int], sink: str = "", word: str = "") -> AsyncIterator[Rows | Finished]:
         """Rows of a ``follow`` sink at any node, from the frames after those numbers by stream (all retained, if none).
 
         One follower at a time: a second one is refused with ``already-followed``, wherever it is. With ``any`` as ``sink`` it
-        gets a further sink of its own, which its rows name.
+        gets a further sink of its own, which its rows name. Who knows its secret ``word`` acknowledges its rows.
         """
         ...
 
-    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
-        """The follower has durably taken all frames up to these numbers; they may be forgotten upstream."""
+    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "", word: str = "") -> None:
+        """The follower of that ``word`` has durably taken all frames up to these numbers; they may be forgotten upstream."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sbon_node.connectors.sinks.turn import Follower
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
@@ -22,7 +23,8 @@ class RelayedRows:
 
     async def _handle_follow(self, call: FollowRows, caller: Caller) -> FollowedRows:
         sink, settings = self._sinks.followed(call.query), self._settings
-        follower, turn_s = (caller.node, caller.instance, call.follower), settings.call_timeout_s
+        turn_s = settings.call_timeout_s
+        follower = Follower("", call.follower, caller.node, caller.instance)
         if call.purpose == "end":
             sink.end_turn(follower)
             return FollowedRows(query=sink.query)
@@ -46,4 +48,5 @@ class RelayedRows:
         return FollowedRows(query=sink.query, frames=frames, end=taken.end)
 
     async def _handle_acknowledge(self, call: AcknowledgeRows, caller: Caller) -> None:
-        await self._sinks.acknowledge(call.query, call.numbers)
+        relay = (caller.node, caller.instance)
+        await self._sinks.acknowledge(call.query, call.numbers, lambda one: (one.node, one.instance) == relay)

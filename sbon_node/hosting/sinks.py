@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Literal
@@ -13,6 +13,7 @@ import structlog
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
+from sbon_node.connectors.sinks.turn import Follower
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import NOT_OWNER, REFUSED, check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
@@ -158,16 +159,24 @@ class SinkHost:
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    async def follow(self, query: str, after: Mapping[str, int], sink: str = "") -> AsyncGenerator[Rows | Finished, None]:
+    async def follow(
+        self, query: str, after: Mapping[str, int], sink: str = "", word: str = ""
+    ) -> AsyncGenerator[Rows | Finished, None]:
         """Yield rows of the frames after those numbers; end with a Finished once every input has ended and is acknowledged."""
-        async with aclosing(self.followed(query, sink).follow(after)) as events:
+        async with aclosing(self.followed(query, sink).follow(after, word)) as events:
             async for event in events:
                 yield event
 
-    async def acknowledge(self, query: str, numbers: Mapping[str, int], sink: str = "") -> None:
-        """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream."""
+    async def acknowledge(
+        self, query: str, numbers: Mapping[str, int], is_reader: Callable[[Follower], bool], sink: str = ""
+    ) -> None:
+        """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream.
+
+        Raises ``not-the-reader`` unless ``is_reader`` holds for whose turn it is to follow, or was last.
+        """
         component = self._followed_component(query, sink)
         followed, hosted = self.open.followed[component], self._hosted[component]
+        followed.check_reader(is_reader)
         ended = followed.ends(numbers)
         done = {stream: max(hosted.done.get(stream, 0), numbers.get(stream, 0)) for stream, _ in hosted.order.inputs}
         self.keep(msgspec.structs.replace(hosted, done=done, ended=tuple(sorted(ended)), rows=followed.rows_with(numbers)))

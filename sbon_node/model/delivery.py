@@ -33,6 +33,12 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="eve
     """The further sink whose rows these are: acknowledge them there, and follow it again; empty for the query's first sink."""
 
 
+class Reader(msgspec.Struct, frozen=True, kw_only=True, tag="reader", tag_field="event"):
+    """The begin of the rows: acknowledgements name this ``word``, which nobody else knows."""
+
+    word: str
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):
     """The end of the rows: all sources ended (``finished``), the query was stopped, or it failed for ``reason``."""
 

@@ -35,6 +35,8 @@ log = structlog.get_logger()
 
 ANY_SINK = "any"
 """In place of a sink's id: the first one, or else one of the follower's own."""
+MAX_WORDS = 1024
+"""Followers of queries at other nodes, past ones included, whose acknowledgements are taken; the longest unknown goes."""
 LOOK_S = 5.0
 """Seconds between two looks for followers that have left."""
 NOT_FOLLOWABLE = "not-followable"
@@ -51,6 +53,8 @@ class Follows:
         self._context, self._sinks, self._lookup, self._requests = context, sinks, lookup, requests
         self._slots = asyncio.Semaphore(context.settings.relayed_followers)
         self._consumers: dict[str, str] = {}
+        self._relayed_words: dict[str, str] = {}
+        """The queries that followers at this node read from other nodes, by the followers' words."""
         self._tasks = Tasks()
 
     def start(self) -> None:
@@ -59,29 +63,31 @@ class Follows:
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def follow(self, query: str, after: Mapping[str, int], sink: str = "") -> AsyncGenerator[Rows | Finished, None]:
+    async def follow(
+        self, query: str, after: Mapping[str, int], sink: str = "", word: str = ""
+    ) -> AsyncGenerator[Rows | Finished, None]:
         """Yield rows of the frames after those numbers; end with a Finished once every input has ended and is acknowledged.
 
         They are those of the first sink, of the further ``sink`` of that id, or, for :data:`ANY_SINK`, of a further one that is
-        added where the first has a follower, or delivers by itself.
+        added where the first has a follower, or delivers by itself. Who knows the follower's secret ``word`` acknowledges them.
 
         Raises ``already-followed``, ``consumer-unreachable``, ``not-followable`` if the sink delivers by itself or is not open
         yet, and the errors of :class:`~sbon_node.queries.lookup.QueryLookup` and :class:`SinkRequests`.
         """
         if sink == ANY_SINK:
-            rows = self._any(query, after)
+            rows = self._any(query, after, word)
         elif sink:
-            rows = self._further(query, after, sink)
+            rows = self._further(query, after, sink, word)
         else:
-            rows = self._sinks.follow(query, after) if self._is_here(query) else self._relayed(query, after)
+            rows = self._sinks.follow(query, after, word=word) if self._is_here(query) else self._relayed(query, after, word)
         async with aclosing(rows) as events:
             async for event in events:
                 yield event
 
-    async def _any(self, query: str, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
+    async def _any(self, query: str, after: Mapping[str, int], word: str) -> AsyncGenerator[Rows | Finished, None]:
         has_begun = False
         try:
-            async with aclosing(self.follow(query, after)) as events:
+            async with aclosing(self.follow(query, after, word=word)) as events:
                 async for event in events:
                     has_begun = True
                     yield event
@@ -90,7 +96,7 @@ class Follows:
             if has_begun or after or not await self._needs_own(query, error):
                 raise
         added = await self._requests.add(query, SinkRequest(sink=SinkSpec(), temporary=True))
-        async with aclosing(self._further(query, {}, added.id)) as events:
+        async with aclosing(self._further(query, {}, added.id, word)) as events:
             async for event in events:
                 yield event
 
@@ -101,12 +107,12 @@ class Follows:
         info, _ = await self._lookup.show(query)
         return info.state in LIVE and info.sink.kind != FOLLOW
 
-    async def _further(self, query: str, after: Mapping[str, int], sink: str) -> AsyncGenerator[Rows | Finished, None]:
+    async def _further(self, query: str, after: Mapping[str, int], sink: str, word: str) -> AsyncGenerator[Rows | Finished, None]:
         here = (one for one in self._sinks.components() if part_of(one.component) == sink)
         if not any(query in (one.query, name_of(one.query)) for one in here):
             hint = "follow it at its node, as sbon query show names it; a follower that leaves for long is removed: follow anew"
             raise SbonError("unknown-sink", f"{query} has no sink {sink!r} at this node", where="sink", hint=hint)
-        async with aclosing(self._sinks.follow(query, after, sink)) as events:
+        async with aclosing(self._sinks.follow(query, after, sink, word)) as events:
             async for event in events:
                 yield msgspec.structs.replace(event, sink=sink) if isinstance(event, Rows) else event
 
@@ -122,14 +128,17 @@ class Follows:
                     check_cancelled()
                     log.info("follower-not-removed", sink=order.component, code=error.code, reason=str(error))
 
-    async def acknowledge(self, query: str, numbers: Mapping[str, int], sink: str = "") -> None:
-        """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream."""
-        if sink:
-            await self._sinks.acknowledge(query, numbers, sink)
+    async def acknowledge(self, query: str, numbers: Mapping[str, int], sink: str = "", word: str = "") -> None:
+        """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream.
+
+        Raises ``not-the-reader`` unless ``word`` is that of the follower whose turn it is, or was last.
+        """
+        if sink or self._is_here(query):
+            await self._sinks.acknowledge(query, numbers, lambda one: not one.node and one.word == word, sink)
             return
-        if self._is_here(query):
-            await self._sinks.acknowledge(query, numbers)
-            return
+        if name_of(self._relayed_words.get(word, "")) != name_of(query):
+            hint = "acknowledge with the word of the reader event, once the rows are read again"
+            raise SbonError("not-the-reader", "only who reads the rows acknowledges them", where=query, hint=hint)
         consumer = self._consumers.get(query) or await self._find(query)
         if isinstance(consumer, Finished):
             raise SbonError(NOT_FOLLOWABLE, f"{query!r} is over: {consumer.state}", where="query")
@@ -148,11 +157,15 @@ class Follows:
             return False
         return True
 
-    async def _relayed(self, query: str, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
+    async def _relayed(self, query: str, after: Mapping[str, int], word: str) -> AsyncGenerator[Rows | Finished, None]:
         consumer = await self._find(query)
         if isinstance(consumer, Finished):
             yield consumer
             return
+        self._relayed_words.pop(word, None)
+        self._relayed_words[word] = query
+        if len(self._relayed_words) > MAX_WORDS:
+            del self._relayed_words[next(iter(self._relayed_words))]
         relay = _Relay(self._context, consumer, query, self._slots)
         task = f"hold {relay.follower}"
         self._tasks.start(task, relay.hold())

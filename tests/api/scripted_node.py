@@ -122,6 +122,7 @@ class ScriptedNode:
     submitted: list[Submission] = field(default_factory=list)
     asked: list[QuerySpec] = field(default_factory=list)
     acknowledged: list[dict[str, int]] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
     acknowledged_sinks: list[str] = field(default_factory=list)
     """The sinks that were followed, and those of acknowledgements."""
@@ -321,7 +322,10 @@ class ScriptedNode:
             query="q1", strategy="relaxation", links=(line,), baseline=(whole,), byte_ms=50_000.0, baseline_byte_ms=200_000.0
         )
 
-    async def follow(self, query_id: str, after: dict[str, int], sink: str = "") -> AsyncIterator[Rows | Finished]:
+    async def follow(
+        self, query_id: str, after: dict[str, int], sink: str = "", word: str = ""
+    ) -> AsyncIterator[Rows | Finished]:
+        self.words.append(word)
         self.after.append(after)
         self.followed.append(sink)
         sent: dict[str, int] = {}
@@ -349,7 +353,9 @@ class ScriptedNode:
             while not all(any(a.get(s, 0) >= number for a in self.acknowledged) for s, number in sent.items()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "") -> None:
+    async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "", word: str = "") -> None:
+        if word != self.words[-1]:
+            raise SbonError("not-the-reader", "only who reads the rows acknowledges them")
         if self.refuse_acknowledgements:
             raise self.refuse_acknowledgements.pop(0)
         self.acknowledged.append(numbers)

@@ -77,7 +77,9 @@ class SwitchedNode(ScriptedNode):
                 raise step
             yield step
 
-    async def follow(self, query_id: str, after: dict[str, int], sink: str = "") -> AsyncIterator[Rows | Finished]:
+    async def follow(
+        self, query_id: str, after: dict[str, int], sink: str = "", word: str = ""
+    ) -> AsyncIterator[Rows | Finished]:
         if query_id != "q1":
             raise SbonError("unknown-query", f"there is no query {query_id!r}")
         if self.open_followers:

@@ -75,7 +75,7 @@ ASKS: dict[str, Ask[Any]] = {
     "add_sink": endpoints.add_sink(NAME, SinkRequest(sink=SinkSpec(kind="blackhole"))),
     "remove_sink": endpoints.remove_sink(NAME, NAME),
     "rows": endpoints.rows(NAME, {"s": 7}, "any"),
-    "acknowledge": endpoints.acknowledge(NAME, {"s": 7}),
+    "acknowledge": endpoints.acknowledge(NAME, {"s": 7}, "a word"),
     "examine": operations.examine(),
     "debug_dump": operations.debug_dump(),
     "resources": operations.resources(),

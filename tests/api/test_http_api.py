@@ -112,7 +112,9 @@ STATUSES = [
     ("GET", "/v1/explain", None, 405, "method-not-allowed"),
     ("GET", "/v1/queries/q1/rows?after=x", None, 400, "bad-request"),
     ("GET", '/v1/queries/q1/rows?after={"s":-1}', None, 400, "bad-request"),
-    ("POST", "/v1/queries/q1/acknowledge", b'{"numbers": {"s": "1"}}', 400, "bad-request"),
+    ("POST", "/v1/queries/q1/acknowledge", b'{"numbers": {"s": "1"}, "reader": "w"}', 400, "bad-request"),
+    ("POST", "/v1/queries/q1/acknowledge", b'{"numbers": {"s": 1}}', 400, "bad-request"),
+    ("POST", "/v1/queries/q1/acknowledge", b'{"numbers": {"s": 1}, "reader": ""}', 400, "bad-request"),
 ]
 
 
@@ -202,6 +204,7 @@ async def test_closing_ends_followers(node: SwitchedNode) -> None:
     node.events = [rows(1, (1,))]
     async with AsyncClient(f"http://127.0.0.1:{served.port}") as opened:
         events = opened.events(endpoints.rows("q1", {}))
+        await anext(events)
         await anext(events)
         await served.close()
         with pytest.raises(SbonError, match="no node answers"):

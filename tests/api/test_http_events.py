@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sbon import endpoints
-from sbon.model import Rows
+from sbon.model import Reader, Rows
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import Finished
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, Submission
@@ -68,16 +68,32 @@ async def test_an_id_keeps_the_positions_of_all_streams(node: SwitchedNode, clie
 async def test_an_event_stream_shows_that_it_lives_and_ends_when_its_reader_goes(node: SwitchedNode, client: AsyncClient) -> None:
     async with aiohttp.ClientSession(client.api) as session:
         response = await session.get("/v1/queries/q1/rows")
-        assert await response.content.readline() == b": alive\n"
+        assert await response.content.readline() == b"event: reader\n"
+        assert [await response.content.readline() for _ in range(3)][2] == b": alive\n"
         assert node.open_followers == 1
         response.close()
         await node.follower_gone.wait()
         assert node.open_followers == 0
 
 
+async def test_each_reader_gets_a_word_of_its_own(node: SwitchedNode, client: AsyncClient) -> None:
+    words = []
+    for _ in range(2):
+        node.events, events = [rows(1, (1,))], client.events(endpoints.rows("q1", {}))
+        begun = await anext(events)
+        assert isinstance(begun, Reader)
+        assert isinstance(await anext(events), Rows)
+        words.append(begun.word)
+        await events.aclose()
+        await node.follower_gone.wait()
+    assert len({*words}) == 2
+    assert all(len(word) == 32 for word in words)
+
+
 async def test_one_follower_at_a_time(node: SwitchedNode, client: AsyncClient) -> None:
     node.events = [rows(1, (1,))]
     first = client.events(endpoints.rows("q1", {}))
+    assert isinstance(await anext(first), Reader)
     assert await anext(first) == Rows(stream="s", number=1, columns=("x",), rows=((1,),), watermark_ms=0, delay_ms=1)
     with pytest.raises(SbonError, match="somebody follows"):
         await anext(client.events(endpoints.rows("q1", {})))
@@ -100,7 +116,9 @@ async def test_row_values_in_json(node: SwitchedNode, client: AsyncClient) -> No
             (None,),
         )
     ]
-    frame = await anext(client.events(endpoints.rows("q1", {})))
+    events = client.events(endpoints.rows("q1", {}))
+    await anext(events)
+    frame = await anext(events)
     assert isinstance(frame, Rows)
     assert [row[0] for row in frame.rows] == [
         "2013-01-01T05:15:00Z",

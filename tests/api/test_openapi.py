@@ -78,4 +78,4 @@ async def test_parameters_and_results_come_from_annotations_of_handlers() -> Non
     by_name = {route.name: shape_of(route) for route in ROUTES}
     assert by_name["create_stream"].body.__name__ == "StreamDeclaration"
     assert by_name["members"].query.__name__ == "MembersQuery"
-    assert names_of(by_name["rows"].events) == ["rows", "finished"]
+    assert names_of(by_name["rows"].events) == ["reader", "rows", "finished"]

@@ -27,7 +27,7 @@ from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.catalogue import ViewDeclaration
 from sbon_node.model.columns import Column
-from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.delivery import Finished, Reader, Rows
 from sbon_node.model.moves import DrainStep, MoveCancelled, Moved, Moving, NodeDrained
 from sbon_node.model.nodes import MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.plan import Plan
@@ -364,6 +364,7 @@ def _described() -> set[Any]:
         MoveCancelled,
         DrainStep,
         NodeDrained,
+        Reader,
         Rows,
         Finished,
         SinkRequest,

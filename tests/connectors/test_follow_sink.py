@@ -95,6 +95,27 @@ def test_one_follower_at_a_time_and_another_after_it() -> None:
     assert following(test) == {}
 
 
+def test_who_reads_or_read_last_may_acknowledge_and_nobody_else() -> None:
+    async def test(sink: FollowSink, links: list[FakeLink], task: asyncio.Task[None]) -> None:
+        def may(word: str) -> bool:
+            try:
+                sink.check_reader(lambda one: one.word == word)
+            except SbonError as error:
+                return error.code != "not-the-reader"
+            return True
+
+        words = ("one", "two", "three")
+        assert not any(may(word) for word in words)
+        for number, word in enumerate(words):
+            events = sink.follow({}, word)
+            await anext(events)
+            assert [may(one) for one in words] == [number - 1 <= of <= number for of in range(3)]
+            await events.aclose()
+        assert [may(word) for word in words] == [False, False, True]
+
+    assert following(test) == {}
+
+
 def test_a_link_that_fails_ends_the_following_with_its_reason() -> None:
     async def test(sink: FollowSink, links: list[FakeLink], task: asyncio.Task[None]) -> None:
         events = sink.follow({"a": 13, "b": 6})

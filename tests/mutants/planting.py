@@ -44,8 +44,8 @@ HANGING_S = 60
 POLL_S = 0.05
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 BEGUN = re.compile(r"^(tests/\S+::\S+)", re.MULTILINE)
-NO_TESTS = 5
-"""How pytest ends if it ran no test."""
+NO_TESTS, OWN_END = 5, 70
+"""How pytest ends if it ran no test, and how the process ends if pytest raises an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Run:
         failed, begun = FAILED.search(output), BEGUN.findall(output)
         if code == 0:
             self._end("missed", "")
-        elif code == 1 or code < 0:
+        elif code == 1 or code < 0 or (code == OWN_END and failed):  # it may fail once more on what the test has left
             self._end("caught", failed[1] if failed else f"{begun[-1] if begun else 'pytest'} never ends")
         else:
             self._end("broken", "make test selects none of its tests" if code == NO_TESTS else f"pytest: {output[-2000:]}")
@@ -162,7 +162,7 @@ def plant(mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
 
 def _become_pytest(tree: Path, tests: Sequence[str], log: Path) -> None:
     """Run pytest in this forked process, and end it."""
-    code = 70
+    code = OWN_END
     try:
         os.setsid()
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -14,6 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.follower import Follower
+from sbon_protocol.following import AcknowledgeRows
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 pytestmark = pytest.mark.not_in_check
@@ -88,6 +89,39 @@ def test_a_far_follower_goes_on_after_restarts_of_its_node_and_of_the_consumer(t
     in_cluster(tmp_path, "abcd", test)
 
 
+def test_nobody_acknowledges_the_rows_of_another_follower(tmp_path: Path) -> None:
+    async def refused(cluster: SimulatedCluster, node: str, acknowledging: Any) -> None:
+        with pytest.raises(SbonError) as caught:
+            await ask(cluster, node, acknowledging)
+        assert caught.value.code == "not-the-reader"
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster)
+        taken: dict[str, int] = {}
+        to_go_on = asyncio.Event()
+
+        async def read() -> None:
+            async with aclosing(cluster.at("d").daemon.follow("q", {}, word="secret")) as events:  # type: ignore[type-var]
+                async for event in events:
+                    if isinstance(event, Rows):
+                        taken[event.stream] = event.number
+                        await to_go_on.wait()
+                        await cluster.at("d").daemon.acknowledge("q", {event.stream: event.number}, word="secret")
+
+        reading = asyncio.get_running_loop().create_task(ask(cluster, "d", read()))
+        await cluster.until(lambda: bool(taken))
+        for node, word in (("d", "guessed"), ("d", ""), ("c", "guessed"), ("c", ""), ("b", "secret"), ("a", "secret")):
+            await refused(cluster, node, cluster.at(node).daemon.acknowledge("q", taken, word=word))
+        call = AcknowledgeRows(query="q", numbers=taken)
+        await refused(cluster, "b", cluster.at("b").daemon.context.call("c", call))
+        to_go_on.set()
+        await reading
+        await cluster.sleep(5.0)
+        assert (await state_of(cluster, "a")).rows == 100
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_clean_restart_of_the_consumer_is_no_end(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster)
@@ -144,6 +178,7 @@ def test_a_second_follower_is_refused_wherever_it_is_until_the_first_has_gone(tm
     in_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("ends of followers", parts=2)
 @pytest.mark.parametrize("ends", ["crash", "cut"])
 def test_a_follower_whose_node_dies_or_is_cut_off_keeps_nobody_out(tmp_path: Path, ends: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -189,7 +224,8 @@ def test_a_far_follower_gets_the_end_of_a_stopped_query_and_the_reason_of_a_sile
         events = asyncio.get_running_loop().create_task(events_at(cluster, "d"))
         await cluster.sleep(5.0)
         await ask(cluster, "b", cluster.at("b").daemon.stop_query("q"))
-        assert (await events)[-1] == Finished(state="stopped")
+        end = (await events)[-1]
+        assert (end.state, end.reason in ("", "stopped by a user")) == ("stopped", True), "its sink does not know the reason"
 
     in_cluster(tmp_path, "abcd", test)
 

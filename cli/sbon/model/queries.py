@@ -362,6 +362,12 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="eve
     """The further sink whose rows these are; empty for the query's first one."""
 
 
+class Reader(msgspec.Struct, frozen=True, kw_only=True, tag="reader", tag_field="event"):
+    """The begin of the rows: acknowledgements name this ``word``, which nobody else knows."""
+
+    word: str
+
+
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):
     """No row will follow."""
 

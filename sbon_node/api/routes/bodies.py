@@ -21,9 +21,13 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcknowledgeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Frame numbers by stream, of the further ``sink`` that the rows name, or of the query's first sink."""
+    """Frame numbers by stream, of the further ``sink`` that the rows name, or of the query's first sink.
+
+    ``reader`` is the word of the event with which the rows began.
+    """
 
     numbers: Annotated[dict[str, Annotated[int, Meta(ge=0, le=2**62)]], Meta(max_length=4096)]
+    reader: Annotated[str, Meta(min_length=1, max_length=64)]
     sink: Annotated[str, Meta(max_length=512)] = ""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+
 from sbon_node.api.routes.bodies import AcknowledgeBody, CancelMoveQuery, QueryUsageQuery, RowsQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route, WithHeaders
 from sbon_node.api.server.event_stream import position_of
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
-from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.delivery import Finished, Reader, Rows
 from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, SinkInfo, SinkRequest, Submission
 from sbon_node.model.usage import QueryUsage
@@ -80,15 +82,16 @@ async def remove_sink(call: Plain) -> SinkInfo:
     return await call.interface.sinks.remove(call.path_value("id"), call.path_value("sink"))
 
 
-def rows(call: ApiCall[RowsQuery, None]) -> EventStream[Rows | Finished]:
+def rows(call: ApiCall[RowsQuery, None]) -> EventStream[Reader | Rows | Finished]:
     """The rows of a query, from the frames after those the reader has; one reader of a sink at a time."""
     position = position_of(call.query.after or call.request.headers.get("Last-Event-ID", ""))
-    return EventStream(call.interface.follow(call.path_value("id"), position, call.query.sink), position)
+    reader = Reader(word=secrets.token_hex(16))
+    return EventStream(call.interface.follow(call.path_value("id"), position, call.query.sink, reader.word), position, reader)
 
 
 async def acknowledge(call: ApiCall[None, AcknowledgeBody]) -> None:
     """All frames up to these numbers are written out, and may be forgotten upstream."""
-    await call.interface.acknowledge(call.path_value("id"), call.body.numbers, call.body.sink)
+    await call.interface.acknowledge(call.path_value("id"), call.body.numbers, call.body.sink, call.body.reader)
 
 
 UNANSWERED = "members that did not answer and may hold more queries, each with its state: `new-york=dead, paris=away`"
@@ -108,5 +111,5 @@ ROUTES = (
     Route("POST", "/v1/queries/{id}/sinks", add_sink, uncut=True, refusals=(403, 404, 409, 503, 504, 507)),
     Route("DELETE", "/v1/queries/{id}/sinks/{sink}", remove_sink, uncut=True, refusals=(404, 409, 503)),
     Route("GET", "/v1/queries/{id}/rows", rows, refusals=(404, 409, 503)),
-    Route("POST", "/v1/queries/{id}/acknowledge", acknowledge, uncut=True, refusals=(404, 409, 503)),
+    Route("POST", "/v1/queries/{id}/acknowledge", acknowledge, uncut=True, refusals=(403, 404, 409, 503)),
 )

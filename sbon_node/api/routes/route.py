@@ -44,10 +44,11 @@ Plain = ApiCall[None, None]
 
 @dataclass(frozen=True, slots=True)
 class EventStream(Generic[E]):
-    """An answer of server-sent events; with ``position``, those of rows say how far the reader is then."""
+    """An answer of server-sent events, after ``first``; with ``position``, those of rows say how far the reader is then."""
 
     events: AsyncIterator[E]
     position: Mapping[str, int] | None = None
+    first: msgspec.Struct | None = None
 
 
 @dataclass(frozen=True, slots=True)

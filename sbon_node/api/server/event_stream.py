@@ -7,7 +7,7 @@ comes back sends it as ``Last-Event-ID`` and continues from there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ import structlog
 from aiohttp import web
 
 from sbon_node.api.encoding import decode, encode
+from sbon_node.api.routes.route import EventStream
 from sbon_node.api.server.problems import Problem
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import Rows
@@ -43,14 +44,12 @@ def position_of(text: str) -> dict[str, int]:
     return position
 
 
-async def stream_events(
-    request: web.Request, events: AsyncIterator[Event], *, keepalive_s: float, position: Mapping[str, int] | None = None
-) -> web.StreamResponse:
-    """Send all ``events``; raise :class:`SbonError` if they are rejected at once.
+async def stream_events(request: web.Request, stream: EventStream[Event], *, keepalive_s: float) -> web.StreamResponse:
+    """Send all events; raise :class:`SbonError` if they are rejected at once.
 
     The iterator is closed in every case: the events over, the reader gone, the node stopping.
     """
-    last_numbers = dict(position or {})
+    events, last_numbers = stream.events, dict(stream.position or {})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     step = _step(events)
     try:
@@ -58,6 +57,8 @@ async def stream_events(
         if done and (error := step.exception()) is not None:
             raise error
         await response.prepare(request)
+        if stream.first is not None:
+            await response.write(_frame(stream.first, last_numbers))
         while (event := await _outcome(step, response, keepalive_s)) is not None:
             await response.write(_frame(event, last_numbers))
             if isinstance(event, Problem):

@@ -145,6 +145,6 @@ class ApiServer:
         assert task is not None
         self._streaming.add(task)
         try:
-            return await stream_events(request, stream.events, keepalive_s=self._settings.keepalive_s, position=stream.position)
+            return await stream_events(request, stream, keepalive_s=self._settings.keepalive_s)
         finally:
             self._streaming.discard(task)

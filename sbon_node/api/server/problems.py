@@ -43,6 +43,7 @@ _STATUS = {
     "peer-unreachable": 503,
     "unreachable": 503,
     "node-away": 503,
+    "not-the-reader": 403,
     "node-drained": 409,
     "already-there": 409,
     "move-cancelled": 409,

@@ -5,7 +5,7 @@ The sink stores nothing: frames stay in the links' inboxes until they are acknow
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.formats.json_values import values_of
 from sbon_node.connectors.sinks.newest import NewestRows
-from sbon_node.connectors.sinks.turn import Turn
+from sbon_node.connectors.sinks.turn import Follower, Turn
 from sbon_node.errors import SbonError
 from sbon_node.executors import Executor, in_thread
 from sbon_node.model.delivery import Finished, Rows, Sample
@@ -104,14 +104,14 @@ class FollowSink:
         for link in self._links.values():
             await link.close(unsubscribe=unsubscribe)
 
-    async def follow(self, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
-        """Yield frames after these numbers; 0 or none means all that are held.
+    async def follow(self, after: Mapping[str, int], word: str = "") -> AsyncGenerator[Rows | Finished, None]:
+        """Yield frames after these numbers; 0 or none means all that are held. The follower is known by its ``word`` later.
 
         Frames without rows are included, since they need an acknowledgement too. Ends with a :class:`Finished`. Raises
         ``already-followed``, ``unknown-stream``, ``not-retained``.
         """
         at = self._beginnings(after)
-        follower = object()
+        follower = Follower(word, object())
         self._turn.begin(follower)
         try:
             while True:
@@ -129,7 +129,7 @@ class FollowSink:
         finally:
             self._turn.end(follower)
 
-    async def take(self, follower: Hashable, after: Mapping[str, int], *, wait_s: float, turn_s: float, max_bytes: int) -> Taken:
+    async def take(self, follower: Follower, after: Mapping[str, int], *, wait_s: float, turn_s: float, max_bytes: int) -> Taken:
         """Return the frames after these numbers for a follower at another node: the first, and more up to ``max_bytes``.
 
         Waits up to ``wait_s`` seconds for them. The follower keeps its turn for ``turn_s`` seconds longer; an interrupted request
@@ -151,13 +151,19 @@ class FollowSink:
             self._newest.saw(found[-1].payload)
         return Taken(found, None if found else self._over)
 
-    def hold(self, follower: Hashable, turn_s: float) -> None:
+    def hold(self, follower: Follower, turn_s: float) -> None:
         """Extend the turn of a follower at another node, who is busy with its rows. Raises ``already-followed``."""
         self._turn.extend(follower, turn_s)
 
-    def end_turn(self, follower: Hashable) -> None:
+    def end_turn(self, follower: Follower) -> None:
         """Let others follow: this follower has gone."""
         self._turn.end(follower)
+
+    def check_reader(self, is_reader: Callable[[Follower], bool]) -> None:
+        """Raise ``not-the-reader`` unless it holds for the follower whose turn it is, or was last."""
+        if not any(is_reader(one) for one in self._turn.recent):
+            hint = "acknowledge with the word of the reader event, once the rows are read again"
+            raise SbonError("not-the-reader", "only who reads the rows acknowledges them", where=self.query, hint=hint)
 
     def acknowledge(self, numbers: Mapping[str, int]) -> None:
         """Accept that the follower has durably taken all frames up to these numbers.
