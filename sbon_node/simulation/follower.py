@@ -20,6 +20,7 @@ class Follower:
 
     def __init__(self, cluster: SimulatedCluster, name: str, query: str) -> None:
         self._cluster, self._name, self._query = cluster, name, query
+        self._word = f"who follows {query} at {name}"
         self.rows: list[tuple[object, ...]] = []
         self.taken: dict[str, int] = {}
 
@@ -39,14 +40,14 @@ class Follower:
         daemon, node = self._cluster.nodes[self._name].daemon, self._cluster.nodes[self._name]
         again = asyncio.ensure_future(self._acknowledge_again(dict(self.taken)))
         try:
-            async with aclosing(daemon.follow(self._query, dict(self.taken))) as events:  # type: ignore[type-var]
+            async with aclosing(daemon.follow(self._query, dict(self.taken), word=self._word)) as events:  # type: ignore[type-var]
                 async for event in events:
                     if isinstance(event, Finished):
                         return event.state == query_states.FINISHED
                     self._take(event)
                     if self._cluster.loop.time() < node.slow_until:
                         await self._cluster.clock.sleep(SLOW_S)
-                    await daemon.acknowledge(self._query, {event.stream: event.number})
+                    await daemon.acknowledge(self._query, {event.stream: event.number}, word=self._word)
             return False
         finally:
             again.cancel()
@@ -57,7 +58,7 @@ class Follower:
         while taken:
             await self._cluster.clock.sleep(PATIENCE_S)
             try:
-                await self._cluster.nodes[self._name].daemon.acknowledge(self._query, taken)
+                await self._cluster.nodes[self._name].daemon.acknowledge(self._query, taken, word=self._word)
                 return
             except SbonError as error:
                 self._cluster.note(f"{self._name} does not acknowledge again: {error}")
