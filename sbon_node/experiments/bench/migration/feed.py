@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Feed:
-    """Frames of ``rows`` rows, a row every 33 ms of event time, for ever.
+    """Frames of ``rows`` rows, a row every 33 ms of event time, for ever; files get one every ``every_s`` seconds.
 
     With ``state_bytes`` so many bytes of text come before them, in rows of which each keeps a group of its own, or a row of a
     join. They are spread over the day before the first row, and the streams' delay is a day: so they stay in the state, and
@@ -61,6 +61,7 @@ class Feed:
 
     rows: int = 30
     state_bytes: int = 0
+    every_s: float = EVERY_S
 
     @property
     def delay_ms(self) -> int:
@@ -123,7 +124,7 @@ def _draft(rows: list[Row], watermark_ms: int) -> FrameDraft:
 
 
 class GrowingFiles:
-    """Files of CSV, one for each input, to which a frame is appended every 50 ms within the block, after the state.
+    """Files of CSV, one for each input, to which a frame is appended at the feed's pace within the block, after the state.
 
     ``written_s`` are the times (:func:`time.monotonic`) at which they were.
     """
@@ -172,5 +173,5 @@ class GrowingFiles:
                 file.write("".join(row.csv() for row in self._feed.frame(len(self.written_s), view)))
                 file.flush()
             self.written_s.append(time.monotonic())
-            due_s += EVERY_S
+            due_s += self._feed.every_s
             self._ended.wait(max(0.0, due_s - time.monotonic()))

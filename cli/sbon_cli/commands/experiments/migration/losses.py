@@ -24,6 +24,7 @@ from sbon_node.model.states.operator_states import RUNNING
 HOSTS = ("left", "right", "far")
 """An operator's host, its backup, and the one that becomes the next backup."""
 POLL_S = 0.02
+FEED = Feed()
 
 
 class Recovery(NamedTuple):
@@ -40,24 +41,33 @@ def run(
     rows = []
     with LocalCluster((SOURCE, *HOSTS), folder=folder / "cluster", overrides=SHORT_LIVED) as cluster:
         for kind in kinds:
-            rows.append(_row(cluster, kind, folder / kind, losses, notify, durability))
+            rows.append(lose_hosts(cluster, kind, folder / kind, losses, notify, durability))
     return rows
 
 
-def _row(
-    cluster: LocalCluster, kind: str, folder: Path, losses: int, notify: Callable[[str], None], durability: Durability
+def lose_hosts(
+    cluster: LocalCluster,
+    kind: str,
+    folder: Path,
+    losses: int,
+    notify: Callable[[str], None],
+    durability: Durability,
+    source: str = SOURCE,
+    hosts: tuple[str, ...] = HOSTS,
+    feed: Feed = FEED,
 ) -> dict[str, Any]:
+    """Return the row of a kind whose last operator runs at one of ``hosts``; source and consumer are at ``source``."""
     name = f"losses-{kind}"
-    with MovingQuery(cluster, SOURCE, name, KINDS[kind], Feed(), folder, strategy="consumer", durability=durability) as query:
+    with MovingQuery(cluster, source, name, KINDS[kind], feed, folder, strategy="consumer", durability=durability) as query:
         notify(f"{kind}: the first rows")
         query.more(3)
         operator, suffered, followed = query.operators()[-1], list[Recovery](), 0
         for number in range(losses):
             notify(f"{kind}: loss {number + 1} of {losses}")
-            host = away_from_source(query, operator)
+            host = away_from_source(query, operator, hosts)
             query.until(lambda: has_backup(query, operator))
             query.more(3)
-            suffered.append(lose(cluster, query, host))
+            suffered.append(lose(cluster, query, host, source))
             followed += _has_followed(query, operator)
             cluster[host].start()
             cluster[host].wait_ready()
@@ -82,10 +92,10 @@ def _row(
         }
 
 
-def away_from_source(query: MovingQuery, operator: str) -> str:
-    """Let the operator run at a node without source or sink, and return that."""
-    tries = [host for host in HOSTS if host != query.host_of(operator)]
-    while (host := query.host_of(operator)) not in HOSTS:
+def away_from_source(query: MovingQuery, operator: str, hosts: tuple[str, ...] = HOSTS) -> str:
+    """Let the operator run at one of ``hosts``, nodes without source or sink, and return that."""
+    tries = [host for host in hosts if host != query.host_of(operator)]
+    while (host := query.host_of(operator)) not in hosts:
         try:
             query.move(operator, tries[0])
         except SbonError as error:
@@ -95,9 +105,9 @@ def away_from_source(query: MovingQuery, operator: str) -> str:
     return host
 
 
-def lose(cluster: LocalCluster, query: MovingQuery, host: str) -> Recovery:
+def lose(cluster: LocalCluster, query: MovingQuery, host: str, observer_name: str = SOURCE) -> Recovery:
     """Kill all of a node and delete its disk; wait until rows come that nobody had when its death was known."""
-    observer = cluster[SOURCE].client
+    observer = cluster[observer_name].client
     killed_s = time.monotonic()
     kill(cluster[host], "all")
     shutil.rmtree(cluster[host].data_dir)
