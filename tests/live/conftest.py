@@ -12,7 +12,9 @@ import pytest
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.node import PORT
 from tests.live.relay import Relay
-from tests.live.world import EVENT_S, NODES, ROWS, SITES, World
+from tests.live.world import EVENT_S, NODES, OWN, ROWS, SITES, World
+
+PASSWORDS = "passwords"
 
 
 @pytest.fixture(scope="package")
@@ -48,11 +50,21 @@ def open_umask() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def world(readings: list[Path], relay: Relay, open_umask: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    cluster = LocalCluster(
-        NODES,
-        folder=tmp_path_factory.mktemp("world") / "cluster",
-        overrides={**SHORT_LIVED, "membership.sync_interval_s": 2.0},  # how soon a healed partition is noticed
-        per_node={name: {"node.advertise": host} for name, host in relay.announced.items()},
-    )
+    """One cluster for all of the package: an engine costs more than most of the tests. Each test leaves all nodes running.
+
+    Only ``dee`` has no sources. Queries are submitted at other nodes, so that ``dee`` has an engine only if it gets an operator.
+    """
+    folder = tmp_path_factory.mktemp("world")
+    overrides = {
+        **SHORT_LIVED,
+        "membership.sync_interval_s": 2.0,  # how soon a healed partition is noticed
+        "membership.suspicion_max_factor": 2.0,  # how soon a death is known that few confirm
+        "engine.settle_s": 120.0,  # of a busy machine
+        "connectors.passwords": str(folder / PASSWORDS),
+        "connectors.retry_max_s": 1.0,
+        "connectors.linger_s": 0.5,  # few frames a second, and so few batches
+    }
+    per_node = {name: {"node.advertise": host, **OWN.get(name, {})} for name, host in relay.announced.items()}
+    cluster = LocalCluster(NODES, folder=folder / "cluster", overrides=overrides, per_node=per_node)
     with relay.running({node.name: node.host for node in cluster.nodes}), cluster:
-        yield World(cluster, readings)
+        yield World(cluster, readings, folder / PASSWORDS)

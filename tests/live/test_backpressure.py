@@ -55,7 +55,10 @@ def written(path: Path, rows: int) -> Path:
 
 
 class Wide:
-    """A source's node ``src``, where the operator is as well, and the consumer's node ``dst``, with little room anywhere."""
+    """A source's node ``src``, where the operator is as well, and the consumer's node ``dst``, with little room anywhere.
+
+    ``dst`` has no engine, since queries are submitted at ``src``.
+    """
 
     def __init__(self, cluster: LocalCluster, relay: Relay, file: Path) -> None:
         self.cluster, self.relay, self.file = cluster, relay, file
@@ -72,7 +75,8 @@ class Wide:
             stream=name, name="src", node="src", connector="file", options={"path": str(file)}, rows_s=1000
         )
         self.client.attach_source(source)
-        return submit(self.cluster["dst"], sql=f"SELECT n, text FROM {name} WHERE n >= 0", strategy="producer").id
+        sql = f"SELECT n, text FROM {name} WHERE n >= 0"
+        return submit(self.cluster["src"], sql=sql, consumer="dst", strategy="producer").id
 
     def held_back(self, name: str, query: str) -> bool:
         """As ``sbon stream show`` and ``sbon query show`` tell it."""

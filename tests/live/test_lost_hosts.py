@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,24 +16,45 @@ from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.model.durability import HOT, REPLICATED, Durability
+from tests.live.world import UNHURRIED, World
 
 pytestmark = pytest.mark.live
 only_in_test_all = pytest.mark.only_in_test_all("hosts of live nodes that are lost with their disks")
 one_part = pytest.mark.one_part_per_commit("durabilities of live operators whose host is lost", parts=2)
 QUICK_KIND = "tumbling"
+durabilities = pytest.mark.parametrize("durability", [REPLICATED, HOT])
 
-LIVE_KINDS = [pytest.param(kind, marks=one_part if kind == QUICK_KIND else only_in_test_all) for kind in KINDS]
 
-
-@pytest.mark.parametrize("durability", [REPLICATED, HOT])
-@pytest.mark.parametrize("kind", LIVE_KINDS)
-def test_no_row_is_lost_or_repeated_with_a_host(tmp_path: Path, kind: str, durability: Durability) -> None:
+@one_part
+@durabilities
+def test_no_row_is_lost_or_repeated_with_a_host(world: World, tmp_path: Path, durability: Durability) -> None:
     """The backup starts from its copy, and the follower of a hot operator goes on."""
-    count = 1 if kind == QUICK_KIND else 3
-    (row,) = losses.run(tmp_path, (kind,), count, lambda _: None, durability)
+    row = losses.lose_hosts(
+        world.cluster,
+        QUICK_KIND,
+        tmp_path / "rows",
+        1,
+        lambda _: None,
+        durability,
+        source="ada",
+        hosts=("dee", "cyd"),
+        feed=UNHURRIED,
+    )
+    assert_right(row, 1)
+
+
+@only_in_test_all
+@durabilities
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_row_is_lost_or_repeated_with_three_hosts(tmp_path: Path, kind: str, durability: Durability) -> None:
+    (row,) = losses.run(tmp_path, (kind,), 3, lambda _: None, durability)
+    assert_right(row, 3)
+
+
+def assert_right(row: dict[str, Any], lost: int) -> None:
     assert row["rows"] > 0
     assert (row["wrong"], row["repeated_frames"]) == (0, 0)
-    assert row["by_follower"] == (count if durability == HOT else 0)
+    assert row["by_follower"] == (lost if row["durability"] == HOT else 0)
 
 
 def family(node: LocalNode) -> list[psutil.Process]:

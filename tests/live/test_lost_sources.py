@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from sbon import SbonError
-from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.cluster import LocalCluster
 from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration
 from sbon_cli.commands.experiments.migration.kills import kill
 from tests.cli.commands import run
 from tests.connectors.servers import PASSWORD, USER, Mosquitto
 from tests.connectors.test_mqtt import publish
-from tests.live.world import submit, wait_for
+from tests.live.world import World, submit, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.not_in_check]
 
 POSTS, ROWS, MESSAGES = 40, 5, 60
-HOST, ASKED = "bob", "ada"
+HOST, ASKED = "dee", "ada"
 
 
 def declare(cluster: LocalCluster, broker: Mosquitto, stream: str, connector: str) -> None:
@@ -64,40 +64,42 @@ def ids(path: Path) -> Counter[int]:
     return Counter(json.loads(line)["id"] for line in lines if line.endswith("}"))
 
 
-def test_posts_and_messages_survive_their_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_posts_and_messages_survive_their_node(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, asked, results = world.cluster, world.cluster[ASKED], {}
     with Mosquitto(33) as broker:
-        words = tmp_path / "words"
-        words.write_text(f"machine {broker.host} login {USER} password {PASSWORD}\n")
-        overrides = {**SHORT_LIVED, "connectors.passwords": str(words), "connectors.retry_max_s": 1.0}
-        with LocalCluster([ASKED, HOST, "cyd", "dee"], folder=tmp_path / "cluster", overrides=overrides) as cluster:
-            asked, results = cluster[ASKED], {}
-            for stream, connector in (("clicks", "http"), ("readings", "mqtt")):
-                declare(cluster, broker, stream, connector)
-                results[stream] = tmp_path / f"{stream}.ndjson"
-                sink = SinkSpec(kind="file", options={"path": str(results[stream])})
-                sql = f"SELECT id FROM {stream} WHERE id >= 0"
-                submit(asked, sql=sql, name=stream, consumer=ASKED, strategy="consumer", sink=sink)
-            for number in range(POSTS):
-                if number == POSTS // 2:
-                    asyncio.run(publish(broker, "ids", *(f'{{"id": {i}}}' for i in range(MESSAGES // 2))))
-                    push(cluster, number)
-                    kill(cluster[HOST], "all")
-                    shutil.rmtree(cluster[HOST].data_dir)
-                    asyncio.run(publish(broker, "ids", *(f'{{"id": {i}}}' for i in range(MESSAGES // 2, MESSAGES))))
+        world.passwords.write_text(f"machine {broker.host} login {USER} password {PASSWORD}\n")
+        for stream, connector in (("clicks", "http"), ("readings", "mqtt")):
+            declare(cluster, broker, stream, connector)
+            results[stream] = tmp_path / f"{stream}.ndjson"
+            sink = SinkSpec(kind="file", options={"path": str(results[stream])})
+            sql = f"SELECT id FROM {stream} WHERE id >= 0"
+            submit(asked, sql=sql, name=stream, consumer=ASKED, strategy="consumer", sink=sink)
+        for number in range(POSTS):
+            if number == POSTS // 2:
+                asyncio.run(publish(broker, "ids", *(f'{{"id": {i}}}' for i in range(MESSAGES // 2))))
                 push(cluster, number)
-            backup = node_of(cluster, "clicks")
-            assert backup != HOST
-            monkeypatch.setenv("COLUMNS", "200")
-            others = [node for node in (ASKED, "cyd", "dee") if node != backup]
+                kill(cluster[HOST], "all")
+                shutil.rmtree(cluster[HOST].data_dir)
+                asyncio.run(publish(broker, "ids", *(f'{{"id": {i}}}' for i in range(MESSAGES // 2, MESSAGES))))
+            push(cluster, number)
+        backup = node_of(cluster, "clicks")
+        assert backup != HOST
+        monkeypatch.setenv("COLUMNS", "200")
+        others = [node for node in (ASKED, "bob", "cyd") if node != backup]
 
-            def shown() -> str:
-                return run(asked.api, "stream", "show", "clicks").stdout
+        def shown() -> str:
+            return run(asked.api, "stream", "show", "clicks").stdout
 
-            wait_for(lambda: any(f"at {node}" in shown() for node in others), lambda: f"it has another backup: {shown()}")
-            assert "replicated" in shown()
-            wait_for(lambda: len(ids(results["clicks"])) == POSTS * ROWS, "all posted rows are in the file")
-            wait_for(lambda: len(ids(results["readings"])) == MESSAGES, "all messages are in the file")
-            assert set(ids(results["clicks"]).values()) == {1}
-            assert sorted(ids(results["readings"])) == list(range(MESSAGES))
-            for stream in results:
-                assert asked.client.query(stream).state == "running"
+        wait_for(lambda: any(f"at {node}" in shown() for node in others), lambda: f"it has another backup: {shown()}")
+        assert "replicated" in shown()
+        wait_for(lambda: len(ids(results["clicks"])) == POSTS * ROWS, "all posted rows are in the file")
+        wait_for(lambda: len(ids(results["readings"])) == MESSAGES, "all messages are in the file")
+        assert set(ids(results["clicks"]).values()) == {1}
+        assert sorted(ids(results["readings"])) == list(range(MESSAGES))
+        for stream in results:
+            assert asked.client.query(stream).state == "running"
+            asked.client.stop_query(stream)
+        cluster[HOST].restart()
+        cluster.wait_converged()
+        for stream in results:
+            asked.client.drop_stream(stream)

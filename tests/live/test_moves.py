@@ -10,9 +10,8 @@ import pytest
 from sbon.model import SinkSpec
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS, Kind
-from tests.live.world import World, finished, stored, submit, wait_for
+from tests.live.world import UNHURRIED, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
 only_in_test_all = pytest.mark.only_in_test_all("moves of operators on live nodes")
@@ -50,20 +49,20 @@ def assert_right(query: MovingQuery) -> None:
 def test_operators_go_on_elsewhere_and_return(world: World, tmp_path: Path, kind: str) -> None:
     """The last operator begins beside the consumer; the first is read by another operator."""
     with MovingQuery(
-        world.cluster, "dee", f"moved-{kind}", KINDS[kind], Feed(), tmp_path / "query", strategy="consumer"
+        world.cluster, "ada", f"moved-{kind}", KINDS[kind], UNHURRIED, tmp_path / "query", strategy="consumer"
     ) as query:
         query.more(3)
         first, *_, last = (*query.operators()[:1], query.operators()[-1])
-        moved_along(query, last, ("ada", "dee"))
+        moved_along(query, last, ("bob", "ada"))
         if first != last:
-            moved_along(query, first, ("ada",))
+            moved_along(query, first, ("bob",))
         assert_right(query)
 
 
 @only_in_test_all
 def test_a_stream_that_is_read_twice_moves_with_both_readers(world: World, tmp_path: Path) -> None:
     with MovingQuery(
-        world.cluster, "dee", "moved-twice-read", WITH_ITSELF, Feed(), tmp_path / "query", strategy="consumer"
+        world.cluster, "dee", "moved-twice-read", WITH_ITSELF, UNHURRIED, tmp_path / "query", strategy="consumer"
     ) as query:
         query.more(3)
         first, last = query.operators()
@@ -95,7 +94,7 @@ def test_a_query_finishes_after_its_operators_have_moved(world: World, tmp_path:
 @only_in_test_all
 def test_a_move_that_is_refused_changes_nothing(world: World, tmp_path: Path) -> None:
     with MovingQuery(
-        world.cluster, "dee", "moved-nowhere", KINDS["filter"], Feed(), tmp_path / "query", strategy="consumer"
+        world.cluster, "dee", "moved-nowhere", KINDS["filter"], UNHURRIED, tmp_path / "query", strategy="consumer"
     ) as query:
         query.more(3)
         (only,) = query.operators()

@@ -87,9 +87,9 @@ def test_its_own_checker_accepts_the_configuration() -> None:
 
 def test_every_panel_of_the_dashboard_finds_something(world: World, prometheus: Prometheus, tmp_path: Path) -> None:
     world.declare("scraped", replay=50.0)
-    dee = world.cluster["dee"]
+    bob = world.cluster["bob"]
     sink = SinkSpec(kind="file", options={"path": str(tmp_path / "rows.ndjson")})
-    info = submit(dee, sql="SELECT site, n FROM scraped WHERE n % 2 = 0", sink=sink, strategy="consumer", durability="replicated")
+    info = submit(bob, sql="SELECT site, n FROM scraped WHERE n % 2 = 0", sink=sink, strategy="consumer", durability="replicated")
 
     def empty() -> set[str]:
         return {title for title, wanted in expressions().items() if not all(prometheus.found(one) for one in wanted)} - SILENT
@@ -102,4 +102,4 @@ def test_every_panel_of_the_dashboard_finds_something(world: World, prometheus: 
     except AssertionError as error:
         raise AssertionError(f"{error}; nothing to show in {sorted(empty())}") from error
     finally:
-        dee.client.stop_query(info.id)
+        bob.client.stop_query(info.id)

@@ -30,8 +30,8 @@ OTHER_FORMATS = pytest.mark.only_in_test_all("formats of files on live nodes")
 def test_followed_rows_are_those_of_duckdb(world: World, strategy: str) -> None:
     name = f"fast_{strategy}"
     world.declare(name, replay=0)
-    dee = world.cluster["dee"]
-    info = submit(dee, sql=SQL.replace("readings", name), strategy=strategy)
+    ada, dee = world.cluster["ada"], world.cluster["dee"]
+    info = submit(ada, sql=SQL.replace("readings", name), consumer="dee", strategy=strategy)
     rows: list[tuple[Any, ...]] = []
 
     def take(frame: Rows) -> None:
@@ -170,18 +170,18 @@ def test_a_refusal_leaves_nothing_behind(world: World, fields: dict[str, Any], c
 
 
 def test_a_restart_resumes_identity_streams_and_queries(world: World) -> None:
-    world.declare("again", replay=1.0)
-    ada, cyd = world.cluster["ada"], world.cluster["cyd"]
-    info = submit(ada, sql="SELECT n FROM again WHERE n > 0", consumer="cyd", strategy="producer")
-    before = next(m for m in ada.client.members() if m.name == "cyd")
-    cyd.restart()
-    wait_for(lambda: any(m.name == "cyd" and m.incarnation > before.incarnation for m in ada.client.members()), "it is back")
-    assert "again" in {s.entry.declaration.name for s in cyd.client.streams()}
+    world.declare("again", replay=0.1)
+    ada, bob = world.cluster["ada"], world.cluster["bob"]
+    info = submit(ada, sql="SELECT n FROM again WHERE n > 0", consumer="bob", strategy="producer")
+    before = next(m for m in ada.client.members() if m.name == "bob")
+    bob.restart()
+    wait_for(lambda: any(m.name == "bob" and m.incarnation > before.incarnation for m in ada.client.members()), "it is back")
+    assert "again" in {s.entry.declaration.name for s in bob.client.streams()}
     wait_for(lambda: all(o.state == "running" for o in ada.client.query(info.id).operators), "all operators run again")
     assert len(ada.client.query(info.id).operators) == len(SITES)
 
-    stopped = cyd.client.stop_query(info.id)
+    stopped = bob.client.stop_query(info.id)
 
     assert stopped.state == "stopped"
     assert all(node.client.status().operators == () for node in world.cluster.nodes)
-    assert os.listdir(cyd.data_dir / "operators") == ["lock"]
+    assert os.listdir(bob.data_dir / "operators") == ["lock"]

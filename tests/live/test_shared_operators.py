@@ -22,7 +22,7 @@ def test_rows_of_a_shared_operator_are_those_of_each_query(world: World, tmp_pat
 
     def begin(name: str, sql: str) -> QueryInfo:
         sink = SinkSpec(kind="file", options={"path": str(tmp_path / f"{name}.parquet")})
-        return submit(dee, name=name, sql=sql, sink=sink, strategy="producer")
+        return submit(ada, name=name, sql=sql, consumer="dee", sink=sink, strategy="producer")
 
     owner = begin("owner", SQL.replace("readings", "twice"))
     reader = begin("reader", RENAMED.format("twice") + WHERE)
@@ -64,8 +64,8 @@ def test_rows_computed_from_those_of_other_queries_are_those_of_each_query(world
 
     def begin(name: str, sql: str) -> QueryInfo:
         sink = SinkSpec(kind="file", options={"path": str(tmp_path / f"{name}.parquet")})
-        fields = {"strategy": "producer", "decompose": "never"}
-        return submit(dee, name=name, sql=sql.format("contained"), sink=sink, **fields)
+        fields = {"strategy": "producer", "decompose": "never", "consumer": "dee"}
+        return submit(world.cluster["ada"], name=name, sql=sql.format("contained"), sink=sink, **fields)
 
     for kind, sql in OFFERED.items():
         begin(f"of-{kind}", sql)

@@ -70,7 +70,7 @@ def test_each_row_arrives_once_whatever_becomes_of_the_sinks_node(world: World, 
             secrets.mkdir(exist_ok=True)
             (secrets / "kept").write_text(f"{PASSWORD}\n")
         name = f"sunk_{lost}"
-        world.declare(name, replay=1000.0)
+        world.declare(name, replay=2000.0)
         sql = SQL.replace("readings", name)
         options = {"url": database.url(), "password": "file:kept", "table": "kept"}
         table = submit(

@@ -12,9 +12,14 @@ import duckdb
 from sbon.local.cluster import LocalCluster
 from sbon.local.node import LocalNode
 from sbon.model import Column, QueryInfo, SourceDeclaration, StreamDeclaration, Submission
+from sbon_node.experiments.bench.migration.feed import Feed
 
 SITES = ("ada", "bob", "cyd")
 NODES = (*SITES, "dee")
+TINY_MB = 1e-6
+"""Expected state from which a node that plans chooses RocksDB: any."""
+OWN: dict[str, dict[str, Any]] = {"bob": {"query.rocksdb_from_mb": TINY_MB}, "dee": {"node.drain_on_stop": True}}
+"""Settings of single nodes."""
 ROWS = 20_000
 EVENT_S = 20.0
 """Event time between the first row and the last, in thousands of seconds of a site's clock."""
@@ -31,14 +36,18 @@ READINGS = StreamDeclaration(
     event_time="ts",
 )
 
+UNHURRIED = Feed(rows=60, every_s=0.5)
+"""A fifth of the rows of the default feed in a tenth of the frames: batches are what costs."""
+
 SQL = "SELECT site, n, value * 2e0 AS twice, upper(note) AS note, ts FROM readings WHERE n % 2 = 0 AND value > 10e0"
 
 
 class World:
     """The cluster with its declared stream, and DuckDB's answer to any query over it."""
 
-    def __init__(self, cluster: LocalCluster, files: list[Path]) -> None:
-        self.cluster, self.files = cluster, files
+    def __init__(self, cluster: LocalCluster, files: list[Path], passwords: Path = Path()) -> None:
+        """``passwords`` is the file that the nodes read for passwords of sources and sinks."""
+        self.cluster, self.files, self.passwords = cluster, files, passwords
 
     def answer(self, sql: str = SQL) -> list[tuple[object, ...]]:
         database = duckdb.connect()
