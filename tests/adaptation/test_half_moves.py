@@ -12,7 +12,8 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.calls import ReserveOperator
 from tests.adaptation.test_joint_moves import JOINT, QUALITY, apart, both, latency_s
 from tests.adaptation.test_optimizer import adapting
-from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of, state_of
+from tests.calm_clusters import CALM
+from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
 from tests.workflow.test_cancelled_moves import cancelled
 from tests.workflow.test_moved_operators import check_windows, finished
 
@@ -24,7 +25,7 @@ LONGER = 4000
 NEVER = msgspec.structs.replace(JOINT, period_s=86_400.0)
 
 
-def proposing_at_c(answering: str, config: Config = UNHURRIED) -> dict[str, Config]:
+def proposing_at_c(answering: str, config: Config = CALM) -> dict[str, Config]:
     """Configurations in which the nodes ``answering`` decide nothing, but answer proposals.
 
     With d among them c proposes: the aggregate at d moves first, and the filter at c is to follow it.
@@ -118,4 +119,4 @@ def test_an_operator_whose_host_dies_before_it_follows_goes_on(tmp_path: Path) -
         await finished(cluster)
         check_windows(tmp_path / "out.csv", LONGER)
 
-    in_cluster(tmp_path, "abcd", test, configs=proposing_at_c("bd", CONFIG), latency=latency_s, quality=QUALITY)
+    in_cluster(tmp_path, "abcd", test, configs=proposing_at_c("bd"), latency=latency_s, quality=QUALITY)

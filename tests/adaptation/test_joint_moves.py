@@ -140,6 +140,7 @@ def test_only_the_neighbours_host_may_ask_and_what_it_says_is_measured(tmp_path:
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", patient), latency=latency_s, quality=QUALITY)
 
 
+@pytest.mark.one_part_per_commit("operators that may not move again", parts=2)
 @pytest.mark.parametrize(("knobs", "reason"), [({"rest_s": 600.0}, "it rests for"), ({"most_moves": 1}, "it has moved 1 times")])
 def test_proposals_move_no_operator_that_rests_or_has_moved_often(tmp_path: Path, knobs: dict[str, float], reason: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

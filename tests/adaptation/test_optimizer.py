@@ -11,9 +11,10 @@ from sbon_node.adaptation.settings import AdaptationSettings, preset
 from sbon_node.config.config import Config
 from sbon_node.events import MoveDecided
 from sbon_node.model.queries import OperatorInfo
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.network.paths import NetworkQuality
-from tests.workflow.clusters import UNHURRIED, declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.calm_clusters import CALM
+from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
 from tests.workflow.test_notifications import listening, told
 
@@ -23,7 +24,7 @@ WHOLE_ROWS = "SELECT count(*) AS n, sum(id) AS ids, sum(v) AS v FROM numbers GRO
 """All columns are read, so that no other operator leaves some out."""
 
 
-def adapting(names: str, settings: AdaptationSettings = SMALL, config: Config = UNHURRIED) -> dict[str, Config]:
+def adapting(names: str, settings: AdaptationSettings = SMALL, config: Config = CALM) -> dict[str, Config]:
     return dict.fromkeys(names, msgspec.structs.replace(config, adaptation=settings))
 
 
@@ -94,6 +95,7 @@ def test_an_overloaded_node_moves_its_busiest_operator_away(tmp_path: Path) -> N
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", msgspec.structs.replace(SMALL, overload_cost=100.0)))
 
 
+@pytest.mark.one_part_per_commit("bounds near and far", parts=2)
 @pytest.mark.parametrize("near_bound, hosts", [(0.2, ("b", "a")), (0.9, ("b",))])
 def test_a_bound_that_is_about_to_be_broken_moves_an_operator_that_saves_usage(
     tmp_path: Path, near_bound: float, hosts: tuple[str, ...]
@@ -135,4 +137,4 @@ def test_an_error_of_the_program_ends_one_decision_only(tmp_path: Path) -> None:
         await finished(cluster)
         check_filtered(tmp_path / "out.csv", 1600)
 
-    in_cluster(tmp_path, "ab", test, configs=adapting("ab", msgspec.structs.replace(SMALL, overload_cost=100.0), CONFIG))
+    in_cluster(tmp_path, "ab", test, configs=adapting("ab", msgspec.structs.replace(SMALL, overload_cost=100.0)))

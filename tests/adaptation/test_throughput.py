@@ -56,6 +56,7 @@ def test_usage_does_not_count_but_a_bound_on_delay_does(way_ms: float, bounded: 
     assert carries(12.0, Offer("rome", 1e9, way_ms, 1.0), bounded=bounded).code == code
 
 
+@pytest.mark.one_part_per_commit("causes of a low throughput", parts=2)
 @pytest.mark.parametrize("cause", ["less bandwidth", "slow engine", "slow engine and a low bound"])
 def test_an_operator_leaves_a_node_that_breaks_its_bound(tmp_path: Path, cause: str) -> None:
     """Its input comes from b, so it stays there for the sake of usage."""
