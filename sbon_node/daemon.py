@@ -73,7 +73,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
     machine = Machine(config.control, emulated_load)
     node = Node(config, transport=transport, clock=clock, rng=rng, engine=engine, counters=counters, machine=machine)
     tap.listen_to(node.bus)
-    api = ApiServer(node, config.api, names=config.node.names, counters=counters)
+    api = ApiServer(node, config.api, names=config.node.names, counters=counters, local_users=config.net.local_users)
     try:
         await api.start(config.node.api_bind, config.node.api_port)
         if not is_loopback(config.node.api_bind):

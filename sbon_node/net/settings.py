@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+LocalUsers = Literal["any", "own"]
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -63,6 +65,13 @@ class NetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_names: Annotated[
         int, Meta(ge=1, le=1_000_000, description="host names of peers whose IP address is remembered; one for each is enough")
     ] = 4096
+    local_users: Annotated[
+        LocalUsers,
+        Meta(
+            description="whose TCP connections are accepted, of peers and of the API: `any`, or `own`, those of processes of "
+            "this machine that belong to the node's own user or to root; clusters of one machine have `own`"
+        ),
+    ] = "any"
     emulated_flight_bytes: Annotated[
         int,
         Meta(

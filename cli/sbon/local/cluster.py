@@ -252,8 +252,9 @@ def _arguments(name: str, host: str, join: str, emulation: str, overrides: Mappi
         arguments += ["--join", join]
     if emulation:
         arguments += ["--emulation", emulation]
-    # All nodes belong to the user who owns the files.
-    for setting, value in {"connectors.data_roots": "/", "connectors.endpoints": LOCAL_ENDPOINTS, **overrides}.items():
+    # All nodes belong to the user who owns the files, and who alone may reach them.
+    own = {"net.local_users": "own", "connectors.data_roots": "/", "connectors.endpoints": LOCAL_ENDPOINTS}
+    for setting, value in {**own, **overrides}.items():
         arguments += ["--set", f"{setting}={str(value).lower() if isinstance(value, bool) else value}"]
     return arguments
 

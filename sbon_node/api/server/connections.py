@@ -17,9 +17,15 @@ from aiohttp.typedefs import Middleware
 from sbon_node.api.encoding import encode
 from sbon_node.api.server.guard import Handler
 from sbon_node.config.api import ApiSettings
+from sbon_node.net.local_users import Admission
 from sbon_node.net.names import site_of
 
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\n"
+Refusal = tuple[bytes, str, str]
+"""Status and further headers of an answer to a connection that may not stay, with code and message."""
+
+_HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/problem+json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+_FULL = (b"503 Service Unavailable\r\nRetry-After: 1", "too-many-connections", "this node serves as many connections as it may")
+_FOREIGN = (b"403 Forbidden", "forbidden-user", "this node serves programs of its own user and of root alone (net.local_users)")
 LINGER_S = 1.0
 """Seconds that a rejected client has to read the reason."""
 
@@ -27,8 +33,8 @@ LINGER_S = 1.0
 class Connections:
     """All open connections, by the time since when they wait."""
 
-    def __init__(self, settings: ApiSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: ApiSettings, admission: Admission) -> None:
+        self._settings, self._admission = settings, admission
         self._open: dict[Connection, None] = {}
         self._of_site: dict[str, int] = {}
         self._waiting: dict[Connection, None] = {}
@@ -62,8 +68,13 @@ class Connections:
 
         return under_way
 
-    def admit(self, connection: Connection) -> bool:
-        """Return whether the connection may stay; close another for it if possible."""
+    def refusal(self, connection: Connection, transport: Any) -> Refusal | None:
+        """Return why the connection may not stay; close another for it if possible."""
+        if not self._admission.admits(transport):
+            return _FOREIGN
+        return None if self._has_room(connection) else _FULL
+
+    def _has_room(self, connection: Connection) -> bool:
         own = self._of_site.get(connection.site, 0)
         if own >= self._settings.max_connections_per_address and not self._drop_one(connection.site):
             return False
@@ -76,14 +87,15 @@ class Connections:
     def bind(self, connection: Connection, inner: Any) -> None:
         self._inner[inner] = connection
 
-    def turn_away(self, transport: Any) -> Callable[[], None]:
+    def turn_away(self, transport: Any, refusal: Refusal) -> Callable[[], None]:
         """Answer and close; return the callback for the moment of closing."""
         if self._lingering >= self._settings.max_connections:
             transport.abort()
             return lambda: None
         self._lingering += 1
-        body = encode({"code": "too-many-connections", "message": "this node serves as many connections as it may"})
-        transport.write(_FULL + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        status, code, message = refusal
+        body = encode({"code": code, "message": message})
+        transport.write(_HEAD % (status, len(body)) + body)
         transport.write_eof()  # close at once would make the system drop the answer, because of the caller's unread bytes
         timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
@@ -136,8 +148,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # uvloop's transport is no asyncio.Transport
         self.site = site_of(str((transport.get_extra_info("peername") or ("",))[0]))
-        if not self._connections.admit(self):
-            self._closed = self._connections.turn_away(transport)
+        refusal = self._connections.refusal(self, transport)
+        if refusal is not None:
+            self._closed = self._connections.turn_away(transport, refusal)
             return
         self._inner = self._make()
         self._connections.bind(self, self._inner)

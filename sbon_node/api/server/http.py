@@ -25,6 +25,8 @@ from sbon_node.api.server.serving import SERVING, Serving, State, not_ready
 from sbon_node.config.api import ApiSettings
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
+from sbon_node.net.local_users import Admission
+from sbon_node.net.settings import LocalUsers
 from sbon_node.planner.planner import CLIENT
 
 
@@ -41,12 +43,13 @@ class ApiServer:
         *,
         names: Sequence[str] = (),
         counters: Counters | None = None,
+        local_users: LocalUsers = "any",
     ) -> None:
         self._interface = interface
         self._settings = settings or ApiSettings()
         self._host_names = HostNames([*names, *self._settings.hosts])
         self._counters = counters or Counters(time.monotonic)
-        self._connections = Connections(self._settings)
+        self._connections = Connections(self._settings, Admission(local_users, self._counters))
         self._uncut = Uncut()
         self._streaming: set[asyncio.Task[Any]] = set()
         self._state: State = "starting"

@@ -60,6 +60,7 @@ _STATUS = {
     "not-stored": 503,
     "examination-under-way": 409,
     "timeout": 504,
+    "forbidden-user": 403,
     "too-many-connections": 503,
     "starting": 503,
     "stopping": 503,
