@@ -7,16 +7,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
 from tests.browsers import opened_browser
+from tests.dashboard.looking import looking
 
 QUERY = "warm"
+SUSPICION_MAX_FACTOR = 1.0
+"""A death is known as soon as the least time for suspicion is over."""
+LINGER_S = 0.5
+"""Few frames a second, and so few batches: they cost more than the pages."""
 MARKUP = "<img src=x onerror=alert(1)>"
 """A text that would be an element if it were read as markup."""
-ARCHIVED = 20_000
+ARCHIVED = 12_000
 """Rows of the only stream that ends; it begins with the first query that reads it."""
 SQL = f"SELECT site, value, ts FROM readings WHERE value > 0.9e0 AND site <> '{MARKUP}'"
 
@@ -29,10 +34,11 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def cluster(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """New York has the sources and the operators, Singapore the sink; two generators without an end and one with, and a file
-    with a row that is bad."""
+    """New York has the sources and the operators, and plans as well, so that only one engine starts; Singapore has the sink. Two
+    generators are without an end and one with, and a file has a row that is bad."""
     folder = tmp_path_factory.mktemp("rows")
-    with LocalCluster(4, latency="cities", folder=tmp_path_factory.mktemp("cluster"), overrides=SHORT_LIVED) as running:
+    overrides = {**SHORT_LIVED, "membership.suspicion_max_factor": SUSPICION_MAX_FACTOR, "connectors.linger_s": LINGER_S}
+    with LocalCluster(4, latency="cities", folder=tmp_path_factory.mktemp("cluster"), overrides=overrides) as running:
         declare(running, folder)
         submission = Submission(
             sql=SQL,
@@ -41,8 +47,15 @@ def cluster(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
             consumer="singapore",
             sink=SinkSpec(kind="file", options={"path": str(folder / "out.csv")}),
         )
-        running["london"].client.submitted(submission)
+        running["new-york"].client.submitted(submission)
         yield running
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, cluster: LocalCluster) -> Iterator[Page]:
+    """The query at London, for the tests of a file that leave the page as it was."""
+    with looking(browser, cluster["london"].client.api, query=QUERY) as opened:
+        yield opened
 
 
 def declare(running: LocalCluster, folder: Path) -> None:

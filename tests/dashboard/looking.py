@@ -13,9 +13,14 @@ PATIENCE_MS = 120_000
 
 
 @contextmanager
-def looking(browser: Browser, api: str, *, fails: bool = False, query: str = "", **context: Any) -> Iterator[Page]:
-    """The dashboard of the node at ``api``, live. In the end no request went elsewhere and nothing was complained of, but for
-    what the browser says itself of a node that is expected to go away (``fails``)."""
+def looking(
+    browser: Browser, api: str, *, fails: bool = False, query: str = "", clock: bool = False, **context: Any
+) -> Iterator[Page]:
+    """The dashboard of the node at ``api``, live.
+
+    In the end no request went elsewhere and nothing was complained of, but for what the browser says itself of a node that is
+    expected to go away (``fails``). With ``clock`` the test can let the page's time pass.
+    """
     opened = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **context})
     page = opened.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -24,6 +29,8 @@ def looking(browser: Browser, api: str, *, fails: bool = False, query: str = "",
     page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: asked.add(request.url))
+    if clock:
+        page.clock.install()
     try:
         page.goto(f"{api}/{f'dashboard/#query={query}' if query else ''}")
         page.locator("#connection", has_text="Live").wait_for()

@@ -22,9 +22,9 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, cluster: LocalCluster) -> Iterator[Page]:
-    """The query at London, for tests that only look at it."""
-    with looking(browser, cluster["london"].client.api, query=QUERY) as opened:
+def planner(browser: Browser, cluster: LocalCluster) -> Iterator[Page]:
+    """The page of the node that plans, and so makes the decisions."""
+    with looking(browser, cluster["new-york"].client.api) as opened:
         yield opened
 
 
@@ -35,75 +35,74 @@ def row(page: Page, table: str, first: str) -> dict[str, str]:
     return dict(zip(heads, [text.strip() for text in cells.first.locator("th, td").all_inner_texts()], strict=True))
 
 
-def test_the_map_shows_nodes_what_is_on_them_and_what_flows(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        link = page.locator("[data-link='new-york singapore']")
-        expect(link.locator("title")).to_have_text(re.compile(r"^new-york to singapore: [\d.]+ k?B/s, 1\d\d ms latency$"))
-        assert sorted(node.get_attribute("data-node") for node in page.locator(".node").all()) == NODES
-        label = page.locator("[data-node='new-york']")
-        expect(label).to_have_attribute(
-            "aria-label", re.compile(r"^new-york, alive, \d+ ms away, load .*, 4 sources, 3 operators$")
-        )
-        expect(page.locator("[data-node='singapore']")).to_have_attribute("aria-label", re.compile(", 1 sink$"))
-        expect(page.locator("[data-node='london'] .name")).to_have_text("london, this node")
-        assert float(link.locator(".traffic").get_attribute("stroke-width") or 0) > 1
+def test_the_map_shows_nodes_what_is_on_them_and_what_flows(page: Page) -> None:
+    link = page.locator("[data-link='new-york singapore']")
+    expect(link.locator("title")).to_have_text(re.compile(r"^new-york to singapore: [\d.]+ k?B/s, 1\d\d ms latency$"))
+    assert sorted(node.get_attribute("data-node") for node in page.locator(".node").all()) == NODES
+    label = page.locator("[data-node='new-york']")
+    expect(label).to_have_attribute("aria-label", re.compile(r"^new-york, alive, \d+ ms away, load .*, 4 sources, 3 operators$"))
+    expect(page.locator("[data-node='singapore']")).to_have_attribute("aria-label", re.compile(", 1 sink$"))
+    expect(page.locator("[data-node='london'] .name")).to_have_text("london, this node")
+    assert float(link.locator(".traffic").get_attribute("stroke-width") or 0) > 1
 
-        def is_in_order() -> bool:
-            drawn = {name: page.locator(f"[data-node='{name}'] .hit").bounding_box() for name in NODES}
-            places = {name: (box["x"], box["y"]) for name, box in drawn.items() if box}
+    def is_in_order() -> bool:
+        drawn = {name: page.locator(f"[data-node='{name}'] .hit").bounding_box() for name in NODES}
+        places = {name: (box["x"], box["y"]) for name, box in drawn.items() if box}
 
-            def apart(a: str, b: str) -> float:
-                return math.dist(places[a], places[b])
+        def apart(a: str, b: str) -> float:
+            return math.dist(places[a], places[b])
 
-            return apart("london", "frankfurt") < apart("london", "new-york") < apart("new-york", "singapore")
+        return apart("london", "frankfurt") < apart("london", "new-york") < apart("new-york", "singapore")
 
-        wait_for(is_in_order, "the coordinates are near the latencies")
+    wait_for(is_in_order, "the coordinates are near the latencies")
 
 
-def test_a_node_is_shown_closely(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        page.locator("#members").get_by_role("button", name="new-york").click()
-        expect(page.locator("#place-title")).to_have_text("new-york")
-        place = page.locator("#place")
-        expect(place).to_contain_text("source readings/harbour, running")
-        expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms latency"))
-        page.mouse.move(*middle(page, "singapore"))
-        expect(page.locator("#place-title")).to_have_text("singapore")
-        expect(place).to_contain_text(f"sink of {QUERY}, running")
+def test_a_node_is_shown_closely(page: Page) -> None:
+    page.locator("#members").get_by_role("button", name="new-york").click()
+    expect(page.locator("#place-title")).to_have_text("new-york")
+    place = page.locator("#place")
+    expect(place).to_contain_text("source readings/harbour, running")
+    expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms latency"))
+    page.mouse.move(*middle(page, "singapore"))
+    expect(page.locator("#place-title")).to_have_text("singapore")
+    expect(place).to_contain_text(f"sink of {QUERY}, running")
+    page.mouse.move(0, 0)
+    page.keyboard.press("Escape")
 
 
 def part_fact(page: Page, name: str) -> Locator:
     return page.locator("#part dl > div", has=page.locator(f"dt:text-is('{name}')")).locator("dd")
 
 
-def test_the_plan_tells_rates_selectivities_and_watermarks(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
-        explanation = cluster["london"].client.explain_query(QUERY)
-        assert sorted(card.get_attribute("data-part") for card in page.locator(".card").all()) == sorted(
-            part.id for part in explanation.components
-        )
-        harbour = page.locator(".card.source", has_text="harbour")
-        expect(harbour.locator(".flow")).to_have_text(re.compile(r"^\d+ rows/s, [\d.]+ k?B/s$"))
-        expect(harbour.locator(".time")).to_have_text(re.compile(r"^[\d:]{8}, [\d.]+ (s|ms|min) ago$"))
-        operator = page.locator(".card.operator").first
-        expect(operator.locator(".passes")).to_have_text(re.compile(r"^[\d.]+ % of rows pass$"))
-        lags = page.locator(".card.operator .time")
-        expect(lags.filter(has_text=re.compile(r"behind|20\d\d-")).nth(1)).to_be_visible()
-        expect(page.locator(".card.sink .flow")).to_have_text(re.compile(r"^[\d.]+k? rows taken$"))
-        operator.click()
-        expect(page.locator("#part pre")).to_contain_text("SELECT")
-        expect(page.locator("#part")).to_contain_text("Rows passed, planned")
-        expect(part_fact(page, "Durability")).to_have_text("local")
-        expect(part_fact(page, "Epoch")).to_have_text("1")
-        expect(part_fact(page, "Backup")).to_have_count(0)
+def test_the_plan_tells_rates_selectivities_and_watermarks(page: Page, cluster: LocalCluster) -> None:
+    explanation = cluster["london"].client.explain_query(QUERY)
+    assert sorted(card.get_attribute("data-part") for card in page.locator(".card").all()) == sorted(
+        part.id for part in explanation.components
+    )
+    harbour = page.locator(".card.source", has_text="harbour")
+    expect(harbour.locator(".flow")).to_have_text(re.compile(r"^\d+ rows/s, [\d.]+ k?B/s$"))
+    expect(harbour.locator(".time")).to_have_text(re.compile(r"^[\d:]{8}, [\d.]+ (s|ms|min) ago$"))
+    operator = page.locator(".card.operator").first
+    expect(operator.locator(".passes")).to_have_text(re.compile(r"^[\d.]+ % of rows pass$"))
+    lags = page.locator(".card.operator .time")
+    expect(lags.filter(has_text=re.compile(r"behind|20\d\d-")).nth(1)).to_be_visible()
+    expect(page.locator(".card.sink .flow")).to_have_text(re.compile(r"^[\d.]+k? rows taken$"))
+    operator.click()
+    expect(page.locator("#part pre")).to_contain_text("SELECT")
+    expect(page.locator("#part")).to_contain_text("Rows passed, planned")
+    expect(part_fact(page, "Durability")).to_have_text("local")
+    expect(part_fact(page, "Epoch")).to_have_text("1")
+    expect(part_fact(page, "Backup")).to_have_count(0)
 
 
 @pytest.mark.only_in_test_all("pages of the dashboard")
 def test_the_plan_of_a_query_that_is_over_flows_no_more_and_nothing_is_odd_about_it(
     browser: Browser, cluster: LocalCluster
 ) -> None:
+    cluster["new-york"].client.submitted(
+        Submission(sql="SELECT site, ts FROM readings WHERE value > 0.5e0", name="short", strategy="producer")
+    )
     client = cluster["london"].client
-    client.submitted(Submission(sql="SELECT site, ts FROM readings WHERE value > 0.5e0", name="short", strategy="producer"))
     client.stop_query("short")
     with looking(browser, client.api, query="short") as page:
         flows = page.locator(".card.operator .flow")
@@ -112,22 +111,21 @@ def test_the_plan_of_a_query_that_is_over_flows_no_more_and_nothing_is_odd_about
         expect(page.locator(".card.operator.odd")).to_have_count(0)
 
 
-def test_a_query_is_shown_with_its_text_as_text(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        expect(page.locator("#query-title")).to_have_text(f"Query {QUERY}")
-        expect(page.locator(".sql")).to_have_text(SQL)
-        expect(page.locator(f"[data-query='{QUERY}'] code")).to_contain_text(MARKUP)
-        assert page.locator("img").count() == 0
-        lost = cluster["london"].client.query(QUERY).survival
-        assert lost is not None
-        assert "new-york is its generator source readings/harbour, " in lost.text
-        expect(page.get_by_text(lost.text)).to_be_visible()
-        expect(page.locator("#why tbody tr")).to_have_count(3)
-        expect(page.locator("#why tbody tr").first).to_contain_text("new-york")
-        page.get_by_role("button", name="Compare the alternatives now").click()
-        expect(page.locator("#why [role=status]")).to_have_text("Compared by the latencies known now.")
-        page.locator("summary", has_text="What other strategies would do").click()
-        expect(page.locator("#why")).to_contain_text("relaxation")
+def test_a_query_is_shown_with_its_text_as_text(page: Page, cluster: LocalCluster) -> None:
+    expect(page.locator("#query-title")).to_have_text(f"Query {QUERY}")
+    expect(page.locator(".sql")).to_have_text(SQL)
+    expect(page.locator(f"[data-query='{QUERY}'] code")).to_contain_text(MARKUP)
+    assert page.locator("img").count() == 0
+    lost = cluster["london"].client.query(QUERY).survival
+    assert lost is not None
+    assert "new-york is its generator source readings/harbour, " in lost.text
+    expect(page.get_by_text(lost.text)).to_be_visible()
+    expect(page.locator("#why tbody tr")).to_have_count(3)
+    expect(page.locator("#why tbody tr").first).to_contain_text("new-york")
+    page.get_by_role("button", name="Compare the alternatives now").click()
+    expect(page.locator("#why [role=status]")).to_have_text("Compared by the latencies known now.")
+    page.locator("summary", has_text="What other strategies would do").click()
+    expect(page.locator("#why")).to_contain_text("relaxation")
 
 
 def test_network_usage_over_time(page: Page) -> None:
@@ -154,7 +152,8 @@ def fact(page: Page, name: str) -> str:
 def test_a_query_that_ends_shows_how_far_it_is_and_then_that_it_has_read_all(browser: Browser, cluster: LocalCluster) -> None:
     client = cluster["london"].client
     sql = "SELECT ts, site, value FROM archive WHERE value < 2e0"
-    client.submitted(Submission(sql=sql, name="reread", strategy="producer", sink=SinkSpec(kind="blackhole")))
+    sink = SinkSpec(kind="blackhole")
+    cluster["new-york"].client.submitted(Submission(sql=sql, name="reread", strategy="producer", consumer="london", sink=sink))
     with looking(browser, client.api, query="reread") as page:
         bar = page.get_by_role("progressbar", name="Progress")
         told = page.locator("#query-progress .far")
@@ -218,13 +217,11 @@ def test_nothing_is_cut_off_or_written_over_another(browser: Browser, cluster: L
             assert page.evaluate(panels, True) == []
 
 
-def test_the_machine_of_the_node_is_charted_from_before_the_page_was_opened(browser: Browser, cluster: LocalCluster) -> None:
-    client = cluster["new-york"].client
-    with looking(browser, client.api) as page:
-        memory = page.get_by_role("slider", name="Memory over time")
-        expect(memory).to_have_attribute("aria-valuetext", re.compile(r"node \d+ MB, engine (\d+ MB|[\d.]+ GB)$"))
-        expect(page.get_by_role("slider", name="Processor over time")).to_have_attribute("aria-valuemax", re.compile(r"^\d+$"))
-        expect(page.locator("#machine-title")).to_have_text("Machine of new-york")
+def test_the_machine_of_the_node_is_charted_from_before_the_page_was_opened(planner: Page) -> None:
+    memory = planner.get_by_role("slider", name="Memory over time")
+    expect(memory).to_have_attribute("aria-valuetext", re.compile(r"node \d+ MB, engine (\d+ MB|[\d.]+ GB)$"))
+    expect(planner.get_by_role("slider", name="Processor over time")).to_have_attribute("aria-valuemax", re.compile(r"^\d+$"))
+    expect(planner.locator("#machine-title")).to_have_text("Machine of new-york")
 
 
 def test_the_newest_rows_are_shown(page: Page) -> None:
@@ -234,16 +231,15 @@ def test_the_newest_rows_are_shown(page: Page) -> None:
     expect(cells.nth(1)).to_have_text(re.compile(r"^0\.9"))
 
 
-def test_decisions_from_before_the_page_was_opened_are_shown(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        log = page.locator("#log li")
-        expect(log.filter(has_text=f"{QUERY} running")).to_have_count(1)
-        expect(log.filter(has_text=f"{QUERY}: b0 placed at new-york by producer")).to_have_count(1)
-        before = log.count()
-        page.reload()
-        page.locator("#connection", has_text="Live").wait_for()
-        expect(log.filter(has_text=f"{QUERY} running")).to_have_count(1)
-        assert log.count() >= before
+def test_decisions_from_before_the_page_was_opened_are_shown(planner: Page) -> None:
+    log = planner.locator("#log li")
+    expect(log.filter(has_text=f"{QUERY} running")).to_have_count(1)
+    expect(log.filter(has_text=f"{QUERY}: b0 placed at new-york by producer")).to_have_count(1)
+    before = log.count()
+    planner.reload()
+    planner.locator("#connection", has_text="Live").wait_for()
+    expect(log.filter(has_text=f"{QUERY} running")).to_have_count(1)
+    assert log.count() >= before
 
 
 def test_members_and_streams_are_shown_as_in_the_api(page: Page, cluster: LocalCluster) -> None:
@@ -264,15 +260,15 @@ def test_members_and_streams_are_shown_as_in_the_api(page: Page, cluster: LocalC
     expect(tower.locator("[data-head='State']")).to_have_text("ended")
 
 
-def test_events_are_logged_on_the_page(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        expect(page.locator("#log-note")).to_have_text("")
-        client = cluster["london"].client
-        client.submitted(Submission(sql=SQL, name="again", strategy="producer", consumer="singapore"))
-        log = page.locator("#log li")
-        expect(log.filter(has_text="placed at new-york by producer").first).to_be_visible()
-        expect(log.filter(has_text="again running")).to_be_visible()
-        client.stop_query("again")
-        expect(log.filter(has_text="again stopped")).to_be_visible()
-        page.get_by_role("checkbox", name="queries").uncheck()
-        expect(log.filter(has_text="again stopped")).to_have_count(0)
+def test_events_are_logged_on_the_page(planner: Page, cluster: LocalCluster) -> None:
+    expect(planner.locator("#log-note")).to_have_text("")
+    client = cluster["new-york"].client
+    client.submitted(Submission(sql=SQL, name="again", strategy="producer", consumer="singapore"))
+    log = planner.locator("#log li")
+    expect(log.filter(has_text="placed at new-york by producer").first).to_be_visible()
+    expect(log.filter(has_text="again running")).to_be_visible()
+    client.stop_query("again")
+    expect(log.filter(has_text="again stopped")).to_be_visible()
+    planner.get_by_role("checkbox", name="queries").uncheck()
+    expect(log.filter(has_text="again stopped")).to_have_count(0)
+    planner.get_by_role("checkbox", name="queries").check()

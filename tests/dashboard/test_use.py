@@ -1,4 +1,4 @@
-"""The dashboard with a keyboard, in the dark, on a telephone, and when nodes die."""
+"""The dashboard with a keyboard, in the dark, on a telephone, and while nobody looks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from sbon.local.cluster import LocalCluster
 from sbon.model import Column, SourceDeclaration, StreamDeclaration
-from tests.dashboard.conftest import QUERY
-from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
+from tests.dashboard.looking import PATIENCE_MS, looking, middle
 
 pytestmark = pytest.mark.live
 
@@ -59,101 +58,100 @@ def focused(page: Page, attribute: str) -> str:
     return str(page.evaluate("(name) => document.activeElement.getAttribute(name) ?? ''", attribute))
 
 
-def test_arrow_keys_go_from_node_to_node(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        expect(page.locator(".node")).to_have_count(4)
-        expect(page.locator(".card")).to_have_count(7)
-        page.get_by_role("slider", name="Network usage over time").wait_for()  # what is above the map moves it as it comes
-        page.locator("[data-node][tabindex='0']").focus()
-        boxes = {node.get_attribute("data-node"): node.locator(".hit").bounding_box() for node in page.locator(".node").all()}
-        for key, axis, sign in (("ArrowRight", "x", 1), ("ArrowLeft", "x", -1), ("ArrowUp", "y", -1), ("ArrowDown", "y", 1)):
-            for _ in range(4):
-                before = focused(page, "data-node")
-                page.keyboard.press(key)
-                after = focused(page, "data-node")
-                here, there = boxes[before], boxes[after]
-                assert here
-                assert there
-                assert (there[axis] - here[axis]) * sign > 0 or before == after  # type: ignore[literal-required]
-        page.keyboard.press("Home")
-        seen = [focused(page, "data-node")]
-        for _ in boxes:
-            page.keyboard.press("PageDown")
-            seen.append(focused(page, "data-node"))
-        assert set(seen) == set(boxes)
-        assert seen[-1] == seen[-2]
-        page.keyboard.press("End")
-        assert focused(page, "data-node") == seen[-1]
-        for _ in boxes:
-            page.keyboard.press("PageUp")
-        first = focused(page, "data-node")
-        assert first == seen[0]
-        expect(page.locator("#place-title")).to_have_text(first)
-        assert page.locator("[data-node][tabindex='0']").count() == 1
-        outline = page.evaluate("() => getComputedStyle(document.activeElement.querySelector('.hit')).strokeWidth")
-        assert outline == "3px"
-        page.keyboard.press("Enter")
-        expect(page.locator(f"[data-node='{first}']")).to_have_attribute("aria-pressed", "true")
-        expect(page.locator("#spoken")).to_have_text(f"{first}, alive")
-        page.keyboard.press("Escape")
-        expect(page.locator("[data-node='london']")).to_have_attribute("aria-pressed", "true")
+def test_arrow_keys_go_from_node_to_node(page: Page) -> None:
+    expect(page.locator(".node")).to_have_count(4)
+    expect(page.locator(".card")).to_have_count(7)
+    page.get_by_role("slider", name="Network usage over time").wait_for()  # what is above the map moves it as it comes
+    page.locator("[data-node][tabindex='0']").focus()
+    boxes = {node.get_attribute("data-node"): node.locator(".hit").bounding_box() for node in page.locator(".node").all()}
+    for key, axis, sign in (("ArrowRight", "x", 1), ("ArrowLeft", "x", -1), ("ArrowUp", "y", -1), ("ArrowDown", "y", 1)):
+        for _ in range(4):
+            before = focused(page, "data-node")
+            page.keyboard.press(key)
+            after = focused(page, "data-node")
+            here, there = boxes[before], boxes[after]
+            assert here
+            assert there
+            assert (there[axis] - here[axis]) * sign > 0 or before == after  # type: ignore[literal-required]
+    page.keyboard.press("Home")
+    seen = [focused(page, "data-node")]
+    for _ in boxes:
+        page.keyboard.press("PageDown")
+        seen.append(focused(page, "data-node"))
+    assert set(seen) == set(boxes)
+    assert seen[-1] == seen[-2]
+    page.keyboard.press("End")
+    assert focused(page, "data-node") == seen[-1]
+    for _ in boxes:
+        page.keyboard.press("PageUp")
+    first = focused(page, "data-node")
+    assert first == seen[0]
+    expect(page.locator("#place-title")).to_have_text(first)
+    assert page.locator("[data-node][tabindex='0']").count() == 1
+    outline = page.evaluate("() => getComputedStyle(document.activeElement.querySelector('.hit')).strokeWidth")
+    assert outline == "3px"
+    page.keyboard.press("Enter")
+    expect(page.locator(f"[data-node='{first}']")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#spoken")).to_have_text(f"{first}, alive")
+    page.keyboard.press("Escape")
+    expect(page.locator("[data-node='london']")).to_have_attribute("aria-pressed", "true")
 
 
-def test_tab_reaches_everything_and_shows_where_it_is(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api) as page:
-        expect(page.locator(".card")).to_have_count(7)
-        expect(page.locator("#members tbody tr")).to_have_count(4)
+def test_tab_reaches_everything_and_shows_where_it_is(page: Page) -> None:
+    page.reload()
+    page.locator("#connection", has_text="Live").wait_for()
+    expect(page.locator(".card")).to_have_count(7)
+    expect(page.locator("#members tbody tr")).to_have_count(4)
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    expect(page.locator(".skip")).to_be_in_viewport()
+    reached: set[str] = set()
+    for _ in range(60):
         page.keyboard.press("Tab")
-        assert page.evaluate("() => document.activeElement.className") == "skip"
-        expect(page.locator(".skip")).to_be_in_viewport()
-        reached: set[str] = set()
-        for _ in range(60):
-            page.keyboard.press("Tab")
-            where, width = page.evaluate(
-                """() => {
-                  const active = document.activeElement;
-                  const mark = active.closest(".node") ? active.querySelector(".hit") : active;
-                  const style = getComputedStyle(mark);
-                  const outline = style.outlineStyle === "none" ? "0" : style.outlineWidth;
-                  const shown = active.closest(".node") ? style.strokeWidth : outline;
-                  return [active.closest("section, nav")?.className ?? active.tagName, parseFloat(shown)];
-                }"""
-            )
-            if where == "BODY":
-                break
-            assert width >= 2, where
-            reached.add(where.removeprefix("panel "))
-        assert {"map", "queries", "query", "members", "log"} <= reached
+        where, width = page.evaluate(
+            """() => {
+              const active = document.activeElement;
+              const mark = active.closest(".node") ? active.querySelector(".hit") : active;
+              const style = getComputedStyle(mark);
+              const outline = style.outlineStyle === "none" ? "0" : style.outlineWidth;
+              const shown = active.closest(".node") ? style.strokeWidth : outline;
+              return [active.closest("section, nav")?.className ?? active.tagName, parseFloat(shown)];
+            }"""
+        )
+        if where == "BODY":
+            break
+        assert width >= 2, where
+        reached.add(where.removeprefix("panel "))
+    assert {"map", "queries", "query", "members", "log"} <= reached
 
 
-def test_cards_and_the_chart_are_read_with_arrows(browser: Browser, cluster: LocalCluster) -> None:
-    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
-        cards = page.locator(".card")
-        cards.first.focus()
-        page.keyboard.press("ArrowDown")
-        page.keyboard.press("Enter")
-        expect(cards.nth(1)).to_have_attribute("aria-expanded", "true")
-        page.keyboard.press("Escape")
-        expect(cards.nth(1)).to_have_attribute("aria-expanded", "false")
-        chart = page.get_by_role("slider", name="Network usage over time")
-        expect(chart).to_have_attribute("aria-valuemax", re.compile(r"^([3-9]|\d\d+)$"))
-        chart.focus()
-        page.keyboard.press("Home")
-        expect(chart).to_have_attribute("aria-valuenow", "0")
-        page.keyboard.press("ArrowRight")
-        expect(chart).to_have_attribute("aria-valuenow", "1")
-        expect(page.locator("#query-usage .keys")).to_contain_text("at ")
+def test_cards_and_the_chart_are_read_with_arrows(page: Page) -> None:
+    cards = page.locator(".card")
+    cards.first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(cards.nth(1)).to_have_attribute("aria-expanded", "true")
+    page.keyboard.press("Escape")
+    expect(cards.nth(1)).to_have_attribute("aria-expanded", "false")
+    chart = page.get_by_role("slider", name="Network usage over time")
+    expect(chart).to_have_attribute("aria-valuemax", re.compile(r"^([3-9]|\d\d+)$"))
+    chart.focus()
+    page.keyboard.press("Home")
+    expect(chart).to_have_attribute("aria-valuenow", "0")
+    page.keyboard.press("ArrowRight")
+    expect(chart).to_have_attribute("aria-valuenow", "1")
+    expect(page.locator("#query-usage .keys")).to_contain_text("at ")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.only_in_test_all("pages of the dashboard"))])
-def test_text_is_legible_by_day_and_night(browser: Browser, cluster: LocalCluster, scheme: Any) -> None:
-    with looking(browser, cluster["london"].client.api, color_scheme=scheme) as page:
-        expect(page.locator(".card")).to_have_count(7)
-        page.get_by_role("slider").first.wait_for()
-        paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-        assert max(paper) < 60 if scheme == "dark" else min(paper) > 200
-        contrasts = page.evaluate(CONTRASTS, READ)
-        assert {selector: ratio for selector, ratio in contrasts.items() if ratio < 4.5} == {}
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_text_is_legible_by_day_and_night(page: Page, scheme: Any) -> None:
+    page.emulate_media(color_scheme=scheme)
+    expect(page.locator(".card")).to_have_count(7)
+    page.get_by_role("slider").first.wait_for()
+    paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert max(paper) < 60 if scheme == "dark" else min(paper) > 200
+    contrasts = page.evaluate(CONTRASTS, READ)
+    assert {selector: ratio for selector, ratio in contrasts.items() if ratio < 4.5} == {}
 
 
 def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, cluster: LocalCluster) -> None:
@@ -178,23 +176,25 @@ def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, clus
 
 
 @pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.only_in_test_all("pages of the dashboard"))])
-def test_the_reason_of_a_waiting_source_is_whole_on_narrow_pages(browser: Browser, cluster: LocalCluster, width: int) -> None:
-    client = cluster["london"].client
+def test_the_reason_of_a_waiting_source_is_whole_on_narrow_pages(page: Page, cluster: LocalCluster, width: int) -> None:
+    client, wide = cluster["london"].client, page.viewport_size
+    assert wide is not None
+    page.set_viewport_size({"width": width, "height": 844})
     schema = (Column("ts", "timestamp"), Column("line", "string"))
     client.create_stream(StreamDeclaration(name="waits", schema=schema, event_time="ts"))
     try:
         options = {"url": "mqtt://127.0.0.1:1", "topic": "sites/oslo/climate", "format": "text", "stamp": True}
         client.attach_source(SourceDeclaration(stream="waits", name="oslo", node="london", connector="mqtt", options=options))
-        with looking(browser, client.api, viewport={"width": width, "height": 844}) as page:
-            state = page.locator("#streams .badge", has_text="Connection refused")
-            expect(state).to_be_visible()
-            expect(page.locator("#streams tr.gone")).to_contain_text(["oslo at london"])
-            assert page.evaluate("() => document.documentElement.scrollWidth") == width
-            box = state.bounding_box()
-            assert box is not None
-            assert box["x"] + box["width"] <= width
-            assert not state.evaluate("(element) => element.scrollWidth > element.clientWidth")
+        state = page.locator("#streams .badge", has_text="Connection refused")
+        expect(state).to_be_visible()
+        expect(page.locator("#streams tr.gone")).to_contain_text(["oslo at london"])
+        assert page.evaluate("() => document.documentElement.scrollWidth") == width
+        box = state.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width
+        assert not state.evaluate("(element) => element.scrollWidth > element.clientWidth")
     finally:
+        page.set_viewport_size(wide)
         client.drop_stream("waits")
 
 
@@ -203,50 +203,15 @@ def test_a_hidden_page_requests_nothing(browser: Browser, cluster: LocalCluster)
       Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
       document.dispatchEvent(new Event("visibilitychange"));
     }"""
-    with looking(browser, cluster["london"].client.api) as page:
+    with looking(browser, cluster["london"].client.api, clock=True) as page:
         expect(page.locator(".card")).to_have_count(7)
         page.evaluate(hide, True)
         expect(page.locator("#connection")).to_have_text("Paused while the page is hidden")
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        page.wait_for_timeout(6000)
+        page.clock.run_for(20_000)
         assert asked == []
         page.evaluate(hide, False)
         expect(page.locator("#connection")).to_have_text("Live")
         with page.expect_request("**/v1/members"):
             pass
-
-
-def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) -> None:
-    """Another one first, then the page's own, which then comes back."""
-    own = cluster["london"]
-    with looking(browser, own.client.api, fails=True) as page:
-        expect(page.locator(".node.alive")).to_have_count(4)
-        cluster["frankfurt"].kill()
-        dead = page.locator("#members tr", has_text="frankfurt")
-        expect(dead.locator("[data-head='State']")).to_have_text("dead")
-        mark = page.locator("[data-node='frankfurt']")
-        expect(mark).to_have_attribute("aria-label", re.compile(r"^frankfurt \(dead\)"))
-        expect(page.locator("#members-note")).to_have_text("3 of 4 alive")
-        expect(page.locator("#log li", has_text="frankfurt is dead")).to_be_visible()
-        own.kill()
-        expect(page.locator("#connection")).to_contain_text("No answer: the node does not answer; trying again")
-        expect(page.locator("#age")).to_contain_text("as of")
-        expect(page.locator(".node")).to_have_count(4)
-        own.restart()
-        expect(page.locator("#connection")).to_have_text("Live")
-        expect(page.locator("#age")).to_have_text("")
-
-
-@pytest.mark.only_in_test_all("pages of the dashboard")
-def test_a_query_shows_on_without_the_node_that_took_it(browser: Browser, cluster: LocalCluster) -> None:
-    holder = cluster["london"]
-    holder.kill()
-    try:
-        with looking(browser, cluster["singapore"].client.api, query=QUERY, fails=True) as page:
-            query = page.locator("#query-facts")
-            expect(query).to_contain_text("SELECT site, value, ts FROM readings")
-            assert texts(page, "#query-facts dt")[:2] == ["Consumer", "Strategy"]
-            assert texts(page, "#query-facts dd")[0] == "singapore, file"
-    finally:
-        holder.restart()
