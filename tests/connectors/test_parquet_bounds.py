@@ -33,6 +33,8 @@ import pyarrow as pa
 from sbon_node.connectors.settings import MIB
 sys.path.insert(0, sys.argv[2])
 from tests.connectors.test_parquet_bounds import totals
+
+pytestmark = pytest.mark.not_in_check
 rows, characters = asyncio.run(totals(Path(sys.argv[1])))
 print(json.dumps([rows, characters, pa.default_memory_pool().max_memory()]))
 """
