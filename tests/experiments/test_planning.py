@@ -31,6 +31,7 @@ def test_a_query_that_is_not_of_the_suite_is_named_before_anything_starts() -> N
 
 
 @pytest.mark.live
+@pytest.mark.only_in_test_all("benchmarks on Spark")
 def test_each_step_of_planning_has_a_figure() -> None:
     done = subprocess.run(
         [

@@ -17,6 +17,8 @@ from sbon_node.experiments.coordinates.embedding import estimates_ms, refitted, 
 from sbon_node.experiments.harness.network import between, lightest_paths, measured, plain, random_edges
 from sbon_node.experiments.harness.network_choice import networks_of
 from sbon_node.experiments.harness.topologies import SHAPES, TOPOLOGIES, topology_named
+from sbon_node.experiments.sand import figures
+from sbon_node.experiments.sand.workload import Shape
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import Coordinate
 
@@ -158,13 +160,15 @@ def test_files_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     assert [one.latency_ms[0, 1] for one in found[:3]] == [5.0, 5.5, 6.0]
 
 
-def test_dumps_of_files_of_the_same_name_hold_both(tmp_path: Path) -> None:
+def test_dumps_of_files_of_the_same_name_hold_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "SHAPES", (Shape(2, (2,)),))
+    monkeypatch.setattr(figures, "BOUNDS", (3.0,))
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
         places = np.random.default_rng(number).uniform(0, 100, (40, 2))
         np.savez(tmp_path / str(number) / "plane.npz", rtt_ms=2 * between(places))
     data = [option for number in (1, 2) for option in ("--data", str(tmp_path / str(number) / "plane.npz"))]
-    command = ["experiment", "sand", *data, "--queries", "1", "--seeds", "1", "--figure", "6"]
+    command = ["experiment", "sand", *data, "--queries", "1", "--seeds", "1", "--figure", "9"]
     result = CliRunner().invoke(sbon, [*command, "--dump", str(tmp_path / "dump"), "--json"])
     assert result.exit_code == 0, result.output
     assert {row["topology"] for row in json.loads(result.stdout)["rows"]} == {"plane", "plane-2"}
