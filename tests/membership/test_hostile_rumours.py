@@ -69,6 +69,7 @@ def _incarnation(site: Site, name: str) -> int:
     return view.incarnation
 
 
+@pytest.mark.one_part_per_commit("rumours that take a name", parts=5)
 @pytest.mark.parametrize("state", ["dead", "left", "away", "suspect"])
 @pytest.mark.parametrize("leap", [1, 1000, MAX_INCARNATION // 2, MAX_INCARNATION - 1, MAX_INCARNATION])
 def test_no_datagram_takes_a_name_from_its_node_for_good(state: str, leap: int) -> None:
@@ -110,6 +111,7 @@ def test_a_node_that_lived_through_thousands_of_incarnations_apart_is_believed_a
     in_virtual_time(body)
 
 
+@pytest.mark.one_part_per_commit("ways to forget incarnations", parts=2)
 @pytest.mark.parametrize("instance", ["i-d", "i-anew"], ids=["restored-from-an-old-copy", "data-directory-lost"])
 @pytest.mark.parametrize("behind", [900, 20_000])
 def test_a_node_that_has_forgotten_its_incarnations_comes_back(instance: str, behind: int) -> None:
@@ -127,6 +129,7 @@ def test_a_node_that_has_forgotten_its_incarnations_comes_back(instance: str, be
     in_virtual_time(body)
 
 
+@pytest.mark.one_part_per_commit("versions of forged coordinates", parts=3)
 @pytest.mark.parametrize("leap", [1, 900, 2**53])
 def test_a_coordinate_that_a_node_did_not_publish_is_refuted(leap: int) -> None:
     async def body(world: World) -> None:
