@@ -15,15 +15,16 @@ from sbon_node.model.records import MoveLease
 from sbon_node.replication.query_keys import operator_key
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.moving import MoveOperator, OperatorMove
+from tests.calm_clusters import CALM, in_calm_cluster
 from tests.operations.test_draining import check_all_rows, drain, left, refusal, running, two_queries_at
-from tests.workflow.clusters import ask, declare, in_cluster, state_of, submitted
+from tests.workflow.clusters import ask, declare, state_of, submitted
 
 ROWS = 1200
 PINNED = "has the source source/numbers@1/at-b"
 
 
 def test_a_drain_ends_in_time_and_gives_the_moves_up(tmp_path: Path) -> None:
-    hurried = msgspec.structs.replace(CONFIG, migration=msgspec.structs.replace(CONFIG.migration, drain_s=0.2))
+    hurried = msgspec.structs.replace(CALM, migration=msgspec.structs.replace(CONFIG.migration, drain_s=0.2))
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer", rows=ROWS)
@@ -38,7 +39,7 @@ def test_a_drain_ends_in_time_and_gives_the_moves_up(tmp_path: Path) -> None:
         assert list(cluster.at(target).daemon._moves.arrivals.components()) == []
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "abc", test, configs={"b": hurried})
+    in_calm_cluster(tmp_path, "abc", test, configs={"b": hurried})
 
 
 def test_a_failure_of_the_drains_own_ends_all_its_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +66,7 @@ def test_a_failure_of_the_drains_own_ends_all_its_moves(tmp_path: Path, monkeypa
         assert (end.has_left, set(end.moved)) == (True, set(operators))
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_an_operator_stays_whose_move_a_user_cancels(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_an_operator_stays_whose_move_a_user_cancels(tmp_path: Path) -> None:
         assert (end.has_left, end.moved) == (True, (operators[0],))
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 async def stays_soon(cluster: SimulatedCluster) -> str:
@@ -104,7 +105,7 @@ def test_an_operator_that_cannot_move_stays_with_its_own_reason(tmp_path: Path) 
         assert await stays_soon(cluster) == "it is quarantined: it killed the engine"
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "abc", test)
+    in_calm_cluster(tmp_path, "abc", test)
 
 
 def test_an_operator_without_a_batch_stays_with_that_reason(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_an_operator_without_a_batch_stays_with_that_reason(tmp_path: Path) -> N
         assert await stays_soon(cluster) == "it has committed no batch yet"
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "abc", test)
+    in_calm_cluster(tmp_path, "abc", test)
 
 
 def test_failures_of_this_node_do_not_count_against_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +134,7 @@ def test_failures_of_this_node_do_not_count_against_targets(tmp_path: Path, monk
         assert (len(tried), len(set(tried))) == (CONFIG.migration.drain_tries, 1)
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "abc", test)
+    in_calm_cluster(tmp_path, "abc", test)
 
 
 def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) 
         await cluster.clock.sleep(10)
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "abcdef", test)
+    in_calm_cluster(tmp_path, "abcdef", test)
 
 
 def test_a_drain_reports_the_move_of_a_user_and_hosts_tell_who_moved_an_operator(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_drain_reports_the_move_of_a_user_and_hosts_tell_who_moved_an_operator
         assert [one.reason for one in shown["f"].past_moves] == ["a user moved it", "c was drained"]
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_node_that_is_stopped_right_after_its_drain_has_left(tmp_path: Path) -> None:
@@ -188,4 +189,4 @@ def test_a_node_that_is_stopped_right_after_its_drain_has_left(tmp_path: Path) -
         assert own.state == "left"
         await left(cluster, "c")
 
-    in_cluster(tmp_path, "abc", test)
+    in_calm_cluster(tmp_path, "abc", test)

@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from tests.calm_clusters import CALM, in_calm_cluster
 from tests.operations.test_draining import check_all_rows, left, running, two_queries_at
-from tests.workflow.clusters import in_cluster, owner_of, state_of
+from tests.workflow.clusters import owner_of, state_of
 from tests.workflow.test_moved_operators import delivered
 
 LIMIT_S = 20.0
 DRAINED = msgspec.structs.replace(
-    CONFIG,
+    CALM,
     node=msgspec.structs.replace(CONFIG.node, drain_on_stop=True),
     migration=msgspec.structs.replace(CONFIG.migration, drain_on_stop_s=LIMIT_S),
 )
@@ -27,7 +28,7 @@ def test_a_node_leaves_when_it_is_stopped_and_its_operators_go_on_elsewhere(tmp_
         assert {(await owner_of(cluster, "a", operator))[0] for operator in operators} <= {"a", "b", "d"}
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test, config=DRAINED)
+    in_calm_cluster(tmp_path, "abcd", test, config=DRAINED)
 
 
 def test_a_node_with_a_source_is_away_and_not_drained_after_its_next_start(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_a_node_with_a_source_is_away_and_not_drained_after_its_next_start(tmp_p
         assert not cluster.at("b").daemon.status().drained
         assert sorted(int(row["id"]) for row in delivered(tmp_path / "out.csv")) == list(range(300))
 
-    in_cluster(tmp_path, "abc", test, config=DRAINED)
+    in_calm_cluster(tmp_path, "abc", test, config=DRAINED)
 
 
 def test_a_node_stops_in_time_where_nobody_takes_its_operators(tmp_path: Path) -> None:
@@ -63,4 +64,4 @@ def test_a_node_stops_in_time_where_nobody_takes_its_operators(tmp_path: Path) -
         await cluster.together()
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abc", test, config=DRAINED)
+    in_calm_cluster(tmp_path, "abc", test, config=DRAINED)

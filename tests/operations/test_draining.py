@@ -17,11 +17,11 @@ from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import CONFIG, NodeDiedError, SimulatedCluster
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.moving import MoveOperator, OperatorMove
+from tests.calm_clusters import CALM, in_calm_cluster
 from tests.workflow.clusters import (
     NUMBERS,
     ask,
     declare,
-    in_cluster,
     in_hurried_cluster,
     owner_of,
     source_at,
@@ -30,7 +30,7 @@ from tests.workflow.clusters import (
 )
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows
 
-ROWS = 1200
+ROWS, LONGER = 800, 1200
 PINNED = "has the source source/numbers@1/at-b"
 
 
@@ -77,7 +77,7 @@ def test_a_node_stays_drained_with_every_part_that_cannot_move(
         assert cluster.at(node).daemon.status().operators == ()
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "abc", test)
+    in_calm_cluster(tmp_path, "abc", test)
 
 
 def test_a_node_leaves_once_its_last_source_is_dropped(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_node_leaves_once_its_last_source_is_dropped(tmp_path: Path) -> None:
         assert (await drain(cluster, "b"))[0].has_left
         await left(cluster, "b")
 
-    in_cluster(tmp_path, "ab", test)
+    in_calm_cluster(tmp_path, "ab", test)
 
 
 async def left(cluster: SimulatedCluster, name: str) -> None:
@@ -139,7 +139,7 @@ def test_a_node_moves_the_operators_of_its_queries_away_and_leaves(tmp_path: Pat
             assert (await owner_of(cluster, "a", operator))[0] == planned[operator]
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
         assert {(await owner_of(cluster, "a", operator))[0] for operator in operators} == {"d", "e"} - {victim}
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcde", test)
+    in_calm_cluster(tmp_path, "abcde", test)
 
 
 def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
         assert {(await owner_of(cluster, "a", operator))[0] for operator in end.moved} == {"d"}
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path:
         await left(cluster, "c")
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> Non
         await left(cluster, "c")
         await check_all_rows(cluster, tmp_path)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 def test_a_query_may_end_amid_a_drain(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_query_may_end_amid_a_drain(tmp_path: Path) -> None:
             await cluster.clock.sleep(1)
         check_filtered(tmp_path / "f.csv", ROWS)
 
-    in_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcd", test)
 
 
 async def full(call: AskNode, caller: Caller) -> NodeAnswer:
@@ -265,7 +265,7 @@ async def full(call: AskNode, caller: Caller) -> NodeAnswer:
 
 def test_an_operator_that_nobody_takes_stays_with_every_reason(tmp_path: Path) -> None:
     engine = msgspec.structs.replace(CONFIG.engine, max_operators=0)
-    no_room = msgspec.structs.replace(CONFIG, engine=engine)
+    no_room = msgspec.structs.replace(CALM, engine=engine)
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer", rows=ROWS)
@@ -276,7 +276,7 @@ def test_an_operator_that_nobody_takes_stays_with_every_reason(tmp_path: Path) -
         assert steps[-1].reason == why
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 
-    in_cluster(tmp_path, "ab", test, configs={"a": no_room})
+    in_calm_cluster(tmp_path, "ab", test, configs={"a": no_room})
 
 
 def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path:
             assert len((tmp_path / f"{name}.csv").read_text().splitlines()) == 51
         assert cluster.at("c").daemon.status().operators == ()
 
-    in_cluster(tmp_path, "abc", test)
+    in_calm_cluster(tmp_path, "abc", test)
 
 
 @pytest.mark.one_part_per_commit("drained hosts of shared operators", parts=2)
@@ -319,7 +319,7 @@ def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str)
     """Also once its own query is over: the query that reads it has all rows, and nothing stays behind."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("b", rows=ROWS, rate=40.0))
+        await declare(cluster, "a", source_at("b", rows=LONGER, rate=40.0))
         owner = await submitted(cluster, "a", tmp_path / "own.csv", name="own", sql=WINDOWS, strategy="producer")
         last = owner.operators[-1].id
         while not (await state_of(cluster, "a", "own")).rows:
@@ -336,7 +336,7 @@ def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str)
         await left(cluster, "c")
         while (await state_of(cluster, "d", "w")).state == "running":
             await cluster.clock.sleep(1)
-        check_windows(tmp_path / "w.csv", ROWS)
+        check_windows(tmp_path / "w.csv", LONGER)
         while over == "running" and (await state_of(cluster, "a", "own")).state == "running":
             await cluster.clock.sleep(1)
         while any(cluster.at(name).daemon._operators.hosted() for name in "abd"):
