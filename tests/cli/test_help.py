@@ -125,6 +125,7 @@ finally:
 """
 
 
+@pytest.mark.one_part_per_commit("small commands that load little", parts=3)
 @pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
 def test_small_commands_load_nothing_heavy(api: str, arguments: list[str]) -> None:
     command = [sys.executable, "-c", LOADED, *arguments]
@@ -166,6 +167,7 @@ COMPLETED: list[tuple[str, list[str]]] = [
 ]
 
 
+@pytest.mark.one_part_per_commit("lines that a shell completes", parts=3)
 @pytest.mark.parametrize("line, expected", COMPLETED)
 def test_shells_complete_verbs_options_and_names(api: str, line: str, expected: list[str]) -> None:
     assert completed(line, api) == expected

@@ -70,6 +70,7 @@ def test_a_second_ctrl_c_does_not_wait_and_tells_what_was_written(api: str, node
     assert node.acknowledged == []
 
 
+@pytest.mark.one_part_per_commit("signals to commands with a query", parts=2)
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", [("sql", "-c", "SELECT 1"), ("submit", "SELECT 1", "--rm")])
 def test_a_terminal_that_is_closed_stops_the_query_that_was_tied_to_it(

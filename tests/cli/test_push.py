@@ -101,6 +101,7 @@ def test_a_pipe_is_pushed_once_while_the_node_is_killed(cluster: LocalCluster) -
     assert stored(node, "pipes") == list(range(count))
 
 
+@pytest.mark.one_part_per_commit("kinds of junk", parts=3)
 @pytest.mark.parametrize("junk", [b"not json\n", b"not json", b"not json\nat all\n"])
 def test_junk_is_refused_however_little_it_is(cluster: LocalCluster, junk: bytes) -> None:
     name = f"junk{len(junk)}"
