@@ -94,6 +94,7 @@ async def as_it_is(fragment: str, inputs: tuple[Schema, ...], /) -> Schema:
     return SCHEMA
 
 
+@pytest.mark.one_part_per_commit("nasty texts", parts=4)
 @pytest.mark.parametrize("name", NASTY)
 def test_a_nasty_text_is_planned_or_refused_by_a_named_limit_while_the_loop_runs(name: str) -> None:
     """The loop's turns while a text is planned, which has none of them where planning is on the loop."""
@@ -112,12 +113,13 @@ def test_a_nasty_text_is_planned_or_refused_by_a_named_limit_while_the_loop_runs
     with_planner(test, plan_cpu_s=1.0, max_text=30_000)
 
 
-def test_1400_conditions_are_one_operator() -> None:
+@pytest.mark.one_part_per_commit("words between conditions", parts=2)
+@pytest.mark.parametrize("name", ["1,400 AND", "1,400 OR"])
+def test_1400_conditions_are_one_operator(name: str) -> None:
     async def test(planner: ProcessPlanner) -> None:
-        for text in (NASTY["1,400 AND"], NASTY["1,400 OR"]):
-            found = await planned(planner, text, as_it_is)
-            assert isinstance(found, Plan)
-            assert [one.fragment.count("`v` > ") + one.fragment.count("v > ") for one in found.operators] == [1400]
+        found = await planned(planner, NASTY[name], as_it_is)
+        assert isinstance(found, Plan)
+        assert [one.fragment.count("`v` > ") + one.fragment.count("v > ") for one in found.operators] == [1400]
 
     with_planner(test, plan_cpu_s=60.0)  # what is asserted is the plan; a busy machine may take long
 
@@ -303,8 +305,9 @@ def test_all_clients_together_are_bounded() -> None:
 def test_a_caller_that_goes_away_leaves_the_next_one_its_own_answer() -> None:
     async def test(planner: ProcessPlanner) -> None:
         await planned(planner, "SELECT k FROM s")
+        takes_long = "SELECT * FROM s WHERE " + " AND ".join(f"v>{i}" for i in range(200))
         for pause_s in (0.0, 0.001, 0.01):
-            given_up = asyncio.ensure_future(planned(planner, NASTY["1,400 AND"], as_it_is))
+            given_up = asyncio.ensure_future(planned(planner, takes_long, as_it_is))
             await asyncio.sleep(pause_s)
             given_up.cancel()
             found = await planned(planner, "SELECT id FROM s")
