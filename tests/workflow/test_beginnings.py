@@ -32,6 +32,7 @@ def at_ms(text: object) -> int:
     return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
 
 
+@pytest.mark.one_part_per_commit("decompositions of queries from now on", parts=2)
 @pytest.mark.parametrize("decompose", ["never", "always"])
 @pytest.mark.parametrize("window", ["1 second", "2 seconds"])
 def test_rows_and_windows_from_now_on(tmp_path: Path, window: str, decompose: str) -> None:
@@ -81,6 +82,7 @@ def test_a_query_from_now_on_cannot_begin_anew(tmp_path: Path) -> None:
     in_cluster(tmp_path, "a", test)
 
 
+@pytest.mark.one_part_per_commit("sources beside one that has ended", parts=2)
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_source_that_has_ended_gives_no_rows_and_holds_up_no_query(tmp_path: Path, goes_on: bool) -> None:
     """Those of another source of the stream count from their own times on."""

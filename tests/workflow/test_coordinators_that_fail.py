@@ -150,6 +150,7 @@ def _nobody(answer: PlacedOperators) -> PlacedOperators:
     return PlacedOperators()
 
 
+@pytest.mark.one_part_per_commit("lies of coordinators", parts=3)
 @pytest.mark.parametrize("lie", [_elsewhere, _dead_end, _nobody])
 def test_a_lying_coordinator_does_not_stop_a_query(tmp_path: Path, lie: Callable[[PlacedOperators], PlacedOperators]) -> None:
     liars: dict[str, None] = {}

@@ -65,6 +65,7 @@ def test_rows_that_no_follower_took_are_not_delivered(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.one_part_per_commit("silent nodes during a stop", parts=2)
 @pytest.mark.parametrize("silent", ["", "b"])
 def test_rows_delivered_during_the_stop_count(tmp_path: Path, silent: str) -> None:
     """The sink takes rows until its node is told, however long those take that do not answer."""

@@ -93,6 +93,7 @@ def test_a_host_that_is_forced_to_leave_fails_its_queries(tmp_path: Path) -> Non
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.one_part_per_commit("silences of members", parts=3)
 @pytest.mark.parametrize("silence", ["cut", "died", "went away"])
 def test_a_stream_is_not_dropped_while_a_member_cannot_be_asked(tmp_path: Path, silence: str) -> None:
     """``b`` may be the only acceptor of a query that reads it: ``a`` cannot know."""

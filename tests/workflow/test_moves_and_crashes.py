@@ -69,7 +69,7 @@ async def committed(cluster: SimulatedCluster, tmp_path: Path) -> str:
     return operator
 
 
-@pytest.mark.one_part_per_commit("deaths of hosts at steps of a move", parts=2)
+@pytest.mark.one_part_per_commit("deaths of hosts at steps of a move", parts=5)
 @pytest.mark.parametrize(
     "how, step", [pytest.param(*case, marks=ONLY_IN_TEST_ALL if case in AS_WHEN_FOLLOWED else ()) for case in STEPS]
 )

@@ -188,6 +188,7 @@ def test_a_start_is_refused_by_seeds_and_by_the_owner_of_the_name(tmp_path: Path
     in_virtual_time(body)
 
 
+@pytest.mark.one_part_per_commit("nodes restarted while cut off", parts=2)
 @pytest.mark.parametrize("restarted", ["a", "c"])
 def test_a_node_restarted_while_cut_off_finds_the_cluster_without_its_seed(tmp_path: Path, restarted: str) -> None:
     async def main(loop: VirtualLoop) -> None:

@@ -241,6 +241,7 @@ def test_every_reader_that_a_stream_was_made_for_finds_its_first_frame(tmp_path:
     in_cluster(tmp_path, "ab", test)
 
 
+@pytest.mark.one_part_per_commit("states of a restarted engine", parts=2)
 @pytest.mark.parametrize("engine", ["starting", "running"])
 def test_a_query_says_that_an_operator_is_starting(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine runs, and is slow to start the operator; or it is starting itself."""

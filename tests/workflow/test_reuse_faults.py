@@ -85,6 +85,7 @@ def test_offers_that_cannot_be_planned_refuse_no_query(tmp_path: Path) -> None:
     in_cluster(tmp_path, "ab", test)
 
 
+@pytest.mark.one_part_per_commit("moments at which a submission ends", parts=3)
 @pytest.mark.parametrize("moment", ["refused", "sharing", "referring"])
 def test_a_submission_that_ends_early_gives_its_references_back(tmp_path: Path, moment: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
