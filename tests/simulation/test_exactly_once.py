@@ -133,10 +133,10 @@ def test_a_fault_at_every_step_of_the_consumer_with_a_follower(part: int) -> Non
     assert _struck(faults, FOLLOW)["finished"] == len(faults) > 2
 
 
-LOSSES = 80
+LOSSES = 160
 
 
-@pytest.mark.one_part_per_commit("eightieths of the steps with a lost disk", parts=LOSSES)
+@pytest.mark.one_part_per_commit("parts of the steps with a lost disk", parts=LOSSES)
 @pytest.mark.parametrize("part", range(LOSSES))
 def test_a_lost_disk_or_a_swapped_address_at_every_step_between_nodes(part: int) -> None:
     """The query finishes, is refused, or fails with a reason, and leaves nothing."""
@@ -352,6 +352,7 @@ def _planted(bug: Patch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.one_part_per_commit("planted bugs", parts=4)
 @pytest.mark.parametrize("bug, provoked_by, symptom", PLANTED, ids=[bug.__name__ for bug, _, _ in PLANTED])
 def test_a_planted_bug_is_caught(bug: Patch, provoked_by: Action | Literal["submission"], symptom: str) -> None:
     """A schedule of the suite finds the bug, the likely ones tried first; the same schedule passes without it."""

@@ -18,7 +18,7 @@ from sbon_node.simulation.schedule import run_schedule
 ROLES = {"holder": "h", "upstream": "s", "old host": "o", "reader": "c", "target": FIFTH}
 SHORT_S, LONG_S = 1.0, 25.0
 """Too short to be noticed; and so long that all others declare the node dead."""
-CHUNKS = 80
+CHUNKS = 160
 CASTING = Casting(
     nodes=(*NODES, FIFTH),
     room=(*NODES, FIFTH),

@@ -47,12 +47,12 @@ def test_portions_hold_each_seed_once_and_one_world_each() -> None:
 
 
 def test_schedules_in_another_process_are_counted() -> None:
-    (row,) = schedules.run(3, 2, processes=1)["rows"]
-    assert (row["seeds"], row["failed"], row["stuck"], row["failures"]) == (2, 0, 0, [])
+    (row,) = schedules.run(3, 1, processes=1)["rows"]
+    assert (row["seeds"], row["failed"], row["stuck"], row["failures"]) == (1, 0, 0, [])
     assert set(row["struck"]) == set(COUNTED)
     assert 0 < row["schedules_with_a_committed_move"] <= row["struck"]["move"]
     assert row["schedules_with_a_given_up_move"] <= row["struck"]["stay"]
-    faults = [fault for seed in (3, 4) for fault in random_schedule(seed, moves=True).faults]
+    faults = random_schedule(3, moves=True).faults
     assert 0 < sum(row["struck"][action] for action in ACTIONS) <= len(faults)
     assert row["checks"] > 400
 

@@ -43,7 +43,7 @@ def test_operators_move_without_faults() -> None:
     assert outcome.struck["move"] >= 4
 
 
-@pytest.mark.one_part_per_commit("seeds of moves amid faults", parts=4)
+@pytest.mark.one_part_per_commit("seeds of moves amid faults", parts=8)
 @pytest.mark.parametrize("seed", range(8))
 def test_operators_move_amid_faults(seed: int) -> None:
     outcome = run_schedule(faults_of(seed), seed=seed, casting=MOVES)

@@ -11,7 +11,7 @@ import pytest
 
 from sbon_node.simulation.casting import Casting
 from sbon_node.simulation.checks import CheckFailedError
-from sbon_node.simulation.cluster import SYNCED, SimulatedCluster
+from sbon_node.simulation.cluster import CONFIG, SYNCED, SimulatedCluster
 from sbon_node.simulation.engine import engine
 from sbon_node.simulation.engine.engine_process import RunningOperator, SimulatedEngineProcess
 from sbon_node.simulation.faults.plan import AtFailpoint, Fault, at_calls, occurrences
@@ -83,7 +83,7 @@ def test_a_power_cut_ends_the_orphan_of_an_earlier_life(tmp_path: Path) -> None:
         assert not orphan.alive
         await cluster.until(lambda: node.ready)
 
-    in_cluster(tmp_path, "ab", test, configs={"b": SYNCED})
+    in_cluster(tmp_path, "ab", test, config=CONFIG, configs={"b": SYNCED})
 
 
 def test_an_error_in_an_operator_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

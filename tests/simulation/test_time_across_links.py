@@ -26,6 +26,7 @@ from sbon_node.engine.promise import EARLIEST_MS
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.schema import parse_schema, to_arrow
+from sbon_node.simulation.casting import SPACE
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.engine import watermarks
 from sbon_node.simulation.engine.duck import run
@@ -307,7 +308,7 @@ STARTS = [
 ]
 
 
-@pytest.mark.one_part_per_commit("cases of the passage of time", parts=2)
+@pytest.mark.one_part_per_commit("cases of the passage of time", parts=4)
 @pytest.mark.parametrize("name, start_ms", STARTS)
 def test_the_rows_are_those_of_duckdb(name: str, start_ms: int) -> None:
     """Some cases begin before 1970, where the engine's own watermark does."""
@@ -336,7 +337,7 @@ def played(case: Case, seed: int = 1) -> Outcome:
     if case.fine:
         connectors = ConnectorSettings(linger_s=0.0, block_bytes=1024)
         streams = msgspec.structs.replace(streams, batch_span_frames=1)
-    config = msgspec.structs.replace(CONFIG, connectors=connectors, streams=streams)
+    config = msgspec.structs.replace(CONFIG, connectors=connectors, streams=streams, space=SPACE)
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         return SimulatedCluster(loop, seed, nodes, root, config=config)
