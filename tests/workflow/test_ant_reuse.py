@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from sbon_node.config.config import Config
+from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.hosting.ants.walk import Walk
 from sbon_node.hosting.ants.wire import on_wire
 from sbon_node.model.moves import MoveRequest
@@ -26,12 +27,12 @@ from sbon_node.placement.strategies.ants.chain import Chain, Running, Task
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.space.coordinate import Coordinate
 from sbon_protocol.ants import AntSite, ScoutAnt, ScoutReturn
-from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, in_warm_cluster, source_at, state_of, submitted, uid_of
+from tests.workflow.clusters import ask, declare, in_cluster, in_warm_cluster, source_at, state_of, submitted, uid_of
 
 PLACES = {"a": (0.0, 0.0), "m": (40.0, 0.0), "d": (80.0, 0.0), "g": (40.0, 60.0), "f": (0.0, 100.0)}
 """Milliseconds. Rows come from a and go to d; m is between them, g beside the way, and f far away."""
 ANTS = AntSettings(explore_s=30.0, tell_s=2.0, routing_ants=8, scouting_ants=16)
-CONFIGURED = msgspec.structs.replace(UNHURRIED, ants=ANTS)
+CONFIGURED = msgspec.structs.replace(CONFIG, connectors=ConnectorSettings(linger_s=0.2), ants=ANTS)
 ROWS = 600
 THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"
 SUMS = "SELECT window(ts, '1 second').start AS w, sum(id) AS x FROM numbers WHERE id % 3 = 0 GROUP BY window(ts, '1 second')"
@@ -151,6 +152,7 @@ def test_two_equal_branches_pass_through_two_operators(tmp_path: Path) -> None:
 BUSY_HOST = msgspec.structs.replace(CONFIGURED, ants=msgspec.structs.replace(ANTS, update_s=8.0, rest_s=16.0))
 
 
+@pytest.mark.one_part_per_commit("queries whose ants move a shared operator", parts=3)
 @pytest.mark.parametrize(("owner", "reader"), [("ants", "off"), ("off", "ants"), ("ants", "ants")])
 def test_a_shared_operator_moves_by_the_ants_of_its_own_query_alone(tmp_path: Path, owner: str, reader: str) -> None:
     """Its host becomes busy: its query's ants move it, and the readers of the other query follow."""

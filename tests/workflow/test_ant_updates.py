@@ -12,9 +12,9 @@ from sbon_node.config.config import Config
 from sbon_node.model.servers import ServedFlow, ServerReport
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.queries.ant_updates import AntUpdates
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
-from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import UNHURRIED, declare, in_cluster, source_at, state_of, submitted
 
 pytestmark = pytest.mark.not_in_check
 
@@ -22,7 +22,8 @@ ANTS = AntSettings(explore_s=30.0, tell_s=2.0, update_s=8.0, rest_s=16.0, routin
 
 
 def config(cores: float) -> Config:
-    return msgspec.structs.replace(CONFIG, control=ControlSettings(cores=cores, memory_mb=8_000.0), ants=ANTS)
+    control = ControlSettings(cores=cores, memory_mb=8_000.0)
+    return msgspec.structs.replace(UNHURRIED, control=control, ants=ANTS)
 
 
 CONFIGS = {"a": config(0.01), "b": config(4.0), "c": config(4.0), "d": config(0.01), "e": config(0.01)}
@@ -112,6 +113,7 @@ def test_another_node_leads_when_the_leader_dies(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, configs=CONFIGS, latency=latency_s)
 
 
+@pytest.mark.one_part_per_commit("adaptations that ants leave alone", parts=2)
 @pytest.mark.parametrize("adapt", ["off", "local"])
 def test_ants_leave_other_queries_alone(tmp_path: Path, adapt: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

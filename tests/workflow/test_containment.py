@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, state_of, submitted
 
 ROWS = 600
 COUNT = "SELECT window(ts, '{0}').start AS w, window(ts, '{0}').end AS e, {1} FROM numbers{2} GROUP BY window(ts, '{0}')"
@@ -28,11 +28,11 @@ CONTAINED = [
     ("windows", COUNT.format("2 seconds", "sum(v) AS total, count(*) AS n", "")),
     ("windows", COUNT.format("3 seconds", "max(id) AS greatest, avg(v) AS mean", "")),
     ("windows", COUNT.format("1 second", "count(*) AS n", "")),
-    ("pairs", "SELECT a.id FROM numbers a JOIN numbers b ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL 1 SECOND AND a.ts"
-     " WHERE a.id > 50"),
     ("windows", "SELECT window(e, '4 seconds').start AS w, max(n) AS most, count(*) AS windows FROM ("
      "SELECT window(ts, '2 seconds').end AS e, count(*) AS n FROM numbers GROUP BY window(ts, '2 seconds')) x"
      " GROUP BY window(e, '4 seconds')"),
+    ("pairs", "SELECT a.id FROM numbers a JOIN numbers b ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL 1 SECOND AND a.ts"
+     " WHERE a.id > 50"),
     ("pairs", "SELECT window(ts, '2 seconds').start AS w, count(*) AS n FROM (SELECT a.ts FROM numbers a JOIN numbers b"
      " ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL 1 SECOND AND a.ts) x GROUP BY window(ts, '2 seconds')"),
 ]  # fmt: skip
@@ -50,14 +50,14 @@ def rows(path: Path) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in made)
 
 
-@pytest.mark.one_part_per_commit("queries whose offering one goes on or is stopped", parts=2)
+@pytest.mark.one_part_per_commit("queries whose offering one goes on or is stopped", parts=4)
 @pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize("offered, wanted", CONTAINED)
 def test_a_query_whose_rows_another_one_has(tmp_path: Path, offered: str, wanted: str, stopped: bool) -> None:
     """Its rows are those of the same query alone, also if the other one is stopped meanwhile."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=120.0))
         await submitted(cluster, "b", None, name="first", sql=OFFERED[offered], decompose="never")
         fields: dict[str, Any] = {"decompose": "never", "sql": wanted}
         await submitted(cluster, "b", tmp_path / "second.ndjson", name="second", **fields)
@@ -85,7 +85,7 @@ def test_a_query_whose_rows_another_one_has(tmp_path: Path, offered: str, wanted
 
 def test_equal_operators_alone_are_shared_on_request(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=120.0))
         await submitted(cluster, "b", None, name="first", sql=OFFERED["filter"])
         await submitted(cluster, "b", None, name="second", sql=CONTAINED[0][1], reuse="equal")
         assert not (await state_of(cluster, "b", "second")).shared
@@ -99,7 +99,7 @@ def test_residuals_are_shared_in_turn(tmp_path: Path) -> None:
     """The third query's rows are equal to the second's, whose operator is a residual of the first's."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=120.0))
         await submitted(cluster, "b", None, name="first", sql=OFFERED["filter"])
         for name in ("second", "third"):
             await submitted(cluster, "b", tmp_path / f"{name}.ndjson", name=name, sql=CONTAINED[0][1])
@@ -147,7 +147,7 @@ def test_a_query_from_now_on_reads_operators_that_began_before(tmp_path: Path, s
                     begun[begin] = begun.get(begin, 0) + 1
             assert {at_ms(one["w"]): one["n"] for one in late} == begun
 
-    in_cluster(tmp_path, "ab", test, config=msgspec.structs.replace(CONFIG, streams=streams))
+    in_cluster(tmp_path, "ab", test, config=msgspec.structs.replace(UNHURRIED, streams=streams))
 
 
 def at_ms(text: object) -> int:

@@ -26,7 +26,7 @@ from sbon_node.queries.describe import Description, Descriptions
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents, DestroyComponents, SourceStates
-from tests.workflow.clusters import ask, declare, in_cluster, plain, source_at, state_of, submitted
+from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, plain, source_at, state_of, submitted
 
 
 async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
         await cluster.clock.sleep(0.5)
 
 
-@pytest.mark.one_part_per_commit("silent nodes of a shown query", parts=2)
+@pytest.mark.one_part_per_commit("silent nodes of a shown query", parts=6)
 @pytest.mark.parametrize("asked", ["a", "e"])
 @pytest.mark.parametrize("silent", ["b", "d", "bcd"])
 def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str, asked: str) -> None:
@@ -208,12 +208,12 @@ def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path:
 
         with monkeypatch.context() as patch:
             patch.setattr(query_hosts, "describe", goes)
-            await cluster.sleep(20.0)
+            await cluster.sleep(10.0)
         assert book._records.get("q") is None
         await submitted(cluster, "a", tmp_path / "again.csv", name="again", consumer="d", strategy="producer")
         counted = []
         for _ in range(2):
-            await cluster.sleep(20.0)
+            await cluster.sleep(10.0)
             listed = await ask(cluster, "e", cluster.at("e").daemon.queries())
             (info,) = [one for one in listed if one.id == "again"]
             counted.append((info.id, info.rows))
@@ -344,4 +344,4 @@ def test_a_source_that_has_failed_is_the_querys_reason(tmp_path: Path) -> None:
         assert info.reason == f"source numbers at b has failed: {path}: the file is not the one that was read before"
 
     small = msgspec.structs.replace(CONFIG.connectors, block_bytes=1024)
-    in_cluster(tmp_path, "abc", test, configs={"b": msgspec.structs.replace(CONFIG, connectors=small)})
+    in_cluster(tmp_path, "abc", test, configs={"b": msgspec.structs.replace(UNHURRIED, connectors=small)})

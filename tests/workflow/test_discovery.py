@@ -9,14 +9,15 @@ import pytest
 
 from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Window
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted
+from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 
 CORES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}
 CONFIGS = {
-    node: msgspec.structs.replace(CONFIG, control=ControlSettings(cores=cores, memory_mb=8000.0)) for node, cores in CORES.items()
+    node: msgspec.structs.replace(UNHURRIED, control=ControlSettings(cores=cores, memory_mb=8000.0))
+    for node, cores in CORES.items()
 }
 
 

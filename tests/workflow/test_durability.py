@@ -9,10 +9,10 @@ import pytest
 
 from sbon_node.model.durability import Durability
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import WINDOWS, move
 
-REPLICATED = msgspec.structs.replace(CONFIG, query=msgspec.structs.replace(CONFIG.query, durability="replicated"))
+REPLICATED = msgspec.structs.replace(UNHURRIED, query=msgspec.structs.replace(CONFIG.query, durability="replicated"))
 
 
 def durabilities(cluster: SimulatedCluster) -> set[str]:
@@ -46,5 +46,5 @@ def test_each_operator_has_the_durability_of_its_query(
         assert (await move(cluster, moving.id, "b", target)).step == "moved"
         assert durabilities(cluster) == {expected}
 
-    configs = {"a": REPLICATED if default == "replicated" else CONFIG}
+    configs = {"a": REPLICATED if default == "replicated" else UNHURRIED}
     in_cluster(tmp_path, "abcd", test, configs=configs)

@@ -13,12 +13,12 @@ from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.moving import OperatorMove
-from tests.workflow.clusters import ask, declare, state_of, submitted
+from tests.workflow.clusters import UNHURRIED, ask, declare, state_of, submitted
 from tests.workflow.test_moved_operators import move, operators
 from tests.workflow.test_moves_and_crashes import until_step
 
-SETTLE_S = 60.0
-QUOTA_BYTES = 100_000
+SETTLE_S = 30.0
+QUOTA_BYTES = 50_000
 QUOTA = StreamSettings(live_retention_bytes=20_000, subscription_quota_bytes=QUOTA_BYTES)
 LIVE = SourceDeclaration(stream="numbers", name="live", node="a", connector="generator", options={"rate": 200})
 TIMES = EngineTimes(notice_death=(2 * SETTLE_S, 2 * SETTLE_S))
@@ -37,7 +37,7 @@ async def given_up(cluster: SimulatedCluster, operator: str, *, wait_s: float) -
 async def reading(loop: VirtualLoop, tmp_path: Path, streams: StreamSettings) -> tuple[SimulatedCluster, str]:
     """Return a cluster that reads a live source, and the operator that reads it."""
     engine = msgspec.structs.replace(CONFIG.engine, settle_s=SETTLE_S)
-    config = msgspec.structs.replace(CONFIG, streams=streams, engine=engine)
+    config = msgspec.structs.replace(UNHURRIED, streams=streams, engine=engine)
     cluster = SimulatedCluster(loop, 1, "abcd", tmp_path, config=config, times=TIMES)
     cluster.start()
     await cluster.together()

@@ -190,7 +190,7 @@ def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> No
     """The stream's host keeps no rows for it, and the sink's node forgets it."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        stream = await running(cluster, tmp_path / "first.ndjson", rows=1500)
+        stream = await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
         await cluster.clock.sleep(1.0)
         await added(cluster, tmp_path / "more.ndjson")
         cluster.crash(cluster.at(away))
@@ -201,14 +201,14 @@ def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> No
         assert not cluster.at("d").daemon._sinks.components()
         again = await added(cluster, tmp_path / "again.ndjson")
         await ended(cluster)
-        assert ids(tmp_path / "again.ndjson") == list(range(again.begins_after, 1500))
+        assert ids(tmp_path / "again.ndjson") == list(range(again.begins_after, 100))
 
     in_cluster(tmp_path, "abcd", test, orphan_check_s=10.0)
 
 
 def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "first.ndjson", rows=1500)
+        await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
         await added(cluster, tmp_path / "more.ndjson")
         cluster.crash(cluster.at("d"))
         cluster.at("d").disk.wipe()
@@ -218,14 +218,14 @@ def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) 
         assert failed.state == "failed"
         assert "lost its data" in failed.reason
         await ended(cluster)
-        assert ids(tmp_path / "first.ndjson") == list(range(1500))
+        assert ids(tmp_path / "first.ndjson") == list(range(100))
 
     in_cluster(tmp_path, "abcd", test)
 
 
 def test_refused_sinks_leave_nothing_and_name_the_field(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        stream = await running(cluster, tmp_path / "first.ndjson", rows=600)
+        stream = await running(cluster, tmp_path / "first.ndjson", rows=60, rate=3.0)
 
         async def refusal(kind: str, consumer: str = "d", query: str = "q", **options: Any) -> tuple[str, str]:
             request = SinkRequest(sink=SinkSpec(kind=kind, options=options), consumer=consumer)
@@ -279,7 +279,7 @@ def test_a_removed_sink_that_was_cut_off_reads_no_more(tmp_path: Path) -> None:
     """Its node runs on, and connects again in the epoch in which it has read."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        stream = await running(cluster, tmp_path / "first.ndjson", rows=1500)
+        stream = await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
         await cluster.clock.sleep(1.0)
         await added(cluster, tmp_path / "more.ndjson")
         await cluster.clock.sleep(1.0)

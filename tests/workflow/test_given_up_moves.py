@@ -20,7 +20,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import AbandonOperator
-from tests.workflow.clusters import ask, in_cluster, owner_of
+from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import WINDOWS, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step
@@ -35,7 +35,7 @@ def telling(tries: int) -> Config:
     """A configuration with that many tries."""
     control = msgspec.structs.replace(CONFIG.control, retry_max_s=RETRY_S)
     migration = msgspec.structs.replace(CONFIG.migration, abandon_tries=tries)
-    return msgspec.structs.replace(CONFIG, control=control, migration=migration)
+    return msgspec.structs.replace(UNHURRIED, control=control, migration=migration)
 
 
 def tasks(cluster: SimulatedCluster, node: str, *kinds: str) -> list[str]:
@@ -46,13 +46,14 @@ def tasks(cluster: SimulatedCluster, node: str, *kinds: str) -> list[str]:
 
 async def copying(cluster: SimulatedCluster, tmp_path: Path) -> str:
     """Move an operator of a query that does not end from b to c, until its state is copied; return it."""
-    await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+    await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000, rate=2.0)
     operator = operators(cluster)[-1]
     await move(cluster, operator, "b", "c", wait_s=-1.0)
     await until_step(cluster, "b", "copying")
     return operator
 
 
+@pytest.mark.one_part_per_commit("ends of targets of moves", parts=3)
 @pytest.mark.parametrize("end", ["dies", "leaves", "loses its disk"])
 def test_a_target_that_does_not_return_is_not_told_for_ever(tmp_path: Path, end: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -97,10 +98,10 @@ def test_an_unreachable_target_is_told_a_bounded_number_of_times(tmp_path: Path)
 
 
 def test_a_bounded_number_of_ended_moves_is_remembered(tmp_path: Path) -> None:
-    forgetful = msgspec.structs.replace(CONFIG, migration=msgspec.structs.replace(CONFIG.migration, remembered=2))
+    forgetful = msgspec.structs.replace(UNHURRIED, migration=msgspec.structs.replace(CONFIG.migration, remembered=2))
 
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000, rate=2.0)
         operator = operators(cluster)[-1]
 
         async def drain() -> None:
@@ -116,7 +117,7 @@ def test_a_bounded_number_of_ended_moves_is_remembered(tmp_path: Path) -> None:
 
 def test_the_end_of_a_move_is_tried_no_more_once_the_next_one_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000, rate=2.0)
         operator, owners = operators(cluster)[-1], cluster.at("b").daemon._operator_registers
 
         async def unreachable(*_: object) -> bool:
@@ -153,6 +154,7 @@ def lose_commit(cluster: SimulatedCluster, node: str) -> None:
     server.handle(AskRegister, miss)
 
 
+@pytest.mark.one_part_per_commit("hosts that die amid a commit", parts=2)
 @pytest.mark.parametrize("cut_off, host", [("e", "b"), ("d", "c")], ids=["unseen", "seen"])
 def test_a_move_whose_host_died_amid_the_commit_stays_as_it_was_reported(tmp_path: Path, cut_off: str, host: str) -> None:
     """Acceptor e alone has accepted the commit: it may be chosen later, unless the reporting node has it decided.
@@ -161,7 +163,7 @@ def test_a_move_whose_host_died_amid_the_commit_stays_as_it_was_reported(tmp_pat
     """
 
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000)
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000, rate=2.0)
         operator = operators(cluster)[-1]
         key = operator_key(operator)
         registers = cluster.at("a").daemon.registers

@@ -10,16 +10,16 @@ import pytest
 from sbon_node.config.config import Config
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
-from tests.workflow.clusters import declare, in_cluster, source_at, submitted
+from tests.workflow.clusters import UNHURRIED, declare, in_cluster, source_at, submitted
 
 
 def hanging(parent: str, cores: float = 4.0) -> Config:
     tags = (f"parent={parent}",) if parent else ()
     membership = msgspec.structs.replace(CONFIG.membership, tags=tags)
-    return msgspec.structs.replace(CONFIG, membership=membership, control=ControlSettings(cores=cores, memory_mb=8_000.0))
+    return msgspec.structs.replace(UNHURRIED, membership=membership, control=ControlSettings(cores=cores, memory_mb=8_000.0))
 
 
-@pytest.mark.one_part_per_commit("strategies in a hierarchy", parts=2)
+@pytest.mark.one_part_per_commit("strategies in a hierarchy", parts=4)
 @pytest.mark.parametrize(
     ("strategy", "parent", "host"),
     [("bottom-up", "b", "b"), ("bottom-up", "c", "c"), ("top-down", "b", "d"), ("ifcop", "b", None), ("local-search", "b", None)],

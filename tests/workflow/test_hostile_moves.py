@@ -18,7 +18,7 @@ from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 
 NAMES = "abcd"
-ROWS = 2400
+ROWS, RATE = 90, 2.0
 FOLLOW_S = 10.0
 
 
@@ -33,7 +33,7 @@ async def until_step(cluster: SimulatedCluster, step: str) -> None:
         await cluster.clock.sleep(0.0005)
 
 
-@pytest.mark.one_part_per_commit("steps of a move at which another query ends", parts=2)
+@pytest.mark.one_part_per_commit("steps of a move at which another query ends", parts=4)
 @pytest.mark.parametrize("step", ["copying", "following", "settling", "switching"])
 def test_the_end_of_another_query_stops_no_move(tmp_path: Path, step: str) -> None:
     """Anyone may say that a query is over of which this node hosts nothing, and name parts of another."""
@@ -94,7 +94,7 @@ def test_a_move_ends_whose_target_breaks(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_move_ends_whose_host_cannot_store_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS)
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS, rate=RATE)
         operator = operators(cluster)[-1]
         store = cluster.at("b").daemon.context.store
         honest, is_full = (store.put, store.delete), [True]
@@ -148,7 +148,7 @@ def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Pursuit, "is_level", lambda *_: False)
 
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS)
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS, rate=RATE)
         operator, departures = operators(cluster)[-1], cluster.at("b").daemon._moves.departures
         departures._driver._migration = MigrationSettings(follow_s=FOLLOW_S)
         began_s, moves = cluster.clock.now(), departures._known

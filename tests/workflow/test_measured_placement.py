@@ -27,7 +27,7 @@ def test_the_placement_of_a_running_query_counts_with_measured_rates(tmp_path: P
         await cluster.sleep(LEAST_SECONDS / 2)
         early: PlacementExplanation = await ask(cluster, "a", cluster.at("a").daemon.explain_query_placement("q"))
         assert not any(link.rate_measured for link in early.links)
-        await cluster.sleep(4 * LEAST_SECONDS)
+        await cluster.sleep(2 * LEAST_SECONDS)
         found: PlacementExplanation = await ask(cluster, "a", cluster.at("a").daemon.explain_query_placement("q"))
         info = await state_of(cluster, "a")
         (operator,) = info.operators

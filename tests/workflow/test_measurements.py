@@ -75,7 +75,7 @@ def test_a_plan_is_explained_without_a_trace(tmp_path: Path) -> None:
 
 def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "b", source_at("a", rows=4000, rate=RATE))
+        await declare(cluster, "b", source_at("a", rows=2000, rate=RATE))
         before = await explained(cluster, "b")
         await started(cluster, "c", tmp_path / "out.ndjson")
         await cluster.sleep(20.0)
@@ -96,7 +96,7 @@ def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> Non
         planned = await explained(cluster, "b")
         assert not part(planned, "operator").remembered, "no measurement has been sent yet"
         assert (part(planned, "operator").ratio, planned.median_ratio) == (None, None)
-        await cluster.sleep(40.0)
+        await cluster.sleep(15.0)
         for node in "abc":
             found = await explained(cluster, node)
             operator = part(found, "operator")
@@ -113,7 +113,7 @@ def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> Non
         assert again.plan.operators[0].rate.measured
         await over(cluster, "c")
 
-    in_cluster(tmp_path, "abc", test)
+    in_cluster(tmp_path, "abc", test, measure_interval_s=28.0)
 
 
 def test_a_query_that_was_short_is_remembered_when_it_ends(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_running_operators_report_their_rates_and_links(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "b", source_at("a", rows=6000, rate=RATE))
         await started(cluster, "c", tmp_path / "out.ndjson")
-        await cluster.sleep(60.0)
+        await cluster.sleep(20.0)
         info: QueryInfo = await ask(cluster, "c", cluster.at("c").daemon.query("q"))
         (operator,) = info.operators
         measures = operator.measures

@@ -23,8 +23,8 @@ FILTER = "SELECT id FROM numbers WHERE id % 2 = 0"
 WINDOWS = "SELECT count(*) AS n, sum(id) AS ids FROM numbers GROUP BY window(ts, '200 milliseconds')"
 
 
-async def running(cluster: SimulatedCluster, path: Path, sql: str, *, rows: int = ROWS) -> None:
-    await declare(cluster, "a", source_at("b", rows=rows, rate=40.0))
+async def running(cluster: SimulatedCluster, path: Path, sql: str, *, rows: int = ROWS, rate: float = 40.0) -> None:
+    await declare(cluster, "a", source_at("b", rows=rows, rate=rate))
     await submitted(cluster, "a", path, sql=sql, strategy="producer")
     while not (await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.2)
@@ -113,6 +113,7 @@ def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_pat
     in_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("ways to move", parts=2)
 @pytest.mark.parametrize("how", ["follow", "stop"])
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=ONLY_IN_TEST_ALL if seed else ()) for seed in range(2)])
 def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how: MoveHow) -> None:

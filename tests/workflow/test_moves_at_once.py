@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, in_cluster, owner_of
+from tests.workflow.clusters import ask, in_cluster, owner_of, uid_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step
 
@@ -28,7 +28,9 @@ def test_another_operator_of_the_query_waits_for_its_turn(tmp_path: Path) -> Non
     async def test(cluster: SimulatedCluster) -> None:
         first, last = await apart(cluster, tmp_path / "out.csv")
         await move(cluster, last, "b", "c", wait_s=-1.0)
-        await until_step(cluster, "b", "copying")
+        registers = cluster.at("a").daemon._operator_registers
+        while (await ask(cluster, "a", registers.read(uid_of(cluster), last))).move is None:
+            await cluster.clock.sleep(0.002)
         refused = await move(cluster, first, "d", "a", attempt="early")
         assert (refused.step, refused.code) == ("given-up", "move-under-way")
         assert "on its way from b to c" in refused.reason

@@ -17,7 +17,7 @@ ROWS = 600
 ALONE = msgspec.structs.replace(CONFIG, streams=msgspec.structs.replace(CONFIG.streams, shared_window_bytes=0))
 
 
-@pytest.mark.one_part_per_commit("sinks that share frames", parts=2)
+@pytest.mark.one_part_per_commit("sinks that share frames", parts=4)
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("config", [CONFIG, ALONE])
 def test_two_sinks_at_a_node_share_the_frames_of_a_shared_operator(tmp_path: Path, config: type, crashed: bool) -> None:
@@ -39,6 +39,7 @@ def test_two_sinks_at_a_node_share_the_frames_of_a_shared_operator(tmp_path: Pat
     in_cluster(tmp_path, "abc", test, config=config)
 
 
+@pytest.mark.one_part_per_commit("shares of the cost of frames", parts=2)
 @pytest.mark.parametrize("config, part", [(CONFIG, 0.5), (ALONE, 1.0)])
 def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type, part: float) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -46,7 +47,7 @@ def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type
         for name in ("first", "second"):
             await submitted(cluster, "c", tmp_path / f"{name}.ndjson", name=name, sql=THIRD)
         host, shared = cluster.at("a"), f"{uid_of(cluster, 'first')}.b0"
-        await cluster.clock.sleep(20.0)
+        await cluster.clock.sleep(10.0)
         usages: list[QueryUsage] = []
         for name in ("first", "second"):
             usages.append(await ask(cluster, "c", cluster.at("c").daemon.query_usage(name)))

@@ -13,11 +13,11 @@ from sbon_node.model.moves import MoveRequest
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.validation_messages import in_plain_words
 from sbon_protocol.moving import MoveHow, MoveOperator
-from tests.workflow.clusters import ask, in_cluster, owner_of, plain
+from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of, plain
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
 
-FULL = msgspec.structs.replace(CONFIG, engine=msgspec.structs.replace(CONFIG.engine, max_operators=0))
-ROWS = 4000
+FULL = msgspec.structs.replace(UNHURRIED, engine=msgspec.structs.replace(CONFIG.engine, max_operators=0))
+ROWS, RATE = 120, 2.0
 REFUSALS = [
     ("b9", "c", "q", "operator-unknown: operator: q has no operator 'b9' (known: b0, o1)"),
     ("o1", "c", "r", "unknown-query: query: no node that answers has the query 'r'"),
@@ -71,7 +71,7 @@ async def stops_for_nobody(cluster: SimulatedCluster, operator: str) -> None:
 
 def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS)
+        await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS, rate=RATE)
         operator = operators(cluster)[-1]
 
         async def drain() -> None:

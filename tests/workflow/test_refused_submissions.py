@@ -24,6 +24,7 @@ def left(folder: Path) -> list[Path]:
     return sorted(folder.glob("out*"))
 
 
+@pytest.mark.one_part_per_commit("files of refused submissions", parts=2)
 @pytest.mark.parametrize("name", ["out.ndjson", "out.parquet"])
 def test_an_operator_that_does_not_start_leaves_no_rows_of_those_that_did(tmp_path: Path, name: str) -> None:
     out = tmp_path / name
@@ -70,7 +71,7 @@ def test_a_node_that_dies_during_the_start_removes_the_results_on_return(tmp_pat
     out = tmp_path / "out.ndjson"
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("b", rows=1_000_000))
+        await declare(cluster, "a", source_at("b", rows=1_000_000, rate=2.0))
         submitting = cluster.call("a", submit(cluster, "a", out, consumer="c", strategy="producer"))
         await cluster.until(lambda: bool(cluster.nodes["b"].operators()), pause_s=0.001)
         cluster.network.cut("a", "b", both=True)
@@ -158,6 +159,7 @@ def test_a_query_that_ends_before_its_user_learns_that_it_has_begun_is_cleaned_u
     in_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("engines that do not start", parts=2)
 @pytest.mark.parametrize("engine", ["late", "failed"])
 def test_a_query_is_placed_again_without_a_host_whose_engine_does_not_start(tmp_path: Path, engine: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

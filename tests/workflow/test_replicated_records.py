@@ -19,14 +19,14 @@ from sbon_protocol.calls import AskRegister, DestroyComponents, RegisterAnswer
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, plain, refuse_ends, source_at, state_of, submitted, uid_of
 from tests.workflow.test_lost import lose_data
 
-ROWS = 2000
+ROWS = 60
 OTHERS = "bcde"
 ORDERS = pytest.mark.only_in_test_all("orders in which all nodes stop")
 
 
 async def runs(cluster: SimulatedCluster, path: Path, rows: int = ROWS) -> None:
     """Rows from ``b`` come to a file at ``c``; ``a`` has taken the submission, and hosts nothing."""
-    await declare(cluster, "a", source_at("b", rows=rows, rate=20.0))
+    await declare(cluster, "a", source_at("b", rows=rows, rate=1.0))
     await submitted(cluster, "a", path, consumer="c", strategy="producer")
     while not (await state_of(cluster, "a")).rows:
         await cluster.sleep(0.5)
@@ -85,6 +85,7 @@ def test_a_query_is_listed_shown_and_stopped_at_every_node_without_its_submitter
     in_cluster(tmp_path, "a" + OTHERS, test)
 
 
+@pytest.mark.one_part_per_commit("losses of a submitter", parts=2)
 @pytest.mark.parametrize("how", ["killed", "wiped"])
 def test_a_query_finishes_without_its_submitter(tmp_path: Path, how: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -192,7 +193,7 @@ def test_a_side_without_the_majority_changes_nothing_and_says_so(tmp_path: Path)
 )
 def test_all_nodes_stop_and_start_in_any_order_and_the_query_goes_on(tmp_path: Path, order: tuple[str, ...]) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await runs(cluster, tmp_path / "out.ndjson", rows=1000)
+        await runs(cluster, tmp_path / "out.ndjson", rows=50)
         for name in order:
             await cluster.stop(name)
         for name in reversed(order):
@@ -204,7 +205,7 @@ def test_all_nodes_stop_and_start_in_any_order_and_the_query_goes_on(tmp_path: P
                 break
             await cluster.sleep(1)
         assert (await state_of(cluster, "b")).state == "finished"
-        assert len((tmp_path / "out.ndjson").read_text().splitlines()) == 1000
+        assert len((tmp_path / "out.ndjson").read_text().splitlines()) == 50
         await clean(cluster)
 
     in_cluster(tmp_path, "abc", test)

@@ -21,14 +21,25 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.sharing import AskStreams, StreamOffers
-from tests.workflow.clusters import ask, declare, in_cluster, in_hurried_cluster, source_at, state_of, submitted, uid_of
+from tests.workflow.clusters import (
+    UNHURRIED,
+    ask,
+    declare,
+    in_cluster,
+    in_hurried_cluster,
+    source_at,
+    state_of,
+    submitted,
+    uid_of,
+)
 
 THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"
 RENAMED = "SELECT n.id AS number, n.v AS value FROM numbers n WHERE 0 = n.id % 3"
 COUNTS = "SELECT window(ts, '1 second').start AS w, count(*) AS id FROM numbers WHERE id % 3 = 0 GROUP BY window(ts, '1 second')"
 SUMS = "SELECT window(ts, '1 second').start AS w, sum(id) AS x FROM numbers WHERE id % 3 = 0 GROUP BY window(ts, '1 second')"
 GREATEST = SUMS.replace("sum", "max")
-ROWS = 600
+ROWS = 360
+ORPHAN_CHECK_S = 10
 
 
 async def finished(cluster: SimulatedCluster, name: str) -> None:
@@ -82,7 +93,7 @@ def test_the_first_of_two_queries_may_be_stopped(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.one_part_per_commit("ends of queries that share an operator", parts=2)
+@pytest.mark.one_part_per_commit("ends of queries that share an operator", parts=4)
 @pytest.mark.parametrize("stopped", ["first", "second"])
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_shared_operator_ends_with_its_last_query(tmp_path: Path, stopped: str, crashed: bool) -> None:
@@ -180,6 +191,7 @@ def test_two_equal_branches_have_rows_of_their_own(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.one_part_per_commit("differences between queries", parts=3)
 @pytest.mark.parametrize("fields", [{"reuse": "never"}, {"max_delay_ms": 5000.0}, {"durability": "replicated"}])
 def test_a_query_shares_only_what_is_equal_in_all_that_matters(tmp_path: Path, fields: dict[str, Any]) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -204,7 +216,7 @@ def test_frames_that_are_gone_are_not_shared(tmp_path: Path) -> None:
         await finished(cluster, "second")
         assert values(tmp_path / "second.ndjson", "id") == list(range(0, ROWS, 3))
 
-    in_cluster(tmp_path, "abc", test, config=msgspec.structs.replace(CONFIG, streams=streams))
+    in_cluster(tmp_path, "abc", test, config=msgspec.structs.replace(UNHURRIED, streams=streams))
 
 
 def test_a_refused_query_gives_its_references_back(tmp_path: Path) -> None:
@@ -246,7 +258,10 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
 
         await ask(cluster, "c", refer())
         assert await queries() == (uid, "never-abcdef")
-        await cluster.clock.sleep(4.0 * CONFIG.control.orphan_check_s)
+        for _ in range(4 * ORPHAN_CHECK_S):
+            if await queries() == (uid,):
+                break
+            await cluster.clock.sleep(1.0)
         assert await queries() == (uid,)
         (host,) = (node for node in "abc" if f"{uid}.b0" in cluster.at(node).daemon._operators.hosted())
         links = cluster.at(host).daemon.outbox.link_counts(f"{uid}.b0").links
@@ -254,7 +269,7 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
         await ended(cluster, "abc")
 
-    in_cluster(tmp_path, "abc", test)
+    in_cluster(tmp_path, "abc", test, orphan_check_s=float(ORPHAN_CHECK_S))
 
 
 @pytest.mark.parametrize(("reads_itself", "strategy"), [(False, "hybrid"), (True, "hybrid"), (False, "ants"), (True, "ants")])
@@ -313,6 +328,7 @@ def test_sinks_do_not_hide_the_operators_that_read_a_stream(tmp_path: Path) -> N
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.one_part_per_commit("last queries of a shared operator", parts=2)
 @pytest.mark.parametrize("last", ["owner", "reader"])
 def test_an_operator_that_is_being_destroyed_is_not_shared(tmp_path: Path, last: str) -> None:
     """Its end takes several steps; a query that finds it meanwhile runs operators of its own."""

@@ -17,7 +17,6 @@ from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Placement
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
-from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.measured_plan import measured_work
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.objective import objective_named
@@ -25,10 +24,10 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.offers import server_of
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import STRATEGIES
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted
+from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 from tests.workflow.test_moved_operators import FILTER
 
 SPEED = 2.0
@@ -135,7 +134,7 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
 
 
 def with_speed(speed: float) -> Config:
-    return replace(CONFIG, control=replace(CONFIG.control, speed=speed), ants=AntSettings(tell_s=2.0))
+    return replace(UNHURRIED, control=replace(CONFIG.control, speed=speed), ants=replace(RESTING_ANTS, tell_s=2.0))
 
 
 def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_path: Path) -> None:
@@ -166,7 +165,7 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
     in_cluster(tmp_path, "abc", test, configs={"b": with_speed(4.0), "c": with_speed(0.25)})
 
 
-@pytest.mark.one_part_per_commit("strategies that count with queues", parts=2)
+@pytest.mark.one_part_per_commit("strategies that count with queues", parts=4)
 @pytest.mark.parametrize("strategy", ["ants", "centralized"])
 @pytest.mark.parametrize("fast", ["b", "c"])
 def test_strategies_that_count_with_queues_prefer_the_faster_of_two_equal_nodes(tmp_path: Path, strategy: str, fast: str) -> None:
@@ -176,7 +175,7 @@ def test_strategies_that_count_with_queues_prefer_the_faster_of_two_equal_nodes(
         assert placed.hosts() == {"f": fast}
 
     speeds = {node: with_speed(4.0 if node == fast else 0.5) for node in "bc"}
-    full = replace(CONFIG, control=replace(CONFIG.control, cores=0.1))
+    full = replace(UNHURRIED, control=replace(CONFIG.control, cores=0.1))
     in_cluster(tmp_path, "abcd", test, configs={**speeds, "a": full, "d": full})
 
 

@@ -44,7 +44,7 @@ def test_sinks_follow_an_operator_that_moves(tmp_path: Path) -> None:
 
 def test_sinks_go_on_at_the_backup_of_a_lost_operator(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        operator = await running(cluster, tmp_path / "first.ndjson", rows=2000, durability=REPLICATED)
+        operator = await running(cluster, tmp_path / "first.ndjson", rows=130, rate=2.0, durability=REPLICATED)
         await cluster.clock.sleep(3.0)
         registers = cluster.at("a").daemon._operator_registers
 
@@ -68,8 +68,8 @@ def test_sinks_go_on_at_the_backup_of_a_lost_operator(tmp_path: Path) -> None:
         uid = uid_of(cluster)
         assert subscribers(cluster, backup, operator) == {f"{uid}.sink", f"{uid}.sink2"}
         await ended(cluster)
-        assert ids(tmp_path / "first.ndjson") == list(range(2000))
-        assert ids(tmp_path / "kept.ndjson") == list(range(kept.begins_after, 2000))
+        assert ids(tmp_path / "first.ndjson") == list(range(130))
+        assert ids(tmp_path / "kept.ndjson") == list(range(kept.begins_after, 130))
 
     in_cluster(tmp_path, "abcde", test, orphan_check_s=5.0)
 
@@ -78,7 +78,7 @@ def test_the_leader_takes_back_what_a_node_that_died_has_left(tmp_path: Path) ->
     """The node that adds the sink dies between the record and the answer of the sink's node."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "b", source_at("b", rows=3000, rate=30.0))
+        await declare(cluster, "b", source_at("b", rows=200, rate=2.0))
         await submitted(cluster, "b", tmp_path / "first.ndjson", consumer="c", strategy="producer")
         await cluster.clock.sleep(1.0)
         server: Any = cluster.at("d").daemon.context.server
@@ -100,7 +100,7 @@ def test_the_leader_takes_back_what_a_node_that_died_has_left(tmp_path: Path) ->
         assert not (tmp_path / "more.ndjson").exists()
         cluster.boot(cluster.at(leader))
         await ended(cluster)
-        assert ids(tmp_path / "first.ndjson") == list(range(3000))
+        assert ids(tmp_path / "first.ndjson") == list(range(200))
 
     in_cluster(tmp_path, "abcde", test)
 

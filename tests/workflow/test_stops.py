@@ -16,7 +16,7 @@ from tests.workflow.clusters import declare, in_cluster, refuse_ends, source_at,
 @pytest.mark.parametrize("dies_after_s", [0.03, 0.3, 2.0])
 def test_a_stop_goes_on_though_the_node_that_passed_it_on_dies(tmp_path: Path, dies_after_s: float) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("c", rows=100_000))
+        await declare(cluster, "a", source_at("c", rows=100_000, rate=2.0))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="consumer")
         serve = refuse_ends(cluster, "c")
         cluster.call("b", cluster.at("b").daemon.stop_query("q"))

@@ -15,7 +15,7 @@ from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.messages import Refused, Subscribe
 from sbon_protocol.moving import AbandonOperator, FollowOperator, PrepareOperator, SettleOperator
-from tests.workflow.clusters import ask, in_cluster, owner_of
+from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of
 from tests.workflow.test_hostile_moves import begun, until_step
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running
 
@@ -110,7 +110,7 @@ async def subscribed(cluster: SimulatedCluster, node: str, stream: str, subscrib
 
 def test_strangers_take_no_places_of_followers(tmp_path: Path) -> None:
     """One place for followers: it is left to the target of the move, in its attempt."""
-    config = msgspec.structs.replace(CONFIG, streams=msgspec.structs.replace(CONFIG.streams, max_followers=1))
+    config = msgspec.structs.replace(UNHURRIED, streams=msgspec.structs.replace(CONFIG.streams, max_followers=1))
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
@@ -132,7 +132,7 @@ def test_strangers_take_no_places_of_followers(tmp_path: Path) -> None:
 
 
 def test_a_node_reads_few_registers_at_once_for_nodes_that_would_move_operators_to_it(tmp_path: Path) -> None:
-    config = msgspec.structs.replace(CONFIG, migration=MigrationSettings(checks=1))
+    config = msgspec.structs.replace(UNHURRIED, migration=MigrationSettings(checks=1))
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)

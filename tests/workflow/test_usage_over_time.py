@@ -21,7 +21,6 @@ from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 RATE = 2.0
-ROWS = 400
 START_MS = 1_577_836_800_000
 """The generator's first row: 2020 begins."""
 
@@ -31,9 +30,9 @@ async def components(cluster: SimulatedCluster, at: str) -> dict[str, ExplainedC
     return {part.kind: part for part in found.components}
 
 
-async def started(cluster: SimulatedCluster, path: Path) -> None:
+async def started(cluster: SimulatedCluster, path: Path, rows: int) -> None:
     """Rows are born at ``b`` and filtered and wanted at ``c``; ``a`` keeps the record."""
-    await declare(cluster, "a", source_at("b", rows=ROWS, rate=RATE))
+    await declare(cluster, "a", source_at("b", rows=rows, rate=RATE))
     await submitted(cluster, "a", path, consumer="c", strategy="consumer")
 
 
@@ -43,25 +42,27 @@ async def over(cluster: SimulatedCluster) -> None:
 
 
 def test_how_far_each_part_is_in_event_time(tmp_path: Path) -> None:
+    rows = 80
+
     async def test(cluster: SimulatedCluster) -> None:
-        await started(cluster, tmp_path / "out.csv")
+        await started(cluster, tmp_path / "out.csv", rows)
         while not (await components(cluster, "a"))["sink"].rows:
             await cluster.sleep(0.5)
         before = (await components(cluster, "a"))["operator"].watermark_ms
-        await cluster.sleep(60.0)
+        await cluster.sleep(15.0)
         found = await components(cluster, "c")
         source, operator, sink = found["source"], found["operator"], found["sink"]
         assert None not in (source.rows, operator.rows, sink.rows, operator.watermark_ms, before)
         assert source.watermark_ms == START_MS + round((source.rows - 1) * 1000 / RATE)
         assert before < operator.watermark_ms <= source.watermark_ms
-        assert ROWS > source.rows >= operator.rows >= sink.rows > 0
+        assert rows > source.rows >= operator.rows >= sink.rows > 0
         assert (source.state, operator.state, sink.state) == ("running", "running", "running")
         assert not source.ended
         assert not operator.ended
         await over(cluster)
         found = await components(cluster, "c")
-        assert [found[kind].rows for kind in ("source", "operator", "sink")] == [ROWS] * 3
-        assert found["source"].watermark_ms == START_MS + round((ROWS - 1) * 1000 / RATE)
+        assert [found[kind].rows for kind in ("source", "operator", "sink")] == [rows] * 3
+        assert found["source"].watermark_ms == START_MS + round((rows - 1) * 1000 / RATE)
         assert (found["source"].state, found["operator"].state, found["sink"].state) == ("ended", "over", "finished")
         assert found["source"].ended
         assert found["operator"].ended
@@ -71,22 +72,24 @@ def test_how_far_each_part_is_in_event_time(tmp_path: Path) -> None:
 
 
 def test_a_bill_tells_its_history(tmp_path: Path) -> None:
+    rows = 140
+
     async def test(cluster: SimulatedCluster) -> None:
-        await started(cluster, tmp_path / "out.csv")
-        await cluster.sleep(100.0)
+        await started(cluster, tmp_path / "out.csv", rows)
+        await cluster.sleep(50.0)
         query_usage: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
         points = query_usage.history
         assert points[0].byte_ms == 0.0
         assert len(points) in (10, 11)
         gaps = [(later.at_ms - earlier.at_ms) / 1000 for earlier, later in pairwise(points[1:])]
-        assert all(10.0 <= gap < 11.0 for gap in gaps)
+        assert all(5.0 <= gap < 6.0 for gap in gaps)
         sums = [*(point.byte_ms for point in points), query_usage.byte_ms]
         assert sums == sorted(sums)
         assert sums[-1] > sums[1] > 0
         for count in ("rows_in", "rows_out"):
             counted = [getattr(point, count) for point in points[1:]]
             assert counted == sorted(counted)
-            assert ROWS >= counted[-1] > counted[0] > 0
+            assert rows >= counted[-1] > counted[0] > 0
         assert {point.held_back for point in points[1:]} == {0}
         assert all(point.lag_ms is not None for point in points[2:])
         assert all(0 <= (point.lag_ms or 0) < 60_000 for point in points), "a watermark of 0 is none"
@@ -97,12 +100,12 @@ def test_a_bill_tells_its_history(tmp_path: Path) -> None:
         # Latencies are estimated anew each time.
         assert 1.01 * last.byte_ms >= last.history[-1].byte_ms > query_usage.byte_ms
 
-    in_cluster(tmp_path, "abc", test, history_interval_s=10.0)
+    in_cluster(tmp_path, "abc", test, history_interval_s=5.0)
 
 
 def test_the_history_of_the_last_minutes_is_a_point_every_two_seconds_and_only_news_are_asked_for(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await started(cluster, tmp_path / "out.csv")
+        await started(cluster, tmp_path / "out.csv", rows=280)
         await cluster.sleep(60.0)
         first: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
         gaps = [later.at_ms - earlier.at_ms for earlier, later in pairwise(first.history[1:])]

@@ -178,7 +178,7 @@ def test_tasks_avoid_a_node_that_others_have_booked(tmp_path: Path) -> None:
 
 def test_nothing_stays_reserved_if_no_node_has_capacity(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await cluster.sleep(10.0)
+        await cluster.sleep(4.0)
         with pytest.raises(SbonError) as refused:
             await placed(cluster, "n02", problem_between("n02", "n04", cores=5.0))
         assert refused.value.code == "no-capacity"
@@ -188,8 +188,10 @@ def test_nothing_stays_reserved_if_no_node_has_capacity(tmp_path: Path) -> None:
 
 
 def test_a_site_that_refuses_undoes_the_sites_before(tmp_path: Path) -> None:
+    brief = msgspec.structs.replace(CONFIGURED, control=msgspec.structs.replace(CONFIG.control, reservation_s=15.0))
+
     async def test(cluster: SimulatedCluster) -> None:
-        await cluster.sleep(10.0)
+        await cluster.sleep(4.0)
         context = cluster.at("n02").daemon.context
         ants = AntLeader(context, service_of(cluster, "n02"))
         chain = next_chain(problem_between("n02", "n04"), {})
@@ -199,14 +201,14 @@ def test_a_site_that_refuses_undoes_the_sites_before(tmp_path: Path) -> None:
         round_ = await ask(cluster, "n02", ants.enforce(good))
         assert round_ is not None
         assert promised(cluster) == {"n01": ("q-1.b0",), "n03": ("q-1.b1", "q-1.b2")}
-        await cluster.sleep(400.0)
+        await cluster.sleep(20.0)
         assert promised(cluster) == {}, "reservations end by themselves"
         cheap = (two[0], msgspec.structs.replace(two[1], own_ms=0.001))
         assert await ask(cluster, "n02", ants.enforce(Scouted(chain, cheap, 0.0, 0.0))) is None
         await cluster.sleep(1.0)
         assert promised(cluster) == {}
 
-    in_plane(tmp_path, test)
+    in_plane(tmp_path, test, config=brief)
 
 
 def test_operators_that_will_move_count_at_their_new_hosts_before_they_are_there(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_operators_that_will_move_count_at_their_new_hosts_before_they_are_there
         return Scouted(chain, sites, 0.0, 0.0)
 
     async def test(cluster: SimulatedCluster) -> None:
-        await cluster.sleep(10.0)
+        await cluster.sleep(4.0)
         ants = AntLeader(cluster.at("n02").daemon.context, service_of(cluster, "n02"))
         present = {f"{query}.b{number}": "n01" for query in ("q", "r") for number in range(3)}
         assert await ask(cluster, "n02", ants.claim([report("q")], present | {"q.b0": "n06"})) is not None
@@ -240,7 +242,7 @@ def test_operators_that_will_move_count_at_their_new_hosts_before_they_are_there
 
 def test_a_flood_of_ants_is_dropped_and_the_others_still_pass(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await cluster.sleep(10.0)
+        await cluster.sleep(4.0)
         victim, service = "n05", service_of(cluster, "n05")
         stranger, liar = cluster.at("n06").daemon.membership, cluster.at("n09").daemon.membership
 
@@ -270,7 +272,7 @@ def test_ants_to_invented_destinations_displace_no_pheromones(tmp_path: Path) ->
     chain = on_wire(next_chain(problem_between("n09", "n04"), {}) or pytest.fail("no chain"))
 
     async def test(cluster: SimulatedCluster) -> None:
-        await cluster.sleep(10.0)
+        await cluster.sleep(4.0)
         victim, service = "n05", service_of(cluster, "n05")
         liar = cluster.at("n09").daemon.membership
         for number in range(20):

@@ -19,7 +19,19 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.leak_check import leaks, settled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.settings import ControlSettings
-from tests.workflow.clusters import SQL, ask, declare, in_cluster, plain, source_at, state_of, submit, submitted, uid_of
+from tests.workflow.clusters import (
+    SQL,
+    UNHURRIED,
+    ask,
+    declare,
+    in_cluster,
+    plain,
+    source_at,
+    state_of,
+    submit,
+    submitted,
+    uid_of,
+)
 
 NEEDED = 0.12
 """Cores: more than one operator asks for here, less than two."""
@@ -55,7 +67,7 @@ async def until_placed(cluster: SimulatedCluster, host: str) -> None:
 # -- where a query is submitted, and where it goes ---------------------------------------------------------------------
 
 
-@pytest.mark.one_part_per_commit("nodes that take a query", parts=2)
+@pytest.mark.one_part_per_commit("nodes that take a query", parts=4)
 @pytest.mark.parametrize("at", "abcd")
 def test_any_node_takes_a_query_and_every_node_tells_of_it(tmp_path: Path, at: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -71,10 +83,10 @@ def test_any_node_takes_a_query_and_every_node_tells_of_it(tmp_path: Path, at: s
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("nodes that alone have room", parts=2)
+@pytest.mark.one_part_per_commit("nodes that alone have room", parts=4)
 @pytest.mark.parametrize("with_room", "abcd")
 def test_the_only_node_with_room_is_found_however_few_are_asked_first(tmp_path: Path, with_room: str) -> None:
-    few = msgspec.structs.replace(CONFIG, placement=PlacementSettings(k=1))
+    few = msgspec.structs.replace(UNHURRIED, placement=PlacementSettings(k=1))
     configs = {node: room(4.0 if node == with_room else 0.01, few) for node in "abcd"}
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -91,7 +103,7 @@ def test_the_only_node_with_room_is_found_however_few_are_asked_first(tmp_path: 
 
 
 def test_no_room_names_the_operator_and_what_every_node_said(tmp_path: Path) -> None:
-    few = msgspec.structs.replace(CONFIG, placement=PlacementSettings(k=1))
+    few = msgspec.structs.replace(UNHURRIED, placement=PlacementSettings(k=1))
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a"))
@@ -178,6 +190,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.one_part_per_commit("refusals of submissions", parts=4)
 @pytest.mark.parametrize("fields, code", REFUSED, ids=[f"{code}-{'-'.join(fields)}" for fields, code in REFUSED])
 def test_a_refusal_leaves_nothing(tmp_path: Path, fields: dict[str, Any], code: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -235,10 +248,11 @@ def test_a_holder_that_restarts_while_it_places_undoes_it(tmp_path: Path) -> Non
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.one_part_per_commit("hosts that are away at a stop", parts=2)
 @pytest.mark.parametrize("away", "bc")
 def test_a_host_that_is_away_when_its_query_is_stopped_cleans_up_when_it_is_back(tmp_path: Path, away: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("b", rows=100_000))
+        await declare(cluster, "a", source_at("b", rows=100_000, rate=2.0))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer")
         await cluster.sleep(2.0)
         await cluster.stop(away)
@@ -256,7 +270,7 @@ def test_an_operator_that_takes_its_time_to_end_leaves_no_subscription(tmp_path:
     """Its source forgets it, it subscribes again before it ends, and can then tell its source nothing more."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("b", rows=100_000))
+        await declare(cluster, "a", source_at("b", rows=100_000, rate=2.0))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="consumer")
         source, engine = cluster.at("b").daemon.outbox, cluster.nodes["c"].engine
 
@@ -279,6 +293,7 @@ def test_an_operator_that_takes_its_time_to_end_leaves_no_subscription(tmp_path:
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.one_part_per_commit("deaths of nodes of a running query", parts=3)
 @pytest.mark.parametrize("dies", "abc")
 def test_a_running_query_survives_the_death_of_any_of_its_nodes(tmp_path: Path, dies: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

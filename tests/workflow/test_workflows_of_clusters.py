@@ -22,7 +22,7 @@ async def streams_at(cluster: SimulatedCluster, node: str) -> list[StreamInfo]:
 
 def test_a_stream_in_use_is_not_dropped_by_anybody_until_its_query_is_stopped(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("b", rows=100_000))
+        await declare(cluster, "a", source_at("b", rows=100_000, rate=2.0))
         await submitted(cluster, "c", None)
         for node in "abc":
             with pytest.raises(SbonError, match="read by q") as refused:
@@ -39,7 +39,7 @@ def test_a_stream_in_use_is_not_dropped_by_anybody_until_its_query_is_stopped(tm
 
 def test_names_are_taken_everywhere(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("b", rows=100_000))
+        await declare(cluster, "a", source_at("b", rows=100_000, rate=2.0))
         await submitted(cluster, "a", None)
         daemon = cluster.at("c").daemon
         for code, work in (

@@ -9,9 +9,9 @@ import pytest
 
 from sbon_node.config.config import Config
 from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted
+from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 
 PLACES_MS = {"a": 0.0, "b": 20.0, "c": 60.0, "d": 90.0}
 
@@ -22,7 +22,7 @@ def along_s(a: str, b: str) -> float:
 
 def sized(cores: float) -> Config:
     control = ControlSettings(cores=cores, memory_mb=8_000.0, bandwidth_bytes_s=1e8)
-    return msgspec.structs.replace(CONFIG, control=control)
+    return msgspec.structs.replace(UNHURRIED, control=control)
 
 
 async def explained(cluster: SimulatedCluster) -> PlacementExplanation:
@@ -34,7 +34,7 @@ async def explained(cluster: SimulatedCluster) -> PlacementExplanation:
 @pytest.mark.parametrize("host, roomy", [("a", "abcd"), ("c", "cd")], ids=["with its source", "alone"])
 def test_a_dead_host_is_listed_with_the_node_that_would_be_chosen_now(tmp_path: Path, host: str, roomy: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("a", rows=100_000))
+        await declare(cluster, "a", source_at("a", rows=100_000, rate=2.0))
         await submitted(cluster, "b", None)
         before = await explained(cluster)
         assert (before.away, before.operators[0].node) == ({}, host)
