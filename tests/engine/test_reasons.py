@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import AnalysisException, ParseException, StreamingQueryException
 
 from sbon_node.engine.spark.operators.failure_reports import brief, why_ended
 
@@ -35,6 +36,7 @@ ValueError: frame 3 is no frame"""
     "report, code",
     [
         (ANSI, "bad-rows"),
+        (f"{OURS}\npyspark.errors.exceptions.captured.AnalysisException: [UNRESOLVED_COLUMN.WITH_SUGGESTION] k", "not-runnable"),
         ("o1.x\n: java.util.regex.PatternSyntaxException: Unclosed group near index 4\n((((\n", "bad-rows"),
         ("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] offsets should be empty on batch 0 SQLSTATE: 42K03", ""),
         ("java.lang.IllegalArgumentException: requirement failed", ""),
@@ -44,6 +46,16 @@ ValueError: frame 3 is no frame"""
 def test_deterministic_errors_are_recognised(report: str, code: str) -> None:
     found = why_ended(RuntimeError(report))
     assert (found.code, "--on-error" in str(found)) == (code, code == "bad-rows")
+
+
+@pytest.mark.parametrize(
+    "kind, code", [(AnalysisException, "not-runnable"), (ParseException, "not-runnable"), (RuntimeError, "")]
+)
+def test_a_query_that_spark_does_not_plan_is_recognised_by_the_cause(kind: type[Exception], code: str) -> None:
+    """The report itself has the message alone."""
+    error = StreamingQueryException("[STREAM_FAILED] Global aggregation with session window is not supported. SQLSTATE: XXKST")
+    error._cause = kind("Global aggregation with session window is not supported.")
+    assert why_ended(error).code == code
 
 
 JAVA = """An error occurred while calling o9.collectToPython.

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.engine_process import analyse
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
+from sbon_node.engine.spark.operators import first_batch
 from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
+from sbon_node.engine.spark.operators.markers import MARK, with_watermark
 from sbon_node.engine.spark.operators.operator import ddl
+from sbon_node.errors import SbonError
 from sbon_node.model.columns import Schema
+from sbon_node.model.operators import TimeBuckets
 from sbon_node.model.plan import Plan
 
 
@@ -40,6 +46,31 @@ class Batch:
         for number, view in enumerate(views):
             view.createOrReplaceTempView(f"in{number}")
         return self._session.sql(fragment)
+
+    def check_stream(self, fragment: str, views: Sequence[tuple[Schema, str]], buckets: Sequence[TimeBuckets] = ()) -> None:
+        """Let Spark plan a fragment over streams of these columns, with markers if there is an event time.
+
+        Raises :class:`SbonError` for what its rules for streams refuse. Nothing runs.
+        """
+        for number, (schema, event_time) in enumerate(views):
+            columns = f.from_json(f.col("value").cast("string"), ddl(schema)).alias("row")
+            rows = self._session.readStream.format("rate").load().select(columns, (f.col("value") > 0).alias(MARK))
+            rows = rows.select("row.*", f"`{MARK}`")
+            rows = with_watermark(rows, event_time) if event_time else rows
+            with_bucket(rows, number, tuple(buckets)).createOrReplaceTempView(f"in{number}")
+        stream = self._session.sql(with_equal_buckets(fragment, tuple(buckets))).select("*")  # analysed: of streams to Spark
+        first_batch.propagate(self._session, stream)
+        jvm: Any = self._session._jvm
+        sql, execution = jvm.org.apache.spark.sql, stream._jdf.queryExecution()
+        try:
+            append = sql.streaming.OutputMode.Append()
+            sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(execution.analyzed(), append)
+            plan = jvm.PythonSQLUtils.explainString(execution, "simple")
+        except Exception as error:
+            raise guard.sql_error(error) from error
+        if "AnalysisException" in plan:  # in the place of a plan
+            raise SbonError("not-runnable", plan)
+        assert "StateStore" in plan or "SymmetricHashJoin" in plan or "MergingSessions" in plan, plan
 
     def rows(self, plan: Plan, tables: Mapping[str, pa.Table]) -> list[tuple[object, ...]]:
         """The result over a table for each source, by its name."""

@@ -30,7 +30,7 @@ from sbon_node.sql.relations.logical import (
 )
 from sbon_node.sql.rewrite.canonical import canonical_expression
 from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.fragments import fragment_of, presence
+from sbon_node.sql.stages.fragments import constant_keys, fragment_of, presence
 from sbon_node.sql.syntax.dialect import call_name, parse
 from sbon_node.sql.syntax.durations import parse_ms
 
@@ -93,6 +93,7 @@ class _Reading:
             ends = dict(_end(output, call_name(call)) for output in outputs[:2])
             outputs = outputs[2:]
             window = _window(call, ends)
+            keys = _written(keys, window)
         if len(outputs) < len(keys) or any(
             canonical_expression(key) != canonical_expression(output.expression)
             for key, output in zip(keys, outputs, strict=False)
@@ -141,6 +142,13 @@ def _stated(join: Join) -> Iterator[exp.Expr]:
     """Yield the join's conditions without those that the rendering adds."""
     added = {canonical_expression(condition) for condition in presence(join)}
     return (condition for condition in join.conditions if canonical_expression(condition) not in added)
+
+
+def _written(keys: list[exp.Expr], window: Window) -> list[exp.Expr]:
+    """Return the keys beside a window without the one that the rendering adds to sessions."""
+    stated = tuple(Output(f"key_{number}", key) for number, key in enumerate(keys[:-1]))
+    added = constant_keys(Aggregate(Input(0, (window.time,), {}), window, stated, ()))
+    return keys[:-1] if [canonical_expression(key) for key in keys[-1:]] == [canonical_expression(key) for key in added] else keys
 
 
 def _window(call: exp.Expr, ends: dict[str, str]) -> Window:

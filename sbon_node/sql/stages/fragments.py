@@ -61,12 +61,23 @@ def _groups(relation: Aggregate) -> exp.Select:
         ] + outputs
         lengths = [window.size_ms] if window.kind == "session_window" else [window.size_ms, window.slide_ms, window.offset_ms]
         arguments = [exp.Literal.string(f"{length} milliseconds") for length in lengths]
-        keys.insert(0, exp.Anonymous(this=window.kind, expressions=[column(window.time), *arguments]))
+        keys = [exp.Anonymous(this=window.kind, expressions=[column(window.time), *arguments]), *keys, *constant_keys(relation)]
     child = relation.child
     source = _table(child, "") if isinstance(child, Input) else _nested(child, "joined")
     select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
     select.set("group", exp.Group(expressions=keys))
     return select
+
+
+def constant_keys(relation: Aggregate) -> list[exp.Expr]:
+    """Return the key that Spark needs for sessions without another one: false for all rows, since those without a time have none.
+
+    Spark's streams take no sessions of all rows, and leave out keys that are constants before they look.
+    """
+    window = relation.window
+    if window is None or window.kind != "session_window" or any(key.expression.find(exp.Column) for key in relation.keys):
+        return []
+    return [exp.Is(this=column(window.time), expression=exp.Null())]
 
 
 def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:

@@ -156,3 +156,16 @@ async def test_a_row_at_the_watermark_is_joined_and_one_before_it_fails_the_oper
         await port.wait_read()
         assert port.rows()["k"].to_pylist() == ["a"]
     await bench.engine.destroy(spec.id)
+
+
+@in_one_loop
+async def test_a_query_that_spark_cannot_plan_fails_at_the_first_time(bench: Bench) -> None:
+    """The planner adds a key to sessions of all rows, which Spark does not take."""
+    fragment = "SELECT session_window.start AS s, count(*) AS n FROM in0 GROUP BY session_window(ts, '1 hour')"
+    spec = operator("whole.refused", fragment, (0,))
+    port = await bench.start(spec)
+    await port.tell(T, table=row(T))
+    reason = await bench.states.wait(spec.id, "failed")
+    assert reason.startswith("[STREAM_FAILED] Global aggregation with session window")
+    assert [state for state, _ in bench.states.told[spec.id]].count("starting") == 1
+    await bench.engine.destroy(spec.id)

@@ -1,5 +1,5 @@
-"""Spark's analyser accepts what the planner accepts: every query of the files beside this one. A refusal by Spark alone
-has its position in the user's text."""
+"""Spark's analyser and its rules for streams accept what the planner accepts: every query of the files beside this one. A
+refusal by Spark alone has its position in the user's text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Schema
+from sbon_node.model.plan import Plan
 from sbon_node.model.schema import parse_schema
 from sbon_node.sql.planner import plan_query
 from tests.sql import test_refusals, test_signature, test_stages
@@ -29,6 +30,13 @@ class Analyser:
             self._known[fragment, inputs] = await self._batch.analyse(fragment, inputs)
         return self._known[fragment, inputs]
 
+    def check_streams(self, plan: Plan) -> None:
+        """Let Spark plan the operators with state over streams."""
+        for one in plan.operators:
+            views = {each.view: (each.schema, each.event_time) for each in one.inputs}
+            if any(event_time for _, event_time in views.values()):
+                self._batch.check_stream(one.fragment, [views[number] for number in sorted(views)], one.buckets)
+
 
 @pytest.fixture(scope="module")
 def analyser(spark: Batch) -> Analyser:
@@ -39,7 +47,7 @@ async def refused(queries: list[str], catalog: dict[str, CatalogEntry], analyser
     found = []
     for sql in dict.fromkeys(queries):
         try:
-            await plan_query(sql, catalog, "q1", analyser)
+            analyser.check_streams(await plan_query(sql, catalog, "q1", analyser))
         except SbonError as error:
             found.append(f"{error.code}: {error}: {sql}")
     return found

@@ -52,6 +52,10 @@ SELECT e, a FROM in0 WHERE n > 5
 SELECT session_window.end AS e, a, max(b) AS m FROM u GROUP BY session_window(ts, '5 minutes'), a HAVING count(*) > 1
 SELECT session_window.end AS e, a, max(b) AS m, count(*) AS n FROM u GROUP BY session_window(ts, '5 minutes'), a
 SELECT e, a, m FROM in0 WHERE n > 1
+-- shared: sessions of all rows
+SELECT session_window.end AS e, max(b) AS m FROM u GROUP BY session_window(ts, '5 minutes') HAVING count(*) > 1
+SELECT session_window.end AS e, max(b) AS m, count(*) AS n FROM u GROUP BY session_window(ts, '5 minutes')
+SELECT e, m FROM in0 WHERE n > 1
 -- shared: a coarser window by the ends
 SELECT window.start AS w, window.end AS e, sum(a) AS s, count(*) AS n, avg(b) AS v FROM u GROUP BY window(ts, '1 hour')
 SELECT window.end AS e, sum(a) AS s, count(*) AS n, sum(b) AS t, count(b) AS m FROM u GROUP BY window(ts, '15 minutes')

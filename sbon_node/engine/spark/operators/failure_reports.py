@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import cast
+
+from pyspark.errors import AnalysisException
 
 from sbon_node.errors import SbonError
 
@@ -15,6 +18,8 @@ OF_THE_ROWS = re.compile(
 Examples are a division by zero, a text of another format than asked for, or errors of Java's own functions for a value or a
 pattern. Other exceptions may be the engine's own.
 """
+OF_THE_PLAN = re.compile(r"^pyspark\.errors\.(?:\w+\.)*(?:AnalysisException|ParseException):", re.M)
+"""Spark's refusal to plan the SELECT of a batch, in the traceback of the function that runs it."""
 NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
 LATE_WORKER = "Python worker failed to connect back"
 OF_SETTINGS = re.compile(r"If necessary,? set .* to bypass this error\.\s*")
@@ -29,17 +34,26 @@ WRAPPERS = ("org.apache.spark.SparkException", "py4j.Py4JException", "java.lang.
 """Classes of exceptions that only wrap another one."""
 MOST = 500
 """Most characters of a line that are shown."""
+OTHERWISE = "write the query in another way, and report it: the planner should have refused it"
 GO_ON = "sbon submit --on-error skip, or null, continues after such rows"
 
 
 def why_ended(error: Exception) -> SbonError:
     """Return why a streaming query ended; with a ``code`` if the error would recur, or is known to pass."""
-    return no_room(error) or _late_worker(error) or _of_the_rows(error) or SbonError("", brief(error))
+    return no_room(error) or _late_worker(error) or _of_the_rows(error) or _of_the_plan(error) or SbonError("", brief(error))
 
 
 def _of_the_rows(error: Exception) -> SbonError | None:
     """Return the error that the same rows would raise again, if it is one."""
     return SbonError("bad-rows", brief(error), hint=GO_ON) if OF_THE_ROWS.search(str(error)) else None
+
+
+def _of_the_plan(error: Exception) -> SbonError | None:
+    """Return the error for a query that Spark does not plan, with rows or without, if it is one."""
+    is_refused, cause = OF_THE_PLAN.search(str(error)) is not None, cast(Exception | None, error)
+    while not is_refused and cause is not None:
+        is_refused, cause = isinstance(cause, AnalysisException), getattr(cause, "_cause", None)
+    return SbonError("not-runnable", brief(error), hint=OTHERWISE) if is_refused else None
 
 
 def no_room(error: Exception) -> SbonError | None:
