@@ -11,7 +11,8 @@ import pytest
 from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.engine.spark.messages import Begun, Fetch, Poll, Polled, Write
-from sbon_node.engine.spark.running import Running
+from sbon_node.engine.spark.running import End, Running
+from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.frames import InputOffset
 from sbon_node.model.operators import InputSpec, OperatorSpec
@@ -19,6 +20,13 @@ from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 
 SCHEMA = (Column("ts", "timestamp"),)
+WITH_STATE = OperatorSpec(
+    id="q.o1",
+    query="q",
+    fragment="SELECT ts FROM in0",
+    inputs=(InputSpec(stream="in", node="here", schema=SCHEMA, event_time="ts"),),
+    schema=SCHEMA,
+)
 
 
 async def poll(running: Running, after: InputOffset) -> InputOffset:
@@ -56,25 +64,37 @@ async def test_an_operator_with_state_may_run_without_new_input_after_each_batch
 
 
 async def test_a_new_operator_with_state_reads_once_spark_has_its_watermark(tmp_path: Path) -> None:
-    """Spark would plan its first batch with a watermark of 1970, and drop earlier rows."""
+    """Spark would plan its first batch with a watermark of 1970, and drop earlier rows. However short its reader waits."""
     port = ToyPort()
-    inputs = (InputSpec(stream="in", node="here", schema=SCHEMA, event_time="ts"),)
-    spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
-    running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
+    running = Running(WITH_STATE, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
     await running.recover()
     run = running.begin()
     await port.feed(pa.table({"ts": [1]}))
     async with asyncio.timeout(PATIENCE_S):
-        early = Poll(operator="q.o1", position=0, after=InputOffset(), wait_s=0.02)
-        assert await running.serve(early) == Polled(offset=InputOffset())
+        early = Poll(operator="q.o1", position=0, after=InputOffset(), wait_s=0.01)
+        waiting = asyncio.create_task(running.serve(early))
         await running.serve(Begun(operator="q.o1", run=run - 1))
-        assert await running.serve(early) == Polled(offset=InputOffset())
-        waiting = asyncio.create_task(poll(running, InputOffset()))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await running.serve(Begun(operator="q.o1", run=run))
-        assert (await waiting).frame == 1
+        answer = await waiting
+        assert isinstance(answer, Polled)
+        assert answer.offset.frame == 1
+
+
+async def test_a_reader_gets_no_answer_from_a_run_that_ends_before_it_has_begun(tmp_path: Path) -> None:
+    running = Running(WITH_STATE, ToyPort(), tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
+    running.arm()
+    await running.recover()
+    running.begin()
+    waiting = asyncio.create_task(poll(running, InputOffset()))
+    await asyncio.sleep(0)
+    running.end(End("engine-failed", "its process died"))
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(SbonError) as refusal:
+            await waiting
+    assert refusal.value.code == "operator-stopped"
 
 
 async def test_a_running_batch_is_reported_with_its_input(tmp_path: Path) -> None:

@@ -318,8 +318,7 @@ class Running:
         ready = self._answers.pop(position, None)
         if ready is None or ready.frame < after.frame:
             self._after[position] = after
-            if not await self._begins_within(wait_s):
-                return after
+            await self._begins()
             if self.stopping or self.paused:
                 await self._clock.sleep(SETTLE_POLL_S)
                 await self._released.wait()  # An answer would let a held operator plan a batch without input.
@@ -352,14 +351,19 @@ class Running:
             if self._asking == run:
                 self._asking = 0
 
-    async def _begins_within(self, wait_s: float) -> bool:
-        """Wait until the run has begun; return False if it has not within ``wait_s`` seconds."""
+    async def _begins(self) -> None:
+        """Wait until Spark has the watermark of this run's first batch. Raises ``operator-stopped`` if the run ends before.
+
+        Any answer before, even one without news, would let Spark plan a batch with a watermark of 1970.
+        """
+        begun: asyncio.Future[Any] = asyncio.ensure_future(self._has_begun.wait())
+        either: list[asyncio.Future[Any]] = [begun, self.ended]
         try:
-            async with self._clock.timeout(wait_s):
-                await self._has_begun.wait()
-        except TimeoutError:
-            return False
-        return True
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            begun.cancel()
+        if not self._has_begun.is_set():
+            raise SbonError("operator-stopped", "the run has ended before its first batch", where=self.spec.id)
 
     async def _committed(self, batch: int) -> None:
         await self._commits.show(batch)

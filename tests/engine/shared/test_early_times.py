@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from tests.engine.shared.test_markers import operator
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
+ONE_PART = pytest.mark.one_part_per_commit("first batches without rows on Spark", parts=4)
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("operators over early times on Spark")
 
 YEAR_1_MS = -62_135_596_800_000
@@ -93,6 +95,8 @@ CASES |= {
     ),
     "right in buckets of large batches": replace(bucketed("right", 0), reader="partitioned"),
 }
+AFTER_NOTHING = ("tumbling", "inner", "full", "session")
+"""One of each kind of state."""
 SAMPLE = ("tumbling",)
 """An aggregate of two inputs, which make test runs."""
 SECONDS = (YEAR_1_MS // 1000, -7200, -3600, -3599, -11, -10, -9, -5, -1, 0, 1, 4, 5, 9, 10, 3600, 1_356_998_400)
@@ -179,6 +183,44 @@ async def test_an_input_that_is_far_behind_1970_holds_one_that_is_far_beyond(ben
     assert port.promised_ms <= -100_000
     told[1].append(await say(port, 1, rows([-50]), -50))
     told[1].append(await say(port, 1, rows([8]), 8))
+    await port.tell(END_WATERMARK_MS, ended=True)
+    await port.wait_promised(END_WATERMARK_MS)
+    assert ordered(port.rows()) == answer(case, *told)
+    await bench.engine.destroy(spec.id)
+
+
+FILTERED = "(SELECT * FROM {0} WHERE k <> 'z') AS {0}"
+
+
+@in_one_loop
+@pytest.mark.parametrize("first", ["without news", "filtered"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=ONE_PART) for name in AFTER_NOTHING),
+        *(pytest.param(name, marks=ONLY_IN_TEST_ALL) for name in CASES if name not in AFTER_NOTHING),
+    ],
+)
+async def test_a_first_batch_without_rows_leaves_times_before_1970(bench: Bench, name: str, first: str) -> None:
+    """Spark counts an input that has given nothing as one at 1970, ever after."""
+    case = CASES[name]
+    if first == "filtered":
+        views = [f"in{view}" for view in sorted(set(case.views))]
+        case = replace(case, answer=case.answer or case.fragment)
+        for view in views:
+            of_all = re.compile(rf"\b(FROM|JOIN) {view}\b(?: AS in\d)?")
+            case = replace(case, fragment=of_all.sub(rf"\1 {FILTERED.format(view)}", case.fragment))
+    spec = operator(f"whole.first.{first[:4]}.{name.replace(' ', '-')}", case.fragment, case.views)
+    port = await bench.start(spec)
+    if first == "filtered":
+        await port.tell(-200_000, table=rows([-100], "z"))
+        await port.wait_read()
+    else:
+        await port.wait_visible(0)
+    told: list[list[pa.Table]] = [[] for _ in case.views]
+    for at in (-50, -10):
+        for position in range(len(case.views)):
+            told[position].append(await say(port, position, rows([at]), at))
     await port.tell(END_WATERMARK_MS, ended=True)
     await port.wait_promised(END_WATERMARK_MS)
     assert ordered(port.rows()) == answer(case, *told)

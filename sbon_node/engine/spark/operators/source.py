@@ -92,10 +92,13 @@ class _Input:
         return after if offset == after else offset
 
     def batches(self, after: dict[str, Any], upto: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows between two offsets, then the marker of the second one, if the operator has state."""
+        """Yield the rows between two offsets, then the marker of the second one, if the operator has state.
+
+        A first batch without news has a marker too: Spark takes an input without one for one at 1970, ever after.
+        """
         if upto["frame"] > after["frame"]:
             yield from self._rows(after["frame"], upto["frame"])
-        if self.event_time and upto != after:
+        if self.event_time:
             yield marker(self.schema, self.event_time, msgspec.convert(upto, InputOffset), self.lag_ms)
 
     def _rows(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
@@ -149,7 +152,8 @@ class SimpleReader(SimpleDataSourceStreamReader):
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         end = self._input.poll(start)
-        return self.readBetweenOffsets(start, end), end
+        # Spark refuses rows without a further offset here, and reads those of a first batch between its offsets.
+        return iter(()) if end == start else self.readBetweenOffsets(start, end), end
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         # Spark copies the iterator and pickles it, so it must be a list's.
