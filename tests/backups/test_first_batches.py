@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.model.catalogue import SourceDeclaration
@@ -12,6 +11,7 @@ from tests.backups.test_recovery import register_of
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, operators
+from tests.workflow.test_pushes import http_at, push
 
 ROWS = 200
 
@@ -72,25 +72,36 @@ def test_an_operator_that_has_shown_nothing_goes_on_at_its_backup(tmp_path: Path
 
 
 def test_a_backup_that_has_forgotten_an_operator_before_it_is_named_gets_all_of_it_again(tmp_path: Path) -> None:
+    """It replaces another one, and no new rows come, with which it would get all of it as well."""
+
     async def test(cluster: SimulatedCluster) -> None:
-        keepers = [keeper_at(cluster, node) for node in "abd"]
-        registers = cluster.at("c").daemon._operator_registers
+        await declare(cluster, "a", http_at("b"))
+        await submitted(cluster, "a", tmp_path / "out.csv", sql=FILTER, strategy="producer", durability="replicated")
+        await push(cluster, "b")
+        await cluster.sleep(10.0)
+        (operator,) = operators(cluster)
+        before = await register_of(cluster, operator)
+        registers = cluster.at(before.host).daemon._operator_registers
         set_backup, forgotten = registers.set_backup, list[str]()
 
-        async def forget_first(query: str, operator: str, *at: Any) -> None:
+        async def forget_first(query: str, operator: str, epoch: int, node: str, instance: str) -> None:
             if not forgotten:
-                forgotten.append(operator)
-                for keeper in keepers:
-                    if operator in keeper._known:
-                        await keeper._forget(keeper._known[operator])
-            await set_backup(query, operator, *at)
+                forgotten.append(node)
+                keeper = keeper_at(cluster, node)
+                await keeper._forget(keeper._known[operator])
+            await set_backup(query, operator, epoch, node, instance)
 
         registers.set_backup = forget_first
-        operator, host, backup = await running(cluster, tmp_path)
-        assert (forgotten, host) == ([operator], "c")
-        assert keeper_at(cluster, backup)._known[operator].stored.newest is not None
+        cluster.crash(cluster.at(before.backup))
+        async with cluster.clock.timeout(120.0):
+            while not forgotten:
+                await cluster.sleep(0.5)
+            known = keeper_at(cluster, forgotten[0])._known
+            while operator not in known or known[operator].stored.newest is None:
+                await cluster.sleep(0.5)
+        assert (await register_of(cluster, operator, before.host)).backup == forgotten[0]
 
-    in_calm_cluster(tmp_path, "abcd", test)
+    in_calm_cluster(tmp_path, "abcdef", test)
 
 
 def test_a_backup_is_not_forgotten_after_its_host_has_asked_again(tmp_path: Path) -> None:

@@ -166,6 +166,29 @@ def test_readers_leave_a_paused_host_for_its_successor(tmp_path: Path, sql: str)
     in_calm_cluster(tmp_path, "abcde", test)
 
 
+def test_a_backup_that_comes_back_without_its_disk_is_replaced(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", FILTER)
+        before = await register_of(cluster, operator)
+        node = cluster.at(before.backup)
+        cluster.crash(node)
+        node.disk.wipe()
+        node.wiped = True
+        cluster.boot(node)
+        named = before
+        while (named.backup, named.backup_instance) == (before.backup, before.backup_instance):
+            assert (await state_of(cluster, "a")).state == "running"
+            await cluster.sleep(0.5)
+            named = await register_of(cluster, operator)
+        await cluster.sleep(3.0)
+        cluster.crash(cluster.at(before.host))
+        await until_owner(cluster, operator, named.backup)
+        await finished(cluster)
+        check_filtered(tmp_path / "out.csv", ROWS)
+
+    in_calm_cluster(tmp_path, "abcde", test)
+
+
 def test_another_backup_is_chosen_when_one_is_gone(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS, rows=LONG)
