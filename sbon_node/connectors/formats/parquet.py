@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sbon_node.connectors.formats.blocks import Block
@@ -99,7 +100,13 @@ class ParquetRows:
         self.close()
         self._file = open_file(self._path, self._settings.data_roots)
         try:
-            self._reader = pq.ParquetFile(self._file, pre_buffer=False, buffer_size=BUFFER_BYTES)
+            self._reader = pq.ParquetFile(
+                self._file,
+                pre_buffer=False,
+                buffer_size=BUFFER_BYTES,
+                # Nanoseconds, the default, hold the years 1677 to 2262 only; other times would wrap around.
+                coerce_int96_timestamp_unit="us",
+            )
         except (pa.ArrowException, OSError) as error:
             raise SbonError("file-unreadable", f"not a Parquet file: {error}", where="options.path") from error
 
@@ -221,9 +228,19 @@ class ParquetRows:
 
 
 def _cast(values: Any, kind: pa.DataType) -> Any:
-    # Streams carry microseconds: finer digits are cut, not refused.
-    finer = pa.types.is_timestamp(values.type) and values.type.unit == "ns"
-    return values.cast(kind, safe=not finer)
+    if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and pa.types.is_timestamp(kind):
+        return _microseconds(values).cast(kind)
+    return values.cast(kind)
+
+
+def _microseconds(values: Any) -> Any:
+    """Cut times in nanoseconds to the microsecond before, as the reader does with INT96, and as sources do with event times.
+
+    Arrow's cast cuts towards 1970, which makes times before 1970 later.
+    """
+    counts = pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(counts // 1000, mask=missing).cast(pa.timestamp("us", values.type.tz))
 
 
 def _shown(batch: Any, row: int) -> str:
