@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share
+from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
 from sbon_node.model.durability import BackupInfo
 
@@ -31,6 +31,8 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has its own pace, instead of its subscribers' speed."""
     watermark_ms: EventTimeMs | None = None
     """No row that follows is earlier; None before the first row."""
+    advanced_ms: WallMs | None = None
+    """When the watermark last rose since the source started on its node, at first its start; by that node's clock."""
     finite: bool = False
     """Whether it ends by itself."""
     read_share: Share | None = None

@@ -29,6 +29,7 @@ from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.peers import Caller
 from sbon_node.queries.delays import stated_delay
 from sbon_node.queries.further_reports import described_sinks
+from sbon_node.queries.held_windows import sources_that_hold
 from sbon_node.queries.progress import progress_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
@@ -127,8 +128,8 @@ class Reported(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Parts of a query's reason: the ``recorded`` one, which comes before all but lost operators; silent nodes, unread sources,
-    and the sink if its node does not know it, or it is paused.
+    """Parts of a query's reason: the ``recorded`` one, which comes before all but lost operators; silent nodes, sources that
+    are unread or hold windows back, and the sink if its node does not know it, or it is paused.
     """
 
     recorded: str
@@ -211,11 +212,12 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         state=record.state,
         elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
     )
+    held = sources_that_hold(record.plan, sources, context.clock.wall_ms()) if record.state == query_states.RUNNING else ()
     sink_lost = record.state == query_states.RUNNING and consumer is not None and consumer.has_sink is False
     waits = Waits(
         record.reason,
         tuple(context.no_answer(n, CONSUMER if n == record.consumer else "") for n in unanswered),
-        tuple(_unread(sources)),
+        (*_unread(sources), *held),
         (f"sink at {record.consumer}: {unknown_at(record.consumer)}",) if sink_lost else _paused_sink(record, consumer),
     )
     info = QueryInfo(

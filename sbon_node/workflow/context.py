@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from sbon_node.clock import Clock
+from sbon_node.clock import Clock, utc_text
 from sbon_node.directory.view import Directory
 from sbon_node.events import Bus
 from sbon_node.executors import Executor
@@ -78,8 +77,8 @@ class Context:
         why, row = self.away(node), self.membership.table.get(node)
         if not why or row is None:
             return why
-        since = datetime.fromtimestamp(self.clock.wall_ms() / 1000 - (self.clock.now() - row.since), UTC)
-        return f"{why} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        since_ms = self.clock.wall_ms() - int(1000 * (self.clock.now() - row.since))
+        return f"{why} since {utc_text(since_ms)}"
 
     def no_answer(self, node: str, role: str = "") -> str:
         """Return for users that a node, with its ``role``, gives no answer and, of one that membership misses, since when."""

@@ -93,6 +93,20 @@ def test_bad_rows_are_reported_with_the_file_that_keeps_them(capsys: pytest.Capt
     assert "lga.ndjson" not in said
 
 
+def test_the_watermark_of_each_source_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    declared = StreamDeclaration(name="s", schema=(Column("ts", "timestamp"),), event_time="ts")
+    sources = [SourceDeclaration(stream="s", name=name, node="b", connector="http") for name in ("first", "second")]
+    infos = tuple(
+        SourceInfo(source=one, state="running", watermark_ms=at_ms)
+        for one, at_ms in zip(sources, (1_700_000_000_999, None), strict=True)
+    )
+    show_stream(StreamInfo(entry=CatalogEntry(declaration=declared), sources=infos))
+    head, *_ = lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("source", "first", "second"))]
+    column = head.index("watermark")
+    assert [line[column:].split("  ")[0].strip() for line in lines] == ["watermark", "2023-11-14 22:13:20 UTC", "-"]
+
+
 NOTHING: dict[str, Any] = {
     "connector": "",
     "path": None,

@@ -78,6 +78,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     bytes_s: float | None = None
     paced: bool = False
     watermark_ms: int | None = None
+    advanced_ms: int | None = None
     finite: bool = False
     read_share: float | None = None
     backup: BackupInfo | None = None

@@ -116,6 +116,7 @@ class SourceRunner:
         self._anchor: float | None = None
         self._pace = MeanRate()
         self._paced = not source.finite
+        self._advanced_ms: int | None = None
 
     @property
     def source(self) -> Source:
@@ -145,6 +146,7 @@ class SourceRunner:
             bytes_s=self._pace.bytes_s,
             paced=self._paced,
             watermark_ms=shown_watermark(self._time.watermark_of(self._stored.greatest_ms)),
+            advanced_ms=self._advanced_ms,
             finite=self._source.finite,
             read_share=self._read_share(),
             backup=self._backup.info() if self._backup is not None else None,
@@ -193,6 +195,7 @@ class SourceRunner:
             try:
                 await self._source.open(self._stored.connector)
                 self._enter(source_states.RUNNING)
+                self._advanced_ms = self._clock.wall_ms() if self._advanced_ms is None else self._advanced_ms
                 await self._pump()
                 return
             except SbonError as error:
@@ -295,6 +298,8 @@ class SourceRunner:
             counts=counts,
         )
         await self._store(drafts, msgspec.msgpack.encode(position))
+        if position.greatest_ms != self._stored.greatest_ms:
+            self._advanced_ms = self._clock.wall_ms()
         self._pace.observe(self._clock.now(), counts.rows - self._stored.counts.rows, counts.bytes - self._stored.counts.bytes)
         self._stored, self._pending = position, _Pending()
         if isinstance(self._source, Confirmed):

@@ -25,6 +25,7 @@ from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
+from sbon_node.clock import utc_text
 from sbon_node.model import catalogue
 from sbon_node.model.durability import LOCAL, SourceDurability
 from sbon_node.model.schema import parse_schema
@@ -298,7 +299,7 @@ def show_stream(info: StreamInfo) -> None:
         print(declaration.sql)
         return
     print_table(
-        ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "late", "bad", "too large", "dropped"),
+        ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "watermark", "late", "bad", "too large", "dropped"),
         [
             (
                 s.source.name,
@@ -308,6 +309,7 @@ def show_stream(info: StreamInfo) -> None:
                 s.rows,
                 bytes_text(s.bytes),
                 s.rows_s,
+                utc_text(s.watermark_ms) if s.watermark_ms is not None else "-",
                 s.late,
                 s.bad,
                 s.too_large,
