@@ -57,13 +57,13 @@ def _plain(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-class Admission:
+class UserCheck:
     """Says whether an accepted connection may stay, by its transport: any, or those of this user and of root alone."""
 
     def __init__(self, users: LocalUsers, counters: Counters) -> None:
         self._users, self._counters = users, counters
 
-    def admits(self, transport: Any) -> bool:
+    def permits(self, transport: Any) -> bool:
         if self._users == "any":
             return True
         ours, theirs = (_socket_end(transport.get_extra_info(name)) for name in ("sockname", "peername"))

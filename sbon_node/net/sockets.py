@@ -12,7 +12,7 @@ import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.net.counters import Counters
-from sbon_node.net.local_users import Admission
+from sbon_node.net.local_users import UserCheck
 from sbon_node.net.names import Names
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import (
@@ -47,7 +47,7 @@ class SocketTransport(Transport):
         return endpoint
 
     async def listen(self, bind: Address, handler: ConnectionHandler) -> Listener:
-        listener = _SocketListener(handler, self._settings, Admission(self._settings.local_users, self._counters))
+        listener = _SocketListener(handler, self._settings, UserCheck(self._settings.local_users, self._counters))
         await listener.open(bind)
         return listener
 
@@ -203,8 +203,8 @@ def _notice_death(sock: Any, dead_after_s: float) -> None:
 
 
 class _SocketListener(Listener):
-    def __init__(self, handler: ConnectionHandler, settings: NetSettings, admission: Admission) -> None:
-        self._handler, self._settings, self._admission = handler, settings, admission
+    def __init__(self, handler: ConnectionHandler, settings: NetSettings, user_check: UserCheck) -> None:
+        self._handler, self._settings, self._user_check = handler, settings, user_check
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._local = Address("", 0)
@@ -230,7 +230,7 @@ class _SocketListener(Listener):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None or not self._admission.admits(writer):
+        if self._server is None or not self._user_check.permits(writer):
             writer.close()
             return
         host, port = (writer.get_extra_info("peername") or ("", 0))[:2]

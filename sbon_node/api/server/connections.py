@@ -17,7 +17,7 @@ from aiohttp.typedefs import Middleware
 from sbon_node.api.encoding import encode
 from sbon_node.api.server.guard import Handler
 from sbon_node.config.api import ApiSettings
-from sbon_node.net.local_users import Admission
+from sbon_node.net.local_users import UserCheck
 from sbon_node.net.names import site_of
 
 Refusal = tuple[bytes, str, str]
@@ -33,8 +33,8 @@ LINGER_S = 1.0
 class Connections:
     """All open connections, by the time since when they wait."""
 
-    def __init__(self, settings: ApiSettings, admission: Admission) -> None:
-        self._settings, self._admission = settings, admission
+    def __init__(self, settings: ApiSettings, user_check: UserCheck) -> None:
+        self._settings, self._user_check = settings, user_check
         self._open: dict[Connection, None] = {}
         self._of_site: dict[str, int] = {}
         self._waiting: dict[Connection, None] = {}
@@ -70,7 +70,7 @@ class Connections:
 
     def refusal(self, connection: Connection, transport: Any) -> Refusal | None:
         """Return why the connection may not stay; close another for it if possible."""
-        if not self._admission.admits(transport):
+        if not self._user_check.permits(transport):
             return _FOREIGN
         return None if self._has_room(connection) else _FULL
 

@@ -25,7 +25,7 @@ from sbon_node.api.server.serving import SERVING, Serving, State, not_ready
 from sbon_node.config.api import ApiSettings
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
-from sbon_node.net.local_users import Admission
+from sbon_node.net.local_users import UserCheck
 from sbon_node.net.settings import LocalUsers
 from sbon_node.planner.planner import CLIENT
 
@@ -49,7 +49,7 @@ class ApiServer:
         self._settings = settings or ApiSettings()
         self._host_names = HostNames([*names, *self._settings.hosts])
         self._counters = counters or Counters(time.monotonic)
-        self._connections = Connections(self._settings, Admission(local_users, self._counters))
+        self._connections = Connections(self._settings, UserCheck(local_users, self._counters))
         self._uncut = Uncut()
         self._streaming: set[asyncio.Task[Any]] = set()
         self._state: State = "starting"
