@@ -22,6 +22,8 @@ from sbon_node.connectors.settings import MIB, ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.errors import SbonError
 
+pytestmark = pytest.mark.not_in_check
+
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 LIMITS = ConnectorSettings(parquet_bytes=16 * MIB)
 
@@ -33,8 +35,6 @@ import pyarrow as pa
 from sbon_node.connectors.settings import MIB
 sys.path.insert(0, sys.argv[2])
 from tests.connectors.test_parquet_bounds import totals
-
-pytestmark = pytest.mark.not_in_check
 rows, characters = asyncio.run(totals(Path(sys.argv[1])))
 print(json.dumps([rows, characters, pa.default_memory_pool().max_memory()]))
 """

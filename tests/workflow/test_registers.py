@@ -232,9 +232,13 @@ def test_numbers_that_were_learnt_are_bounded_and_no_ballot_comes_twice(tmp_path
     async def test(cluster: SimulatedCluster) -> None:
         await create(cluster, "a", "ab")
         ballots, used = registers(cluster, "a")._ballots, set()
-        for key in 5 * [f"other/{number}" for number in range(4)]:
+
+        async def outbid(key: str) -> None:
             ballots.learn(key, Ballot(10 << LIFE_BITS, "z", "i-z"))
             used.add((key, ballots.next(key)))
+
+        for key in 5 * [f"other/{number}" for number in range(4)]:
+            await ask(cluster, "a", outbid(key))
             assert len(ballots) <= 2
         assert len(used) == 20
 
