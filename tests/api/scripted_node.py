@@ -139,6 +139,8 @@ class ScriptedNode:
     sought: list[tuple[str, float | None]] = field(default_factory=list)
     rtts: list[RttRequest] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+    """Queries whose state was asked."""
     operations: ScriptedOperations = field(default_factory=ScriptedOperations)
     cut: Callable[[], None] = lambda: None
     cut_from_outside: Callable[[], object] = lambda: None
@@ -273,6 +275,7 @@ class ScriptedNode:
         return QueryList([await self.query("q1"), *self.lost], self.unanswered)
 
     async def query(self, query_id: str) -> QueryInfo:
+        self.shown.append(query_id)
         if query_id != "q1":
             raise SbonError("unknown-query", f"there is no query {query_id!r}")
         link = LinkInfo(stream="o1", source_node="b", target="sink", target_node="a", rows=3, bytes=4096, latency_ms=45.5)

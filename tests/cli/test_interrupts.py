@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,4 +84,20 @@ def test_a_terminal_that_is_closed_stops_the_query_that_was_tied_to_it(
         assert json.loads(process.stdout.readline())["x"] == 7
         process.send_signal(signum)
         assert process.wait(60) == 128 + signum
+    assert node.stopped == ["q1"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_stops_a_tied_query_whose_rows_go_elsewhere(api: str, node: Any, tmp_path: Path, signum: signal.Signals) -> None:
+    tied = ("submit", "SELECT 1", "--rm", "--follow", "--to", str(tmp_path / "rows.csv"))
+    command = [sys.executable, "-m", "sbon_cli.main", "--node", api, *tied]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=hearing_ctrl_c) as process:
+        assert process.stderr is not None
+        assert b"q1 runs" in process.stderr.readline()
+        shown = len(node.shown)
+        while len(node.shown) == shown:
+            time.sleep(0.05)
+        process.send_signal(signum)
+        process.stderr.read()
+        assert process.wait(60) == (130 if signum == signal.SIGINT else 128 + signum)
     assert node.stopped == ["q1"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -108,26 +109,22 @@ def follow_to_the_end(
     Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to this command. Rows that have arrived are
     printed first, so that the next follower begins after them; a second Ctrl-C does not wait for that.
     """
-    if stop_after:
-        leave_on_signals()
     write = writer(json_)
     follower = Follower(client, info.id, write, _notice, sink=sink)
     try:
-        with watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console:
+        with (
+            tied(client, info.id, stop_after=stop_after),
+            watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console,
+        ):
             if isinstance(write, LineWriter):
                 write.console = console
             end = follower.run()
     except KeyboardInterrupt:
         if stop_after:
-            client.stop_query(info.id)
             _notice(f"stopped {info.id} after {rows_text(write.rows)}")
         else:
             _notice(f"detached after {rows_text(write.rows)}; {info.id} keeps running: sbon query follow {info.id}")
         return EXIT_INTERRUPTED
-    except BaseException:
-        if stop_after:
-            client.stop_query(info.id)
-        raise
     record = _recorded(client, info.id)
     for line in [*unread(record), *skipped(record)] if record is not None else ():
         _notice(line)
@@ -140,6 +137,20 @@ def follow_to_the_end(
         delivered = rows_text(record.rows) if record is not None else "its rows"
         _notice(f"{info.id} {end.state}: {delivered} delivered to {info.sink.kind}")
     return 0
+
+
+@contextmanager
+def tied(client: Client, query: str, *, stop_after: bool) -> Iterator[None]:
+    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running."""
+    if not stop_after:
+        yield
+        return
+    leave_on_signals()
+    try:
+        yield
+    except BaseException:
+        client.stop_query(query)
+        raise
 
 
 def _recorded(client: Client, query: str) -> QueryInfo | None:

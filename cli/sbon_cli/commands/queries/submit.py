@@ -26,7 +26,7 @@ from sbon_cli.commands.queries.query_flags import (
     reuse_option,
     state_provider_option,
 )
-from sbon_cli.commands.queries.rows import follow_to_the_end
+from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions
 from sbon_cli.options.names import NODE
@@ -184,7 +184,7 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> 
     printed: list[str] = []
     silence = Silence(lambda: silence_reason(info), printed.append, time.monotonic)
     try:
-        with watched(client, info, quiet=quiet):
+        with tied(client, info.id, stop_after=stop_after), watched(client, info, quiet=quiet):
             while info.state in LIVE:
                 time.sleep(0.5)
                 before, info = info.rows, client.query(info.id)
@@ -195,8 +195,6 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> 
                 while printed:
                     err().print(f"[dim]{escape(printed.pop())}[/]")
     except KeyboardInterrupt:
-        if stop_after:
-            client.stop_query(info.id)
         return EXIT_INTERRUPTED
     for line in [*unread(info), *skipped(info)]:
         err().print(f"[dim]{escape(line)}[/]")
