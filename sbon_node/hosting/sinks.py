@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -11,9 +10,9 @@ import msgspec
 import structlog
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.follow import FollowSink
+from sbon_node.connectors.sinks.follow import Events, FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
-from sbon_node.connectors.sinks.turn import Follower
+from sbon_node.connectors.sinks.turn import IsReader
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import NOT_OWNER, REFUSED, check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
@@ -24,7 +23,7 @@ from sbon_node.hosting.open_sinks import OpenSinks, Work
 from sbon_node.hosting.ports import READER_FENCED
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_positions import begun
-from sbon_node.model.delivery import Finished, FurtherReport, Rows, SinkReport
+from sbon_node.model.delivery import FurtherReport, SinkReport
 from sbon_node.model.query_ids import is_further_sink, name_of, part_of, sink_of
 from sbon_node.model.states import sink_states
 from sbon_node.net.peers import Caller
@@ -159,23 +158,16 @@ class SinkHost:
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    async def follow(
-        self, query: str, after: Mapping[str, int], sink: str = "", word: str = ""
-    ) -> AsyncGenerator[Rows | Finished, None]:
-        """Yield rows of the frames after those numbers; end with a Finished once every input has ended and is acknowledged."""
-        async with aclosing(self.followed(query, sink).follow(after, word)) as events:
-            async for event in events:
-                yield event
+    def follow(self, query: str, after: Mapping[str, int], sink: str = "", word: str = "") -> Events:
+        """Return the events of :meth:`FollowSink.follow`."""
+        return self.followed(query, sink).follow(after, word)
 
-    async def acknowledge(
-        self, query: str, numbers: Mapping[str, int], is_reader: Callable[[Follower], bool], sink: str = ""
-    ) -> None:
-        """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream.
+    async def acknowledge(self, query: str, numbers: Mapping[str, int], is_reader: IsReader, sink: str = "") -> None:
+        """Store that the follower has all frames up to these numbers, and acknowledge them upstream.
 
-        Raises ``not-the-reader`` unless ``is_reader`` holds for whose turn it is to follow, or was last.
+        Raises ``not-the-reader``: see :meth:`FollowSink.check_reader`.
         """
-        component = self._followed_component(query, sink)
-        followed, hosted = self.open.followed[component], self._hosted[component]
+        followed, hosted = self.followed(query, sink), self._hosted[self._followed_component(query, sink)]
         followed.check_reader(is_reader)
         ended = followed.ends(numbers)
         done = {stream: max(hosted.done.get(stream, 0), numbers.get(stream, 0)) for stream, _ in hosted.order.inputs}

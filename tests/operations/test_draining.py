@@ -326,6 +326,9 @@ def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str)
             await cluster.clock.sleep(0.2)
         call = MoveOperator(query=owner.uid, operator=last, target="c", attempt="to-c", wait_s=9.0)
         assert (await ask(cluster, "a", cluster.at("a").daemon.context.ask("b", call, OperatorMove))).step == "moved"
+        rows = (await state_of(cluster, "a", "own")).rows or 0
+        while ((await state_of(cluster, "a", "own")).rows or 0) <= rows:  # it reads at c
+            await cluster.clock.sleep(0.2)
         reader = await submitted(cluster, "d", tmp_path / "w.csv", name="w", sql=WINDOWS, consumer="d")
         assert last in [one.id for one in reader.shared]
         if over == "stopped":

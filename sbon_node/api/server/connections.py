@@ -20,12 +20,14 @@ from sbon_node.config.api import ApiSettings
 from sbon_node.net.local_users import UserCheck
 from sbon_node.net.names import site_of
 
-Refusal = tuple[bytes, str, str]
-"""Status and further headers of an answer to a connection that may not stay, with code and message."""
+Refusal = tuple[bytes, dict[str, str]]
+"""Status and further headers of an answer to a connection that may not stay, and the problem in its body."""
 
 _HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/problem+json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-_FULL = (b"503 Service Unavailable\r\nRetry-After: 1", "too-many-connections", "this node serves as many connections as it may")
-_FOREIGN = (b"403 Forbidden", "forbidden-user", "this node serves programs of its own user and of root alone (net.local_users)")
+_FULL = b"503 Service Unavailable\r\nRetry-After: 1"
+_FULL_BODY = {"code": "too-many-connections", "message": "this node serves as many connections as it may"}
+_FOREIGN = b"403 Forbidden"
+_FOREIGN_BODY = {"code": "forbidden-user", "message": "this node serves its own user and root alone (net.local_users)"}
 LINGER_S = 1.0
 """Seconds that a rejected client has to read the reason."""
 
@@ -71,8 +73,8 @@ class Connections:
     def refusal(self, connection: Connection, transport: Any) -> Refusal | None:
         """Return why the connection may not stay; close another for it if possible."""
         if not self._user_check.permits(transport):
-            return _FOREIGN
-        return None if self._has_room(connection) else _FULL
+            return _FOREIGN, _FOREIGN_BODY
+        return None if self._has_room(connection) else (_FULL, _FULL_BODY)
 
     def _has_room(self, connection: Connection) -> bool:
         own = self._of_site.get(connection.site, 0)
@@ -93,8 +95,7 @@ class Connections:
             transport.abort()
             return lambda: None
         self._lingering += 1
-        status, code, message = refusal
-        body = encode({"code": code, "message": message})
+        status, body = refusal[0], encode(refusal[1])
         transport.write(_HEAD % (status, len(body)) + body)
         transport.write_eof()  # close at once would make the system drop the answer, because of the caller's unread bytes
         timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)

@@ -5,7 +5,7 @@ The sink stores nothing: frames stay in the links' inboxes until they are acknow
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.formats.json_values import values_of
 from sbon_node.connectors.sinks.newest import NewestRows
-from sbon_node.connectors.sinks.turn import Follower, Turn
+from sbon_node.connectors.sinks.turn import Follower, IsReader, Turn
 from sbon_node.errors import SbonError
 from sbon_node.executors import Executor, in_thread
 from sbon_node.model.delivery import Finished, Rows, Sample
@@ -27,6 +27,9 @@ from sbon_node.streams.payload import is_large
 
 MAX_FRAMES = 1024
 """Most frames that a follower at another node takes at once."""
+
+
+Events = AsyncGenerator[Rows | Finished, None]
 
 
 class Taken(NamedTuple):
@@ -104,7 +107,7 @@ class FollowSink:
         for link in self._links.values():
             await link.close(unsubscribe=unsubscribe)
 
-    async def follow(self, after: Mapping[str, int], word: str = "") -> AsyncGenerator[Rows | Finished, None]:
+    async def follow(self, after: Mapping[str, int], word: str = "") -> Events:
         """Yield frames after these numbers; 0 or none means all that are held. The follower is known by its ``word`` later.
 
         Frames without rows are included, since they need an acknowledgement too. Ends with a :class:`Finished`. Raises
@@ -159,7 +162,7 @@ class FollowSink:
         """Let others follow: this follower has gone."""
         self._turn.end(follower)
 
-    def check_reader(self, is_reader: Callable[[Follower], bool]) -> None:
+    def check_reader(self, is_reader: IsReader) -> None:
         """Raise ``not-the-reader`` unless it holds for the follower whose turn it is, or was last."""
         if not any(is_reader(one) for one in self._turn.recent):
             hint = "acknowledge with the word of the reader event, once the rows are read again"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from sbon_node.clock import Clock
@@ -20,6 +20,10 @@ class Follower(NamedTuple):
     reading: Hashable
     node: str = ""
     instance: str = ""
+
+
+IsReader = Callable[[Follower], bool]
+"""Says whether a follower is the one that acknowledges."""
 
 
 class Turn:
