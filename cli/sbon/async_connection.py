@@ -41,6 +41,7 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
+from .pushed_rows import Tabular
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
 
@@ -141,7 +142,7 @@ class AsyncConnection:
     async def detach(self, stream: str, source: str = "") -> StreamInfo:
         return await self._http.ask(endpoints.detach(stream, source or (await self.status()).name))
 
-    async def push(self, stream: str, rows: Iterable[Mapping[str, Any]], *, source: str = "", key: str = "") -> Pushed:
+    async def push(self, stream: str, rows: Iterable[Mapping[str, Any]] | Tabular, *, source: str = "", key: str = "") -> Pushed:
         return await self._http.ask(endpoints.push_rows(stream, rows, source, key))
 
     async def sql(self, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:

@@ -45,6 +45,7 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
+from .pushed_rows import Tabular
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
 
@@ -139,9 +140,10 @@ class Connection:
         """Detach a source by name, by default the connected node's; rejected while a query reads the stream."""
         return self._client.detach_source(stream, source or self.status().name)
 
-    def push(self, stream: str, rows: Iterable[Mapping[str, Any]], *, source: str = "", key: str = "") -> Pushed:
+    def push(self, stream: str, rows: Iterable[Mapping[str, Any]] | Tabular, *, source: str = "", key: str = "") -> Pushed:
         """Post rows to the stream's ``http`` source at this node; they are durable when it returns.
 
+        The rows are dicts, or a table: a pandas or Polars DataFrame, or an Arrow table.
         Only one of several posts with the same ``key`` counts.
         """
         return self._client.ask(endpoints.push_rows(stream, rows, source, key))

@@ -47,6 +47,7 @@ from .model import (
     Unanswered,
     ViewDeclaration,
 )
+from .pushed_rows import ndjson
 from .requests import Ask
 
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -153,9 +154,9 @@ def push(stream_name: str, body: bytes, media_type: str, source: str = "", key: 
     return Ask("POST", f"/v1/streams/{_part(stream_name)}/rows{query}", Pushed, body, media_type, key)
 
 
-def push_rows(stream_name: str, rows: Iterable[Mapping[str, Any]], source: str, key: str) -> Ask[Pushed]:
-    body = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-    return push(stream_name, body, "application/x-ndjson", source, key)
+def push_rows(stream_name: str, rows: Any, source: str, key: str) -> Ask[Pushed]:
+    """Return a post of mappings, or of a table (:mod:`.pushed_rows`)."""
+    return push(stream_name, ndjson(rows), "application/x-ndjson", source, key)
 
 
 def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepted]:

@@ -127,6 +127,44 @@ def test_fields_outside_the_schema_are_named(tmp_path: Path, kind: str, body: st
     virtually(main)
 
 
+@pytest.mark.parametrize(
+    "body, rows, refused",
+    [
+        ('{"ts": "2020-01-01", "n": 1}', [1], []),
+        (' {\n  "ts": "2020-01-01",\r\n  "n": 1\n}\n', [1], []),
+        ('[{"ts": "2020-01-01", "n": 9007199254740993},\n {"n":\n2, "ts": "2020-01-01"}]', [9007199254740993, 2], []),
+        ("[]", [], []),
+        ('[{"ts": "2020-01-01", "n": 1}, 7, {"ts": "2020-01-01", "n": "x"}, {"ts": "2020-01-01", "n": 2}]', [1, 2], [2, 3]),
+    ],
+)
+def test_objects_and_arrays_of_objects_are_rows(tmp_path: Path, body: str, rows: list[int], refused: list[int]) -> None:
+    """A row's line is its place in the array."""
+
+    async def main() -> None:
+        served = Served(tmp_path)
+        await served.start()
+        answer = await served.push(body, "application/json; charset=utf-8")
+        assert served.numbers() == rows
+        assert [row.line for row in answer.refused] == refused
+        await served.stop()
+
+    virtually(main)
+
+
+@pytest.mark.parametrize("body", ["", "[", '{"n": 1}\n{"n": 2}', "[1 2]", "n,ts"])
+def test_a_body_that_is_no_json_is_refused_whole(tmp_path: Path, body: str) -> None:
+    async def main() -> None:
+        served = Served(tmp_path)
+        await served.start()
+        with pytest.raises(SbonError, match="the body is no JSON") as refusal:
+            await served.push(body, "application/json")
+        assert refusal.value.code == "bad-request"
+        assert served.numbers() == []
+        await served.stop()
+
+    virtually(main)
+
+
 def test_a_post_with_a_key_counts_once(tmp_path: Path) -> None:
     async def main() -> None:
         served = Served(tmp_path, keys=3)
@@ -206,7 +244,7 @@ def test_an_unusable_post_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
                 await served.push(*args, **more)
             return caught.value.code
 
-        assert await refused(lines(1), "application/json") == "unsupported-format"
+        assert await refused(lines(1), "application/xml") == "unsupported-format"
         assert await refused(lines(1), "") == "unsupported-format"
         assert await refused("m\n1\n", "text/csv") == "missing-columns"
         assert await refused(lines(1), key="k" * 256) == "bad-request"

@@ -25,10 +25,13 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.push import MAX_KEY, MAX_REPORTED, Post, Pushed, RefusedRow
 from sbon_node.errors import SbonError
 
+JSON = "application/json"
+"""An object, or an array of objects, however they are laid out in lines."""
 MEDIA_TYPES: dict[str, tuple[RowFormat, str]] = {
     "application/x-ndjson": ("ndjson", ""),
     "application/ndjson": ("ndjson", ""),
     "application/jsonl": ("ndjson", ""),
+    JSON: ("ndjson", ""),
     "text/csv": ("csv", ","),
     "text/tab-separated-values": ("csv", "\t"),
 }
@@ -151,7 +154,8 @@ class HttpSource:
             digest = hashlib.blake2b(body, digest_size=8).digest()
             if (answer := await self._repeated(key, digest)) is not None:
                 return answer
-            waiting = await self._parsed(body, kind, delimiter, header, key, digest)
+            text = _in_lines(body) if _is_json(post.media_type) else body
+            waiting = await self._parsed(text, kind, delimiter, header, key, digest)
         finally:
             self._buffered_bytes -= len(body)
         # The same post may have arrived meanwhile.
@@ -263,6 +267,24 @@ def _kind_of(media_type: str) -> tuple[RowFormat, str, bool]:
         hint = "name it with the post: curl -H 'Content-Type: text/csv' --data-binary @FILE"
         raise SbonError("unsupported-format", message, where="Content-Type", hint=hint)
     return *known, "header=absent" not in parameters.replace(" ", "").replace('"', "").lower()
+
+
+def _is_json(media_type: str) -> bool:
+    return media_type.partition(";")[0].strip().lower() == JSON
+
+
+def _in_lines(body: bytes) -> bytes:
+    """Return the objects of a JSON text as NDJSON, each as it is written: no number passes through a float.
+
+    Raises ``bad-request`` for another text.
+    """
+    is_array = body.lstrip()[:1] == b"["
+    try:
+        rows = msgspec.json.decode(body, type=list[msgspec.Raw]) if is_array else [msgspec.json.decode(body, type=msgspec.Raw)]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        hint = "post an object or an array of objects, or lines of JSON as application/x-ndjson"
+        raise SbonError("bad-request", f"the body is no JSON: {error}", where="body", hint=hint) from error
+    return b"".join(msgspec.json.format(bytes(row), indent=-1) + b"\n" for row in rows)
 
 
 def _origin(blocks: list[ParsedText]) -> Origin:

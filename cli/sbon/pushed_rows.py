@@ -1,0 +1,88 @@
+"""Rows of a program as NDJSON: mappings, or a table that hands out Arrow data (pandas, Polars, PyArrow, DuckDB)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from sbon_protocol.errors import SbonError
+
+_ARROW = ("__arrow_c_stream__", "__arrow_c_array__")
+"""Methods of tables and of single batches of rows in Arrow's protocol for Python (the PyCapsule interface)."""
+_INDEX = re.compile(r"__index_level_\d+__\Z")
+"""Columns that pandas makes of an index without a name."""
+HINT = "give a list of dicts, a pandas or Polars DataFrame, or an Arrow table"
+
+
+class Tabular(Protocol):
+    """A table that hands out Arrow data, as those of pandas, Polars, PyArrow and DuckDB do."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def ndjson(rows: Any) -> bytes:
+    """Return the rows as NDJSON. Raises ``bad-request`` for what is no table and no iterable of mappings, and names the row."""
+    return b"".join(_lines(_mappings(rows)))
+
+
+def _mappings(rows: Any) -> Iterable[object]:
+    if any(hasattr(rows, method) for method in _ARROW):
+        return _of_arrow(rows)
+    is_one = isinstance(rows, Mapping | str | bytes | bytearray)
+    if is_one or not isinstance(rows, Iterable):
+        raise SbonError("bad-request", f"rows are no {type(rows).__name__}", where="rows", hint=HINT)
+    return rows
+
+
+def _of_arrow(rows: Any) -> Iterable[dict[str, Any]]:
+    """Return the rows of a table. Times of nanoseconds are cut to microseconds, which is what streams have."""
+    import pyarrow as pa
+
+    try:
+        table = pa.table(rows)
+    except (pa.ArrowException, TypeError) as error:
+        raise SbonError("bad-request", f"rows are no table: {error}", where="rows", hint=HINT) from error
+    table = table.drop_columns([name for name in table.column_names if _INDEX.match(name)])
+    fields = [field.with_type(_in_microseconds(field.type)) for field in table.schema]
+    mappings: list[dict[str, Any]] = table.cast(pa.schema(fields), safe=False).to_pylist()
+    for name in [field.name for field in fields if pa.types.is_floating(field.type)]:
+        for row in mappings:
+            if row[name] is not None and math.isnan(row[name]):
+                row[name] = "NaN"  # NULL is another value in Arrow
+    return mappings
+
+
+def _in_microseconds(type_: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(type_) and type_.unit == "ns":
+        return pa.timestamp("us", type_.tz)
+    return pa.time64("us") if pa.types.is_time64(type_) else type_
+
+
+def _lines(rows: Iterable[object]) -> Iterator[bytes]:
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise SbonError("bad-request", f"a row is no {type(row).__name__}", where=f"row {number}", hint=HINT)
+        plain = {name: _said(value) if isinstance(value, float) else value for name, value in row.items()}
+        try:
+            yield msgspec.json.encode(plain, enc_hook=_scalar) + b"\n"
+        except (TypeError, ValueError) as error:
+            hint = "give numbers, texts, booleans, dates, times and decimals"
+            raise SbonError("bad-request", f"no JSON: {error}", where=f"row {number}", hint=hint) from error
+
+
+def _said(value: float) -> float | str:
+    """Return an infinite number as the text that a node reads: JSON has none. NaN, as of pandas' missing values, is NULL."""
+    return value if not math.isinf(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _scalar(value: Any) -> object:
+    """Return the value of a scalar of NumPy."""
+    if not hasattr(value, "item"):
+        raise TypeError(f"{type(value).__name__} is no value of a row")
+    return value.item()
