@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, localcontext
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from sbon_node.connectors.formats.text_format import RowFormat, text_format
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.file_formats import beginning, part, text
+from sbon_node.connectors.sources.mqtt import as_lines
 from tests.connectors.test_file_source import US, read, source
+from tests.examples_drawn import examples
 
 PLACEHOLDERS = [datetime(1, 1, 1), datetime(2006, 1, 2, 7, 4, 5), datetime(9999, 12, 31, 23, 59, 59, 999900), None]
 """Times in files of old Spark, Hive and Impala, which write the years 1 and 9999 where a time is unknown."""
@@ -39,3 +47,132 @@ def test_parquet_times_are_cut_to_the_microsecond_before(tmp_path: Path, int96: 
     assert [row["ts"] for row in rows] == [
         datetime.fromtimestamp(0, UTC) + timedelta(microseconds=n // 1000) for n in NANOSECONDS
     ]
+
+
+def parsed(kind: RowFormat, content: bytes, schema: pa.Schema, **options: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    rows = text_format(kind, schema, **options)
+    start = rows.begin(content)
+    found = rows.parse(content[start:], 1)
+    return found.rows.to_pylist(), [bad.reason for bad in found.bad]
+
+
+def number_in(kind: RowFormat, number: str, column: pa.DataType) -> Any:
+    """Return the value of a text of a number, ``bad`` if it is refused."""
+    schema = pa.schema([("x", column)])
+    content = f'{{"x":{number},"more":[1.5,1e400]}}\n' if kind == "ndjson" else f"x\n{number}\n"
+    rows, bad = parsed(kind, content.encode(), schema)
+    return "bad" if bad else rows[0]["x"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+@pytest.mark.parametrize(
+    "number, column",
+    [
+        ("12345678901234567.89", "decimal(20,2)"),
+        ("123456789012345678901234567890.12345678", "decimal(38,8)"),
+        ("0.123456789012345678", "decimal(18,18)"),
+        ("-0.1", "decimal(38,38)"),
+        ("1.25e2", "decimal(20,2)"),
+        ("99999999999999999999999999999999999999", "decimal(38,0)"),
+        ("1e38", "decimal(38,0)"),
+        ("9007199254740993", "double"),
+        ("1e400", "double"),
+        ("-1e39", "float"),
+        ("1.00000017881393432617187499", "float"),
+    ],
+)
+def test_a_number_is_what_duckdb_reads_in_its_text(kind: RowFormat, number: str, column: str) -> None:
+    types = {"double": pa.float64(), "float": pa.float32()}
+    arrow = types.get(column) or pa.decimal128(*map(int, column[8:-1].split(",")))
+    (expected,) = duckdb.execute(f"SELECT TRY_CAST(? AS {column})", [number]).fetchone() or (None,)
+    found = number_in(kind, number, arrow)
+    assert (found, type(found)) == (("bad", str) if expected is None else (expected, type(expected)))
+
+
+@pytest.mark.parametrize(
+    "number, value",
+    [
+        ("9007199254740993.0", 9007199254740993),
+        ("12345678901234567.0e1", 123456789012345670),
+        ("3.5", "bad"),
+        ("9223372036854775808.0", "bad"),
+        ("1e999999999", "bad"),
+        ("1e99999999999999999999", "bad"),
+        ("true", "bad"),
+    ],
+)
+def test_a_json_number_that_is_whole_is_an_integer(number: str, value: object) -> None:
+    assert number_in("ndjson", number, pa.int64()) == value
+
+
+def test_a_json_message_over_several_lines_keeps_its_digits() -> None:
+    payload = b'{\n  "x": 12345678901234567.89,\n "more": [1.50]}\n'
+    assert parsed("ndjson", as_lines(payload, "ndjson"), pa.schema([("x", pa.decimal128(20, 2))])) == (
+        [{"x": Decimal("12345678901234567.89")}],
+        [],
+    )
+
+
+SCHEMA = pa.schema(
+    [
+        ("b", pa.bool_()),
+        ("i", pa.int64()),
+        ("t", pa.int8()),
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("n", pa.decimal128(38, 8)),
+        ("m", pa.decimal128(18, 18)),
+        ("s", pa.string()),
+        ("day", pa.date32()),
+        ("ts", US),
+    ]
+)
+
+
+def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    return st.integers(1 - 10**precision, 10**precision - 1).map(lambda whole: scaled(whole, scale))
+
+
+def scaled(whole: int, scale: int) -> Decimal:
+    with localcontext(prec=40):
+        return Decimal(whole).scaleb(-scale)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.integers(-128, 127),
+        st.floats(allow_nan=True),
+        st.floats(width=32),
+        decimals(38, 8),
+        decimals(18, 18),
+        st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8),
+        st.dates(),
+        st.datetimes(min_value=datetime(1, 1, 1), timezones=st.just(UTC)),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(ROWS)
+def test_every_value_that_a_sink_writes_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]]
+) -> None:
+    table = pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)], schema=SCHEMA
+    )
+    path = tmp_path_factory.mktemp("part") / "a.parquet"
+    path.write_bytes(part(table))
+    written = [as_texts(row) for row in table.to_pylist()]
+    assert ([as_texts(row) for row in read(source(path, SCHEMA, ConnectorSettings()))[0]]) == written
+    for kind in ("csv", "ndjson"):
+        found, bad = parsed(kind, beginning(kind, SCHEMA) + text(kind, table), SCHEMA)
+        assert ([as_texts(row) for row in found], bad) == (written, [])
+
+
+def as_texts(row: dict[str, Any]) -> dict[str, str]:
+    """Return values in a form in which NaN equals itself, and -0.0 not 0.0."""
+    return {name: repr(value) for name, value in row.items()}

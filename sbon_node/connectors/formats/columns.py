@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbon_node.connectors.formats.json_values import NOT_FINITE
+from sbon_node.connectors.formats.numbers import cast_json_numbers, cast_numbers, is_number, json_number
 from sbon_node.errors import SbonError
 
 Convert = Callable[[Any], Any]
@@ -61,7 +61,11 @@ def text_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
         return lambda texts: texts.cast(kind)
     if pa.types.is_string(kind):
         return lambda texts: texts.cast(pa.string()).cast(kind)
-    typed: Convert = _times(kind, timestamp_format) if pa.types.is_timestamp(kind) else lambda texts: texts.cast(kind)
+    typed: Convert = lambda texts: texts.cast(kind)  # noqa: E731
+    if pa.types.is_timestamp(kind):
+        typed = _times(kind, timestamp_format)
+    elif is_number(kind):
+        typed = lambda texts: cast_numbers(texts, kind)  # noqa: E731
 
     def convert(raw: Any) -> Any:
         texts = raw.cast(pa.string())
@@ -75,16 +79,12 @@ def text_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
 
 
 def value_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
-    """Return a converter from lists of JSON values."""
+    """Return a converter from lists of JSON values, decoded with ``float_hook=msgspec.Raw``."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         convert = text_converter(kind, timestamp_format)
         return lambda values: convert(pa.array([_text(v, timestamp_format) for v in values], pa.binary()))
-    if pa.types.is_decimal(kind):
-        return lambda values: pa.array([None if v is None else _number(v) for v in values], pa.string()).cast(kind)
-    if pa.types.is_integer(kind):
-        return lambda values: pa.array([None if v is None else _whole(v) for v in values], kind)
-    if pa.types.is_floating(kind):
-        return lambda values: pa.array([None if v is None else _float(v) for v in values], kind)
+    if is_number(kind):
+        return lambda values: cast_json_numbers(values, kind)
     return lambda values: pa.array(values, kind)
 
 
@@ -102,37 +102,11 @@ def check_timestamp_format(timestamp_format: str) -> None:
 
 
 def _text(value: Any, timestamp_format: str) -> bytes | None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and timestamp_format.startswith("epoch_"):
-        return str(value).encode()
+    if timestamp_format.startswith("epoch_") and (number := json_number(value)) is not None:
+        return number.encode()
     if value is not None and not isinstance(value, str):
         raise TypeError("not a text")
     return None if value is None else value.encode()
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError("not a number")
-    return str(value)
-
-
-def _checked(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("not a number")
-    return value
-
-
-def _float(value: Any) -> Any:
-    """Return a float, also from the strings that stand for numbers JSON lacks (NaN and infinities).
-
-    This node writes the same strings.
-    """
-    return NOT_FINITE[value] if isinstance(value, str) and value in NOT_FINITE else _checked(value)
-
-
-def _whole(value: Any) -> int:
-    if _checked(value) != int(value):
-        raise ValueError("not a whole number")
-    return int(value)
 
 
 def _times(kind: pa.DataType, timestamp_format: str) -> Convert:

@@ -1,6 +1,7 @@
 """NDJSON: a JSON object per line.
 
-Members without a column are ignored, columns without a member are NULL.
+Members without a column are ignored, columns without a member are NULL. Numbers with a point or an exponent stay texts until they
+are converted to the type of their column: a double would change the digits of a decimal.
 
 msgspec decodes the lines, since Arrow's own reader (as of version 26) crashes the process on lines like ``null``.
 """
@@ -27,7 +28,7 @@ class NdjsonRows:
     def __init__(self, schema: pa.Schema, *, timestamp_format: str) -> None:
         self._schema = schema
         self._converters = [value_converter(column.type, timestamp_format) for column in schema]
-        self._decoder = msgspec.json.Decoder(dict[str, Any])
+        self._decoder = msgspec.json.Decoder(dict[str, Any], float_hook=msgspec.Raw)
         self._names = frozenset(schema.names)
         self._ignored: dict[str, None] = {}
 
@@ -59,7 +60,7 @@ class NdjsonRows:
             array, misfits = fitting(values, convert)
             if misfits:
                 for i in misfits:
-                    bad[int(good[i])] = f"{field.name} is no {type_of(field.type)}: {str(values[i])[:80]!r}"
+                    bad[int(good[i])] = f"{field.name} is no {type_of(field.type)}: {_shown(values[i])}"
                 rest = np.delete(np.arange(len(good)), misfits)
                 good, objects = good[rest], [objects[i] for i in rest]
                 arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
@@ -76,6 +77,11 @@ class NdjsonRows:
             if not names.issuperset(entry):
                 unknown = [name[:MAX_IGNORED_NAME] for name in entry if name not in names]
                 ignored |= dict.fromkeys(unknown[: MAX_IGNORED - len(ignored)])
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return repr(text[:80])
 
 
 def _text(line: bytes) -> str:

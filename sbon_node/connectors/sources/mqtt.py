@@ -24,7 +24,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from sbon_node.clock import Clock
 from sbon_node.connectors.access.resolved import checked_addresses
 from sbon_node.connectors.formats.blocks import Parsed
-from sbon_node.connectors.formats.text_format import Arrival, text_format
+from sbon_node.connectors.formats.text_format import Arrival, RowFormat, text_format
 from sbon_node.connectors.interface import AWAY, BadRow, Chunk, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.mqtt_options import MqttOptions, check_mqtt
@@ -188,21 +188,12 @@ class MqttSource:
                 shown = payload[: self._settings.dead_letter_text_bytes].decode("utf-8", "replace")
                 bad.append(BadRow(number, shown, f"a message of {len(payload):,} bytes"))
                 continue
-            parsed = self._format.parse(self._lines(payload), 1)
+            parsed = self._format.parse(as_lines(payload, self._options.format), 1)
             bad += [BadRow(number, row.text, f"{message.topic}: {row.reason}") for row in parsed.bad]
             origins += [(number, parsed.origin(i)[1]) for i in range(parsed.rows.num_rows)]
             batches.append(self._with_topic(parsed.rows, str(message.topic)))
         rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self._schema)
         return Parsed(rows, tuple(bad), lambda i: origins[i])
-
-    def _lines(self, payload: bytes) -> bytes:
-        """Return a JSON payload as lines; a message may spread a value over several lines."""
-        if self._options.format == "ndjson" and b"\n" in payload.strip():
-            try:
-                payload = msgspec.json.encode(msgspec.json.decode(payload))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return payload + b"\n"  # a value per line, or text that the parser will refuse
-        return payload + b"\n"
 
     def _with_topic(self, rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
         if not self._options.topic_column:
@@ -252,6 +243,16 @@ def _named_context(name: str) -> ssl.SSLContext:
 
 def _payload(message: aiomqtt.Message) -> bytes:
     return bytes(message.payload)
+
+
+def as_lines(payload: bytes, kind: RowFormat) -> bytes:
+    """Return the payload as lines; a message of JSON may spread a value over several lines."""
+    if kind == "ndjson" and b"\n" in payload.strip():
+        try:
+            payload = msgspec.json.format(payload, indent=-1)  # it keeps the digits of numbers
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return payload + b"\n"  # a value per line, or text that the parser will refuse
+    return payload + b"\n"
 
 
 def _code(granted: Any) -> int:
