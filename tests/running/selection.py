@@ -9,7 +9,9 @@ import pytest
 from tests.commits import number_of_commit
 from tests.running.stored import folder_of
 
-WITHOUT_CHECK = ("simulation", "scenarios", "workflow", "suite", "experiments", "examples", "mutants")
+WITHOUT_CHECK = frozenset(
+    "adaptation backups examples experiments mutants operations scenarios simulation suite workflow".split()
+)
 """Folders that ``make check`` leaves out, as it does what is marked ``not_in_check``."""
 
 LEFT_OUT = pytest.StashKey[Counter[tuple[str, str]]]()
