@@ -10,7 +10,7 @@ from tests.commits import number_of_commit
 from tests.running.stored import folder_of
 
 WITHOUT_CHECK = frozenset(
-    "adaptation backups examples experiments mutants operations scenarios simulation suite workflow".split()
+    ["adaptation", "backups", "examples", "experiments", "mutants", "operations", "scenarios", "simulation", "suite", "workflow"]
 )
 """Folders that ``make check`` leaves out, as it does what is marked ``not_in_check``."""
 
