@@ -265,9 +265,10 @@ async def test_a_deterministic_failure_is_reported_at_once_in_sparks_words(bench
 @pytest.mark.parametrize(
     "expression",
     [
-        "k RLIKE '(?P<n>a)'", "split(k, '(?P<n>a)')", "date_format(ts, 'QQQQQQQ bad')", "to_timestamp(k, 'foo')", "1 / 0", "n / 0",
-        "from_utc_timestamp(ts, 'Mars/X')", "encode(k, 'foo')", "from_unixtime(n, 'bad fmt')", "element_at(array(1, 2), 5)",
-        "CASE WHEN n > 0 THEN k RLIKE '(?P<n>a)' END", "regexp_replace(k, '(?P<n>a)', 'a')", "make_date(2020, 13, n)", "2147483647 + 1",
+        "k RLIKE '(?P<n>a)'", "split(k, '(?P<n>a)')", "date_format(ts, 'QQQQQQQ bad')", "to_timestamp(k, 'foo')", "1 / 0",
+        "n / 0", "from_utc_timestamp(ts, 'Mars/X')", "encode(k, 'foo')", "from_unixtime(n, 'bad fmt')",
+        "element_at(array(1, 2), 5)", "CASE WHEN n > 0 THEN k RLIKE '(?P<n>a)' END", "regexp_replace(k, '(?P<n>a)', 'a')",
+        "make_date(2020, 13, n)", "2147483647 + 1",
     ],
 )  # fmt: skip
 async def test_an_error_of_every_row_is_reported_at_planning(bench: Bench, expression: str) -> None:
