@@ -10,7 +10,7 @@ import pytest
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.loop import VirtualLoop, run
-from tests.workflow.clusters import declare, source_at, state_of, submitted
+from tests.workflow.clusters import UNHURRIED, declare, source_at, state_of, submitted
 
 WORK_S, ROWS_S = {"b0": 0.03}, 10.0
 TIMES = EngineTimes(between_steps=(0.0001, 0.0002), work_s=lambda operator: WORK_S[operator.rpartition(".")[2]])
@@ -18,12 +18,12 @@ TIMES = EngineTimes(between_steps=(0.0001, 0.0002), work_s=lambda operator: WORK
 
 def test_a_daemon_measures_the_work_of_rows(tmp_path: Path) -> None:
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
-        cluster = SimulatedCluster(loop, 1, "ab", tmp_path / "nodes", times=TIMES)
+        cluster = SimulatedCluster(loop, 1, "ab", tmp_path / "nodes", config=UNHURRIED, times=TIMES)
         cluster.start()
         await cluster.together()
         await declare(cluster, "a", source_at("b", rows=1200, rate=ROWS_S))
         await submitted(cluster, "a", tmp_path / "out.csv", sql="SELECT id FROM numbers WHERE id >= 0")
-        await cluster.sleep(60.0)
+        await cluster.sleep(30.0)
         (operator,) = (await state_of(cluster, "a")).operators
         cluster.at(operator.node).load_per_core = 0.24
         (operator,) = (await state_of(cluster, "a")).operators
