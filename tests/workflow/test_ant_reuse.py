@@ -37,6 +37,7 @@ ROWS = 600
 THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"
 SUMS = "SELECT window(ts, '1 second').start AS w, sum(id) AS x FROM numbers WHERE id % 3 = 0 GROUP BY window(ts, '1 second')"
 GREATEST = SUMS.replace("sum", "max")
+DRAWN = pytest.mark.one_part_per_commit("queries beside a running operator", parts=5)
 
 
 def apart_ms(one: str, other: str) -> float:
@@ -90,11 +91,11 @@ def values(path: Path, column: str) -> list[int]:
     [
         ("m", {}, True),
         ("g", {}, True),
-        ("f", {}, False),
-        ("m", {"strategy": "auto", "adapt": "ants"}, True),
-        ("f", {"strategy": "auto", "adapt": "ants"}, False),
-        ("m", {"reuse": "never"}, False),
-        ("m", {"max_delay_ms": 5000.0}, False),
+        pytest.param("f", {}, False, marks=DRAWN),
+        pytest.param("m", {"strategy": "auto", "adapt": "ants"}, True, marks=DRAWN),
+        pytest.param("f", {"strategy": "auto", "adapt": "ants"}, False, marks=DRAWN),
+        pytest.param("m", {"reuse": "never"}, False, marks=DRAWN),
+        pytest.param("m", {"max_delay_ms": 5000.0}, False, marks=DRAWN),
         ("g", {"objective": "latency"}, False),
     ],
 )

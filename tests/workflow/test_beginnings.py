@@ -15,7 +15,7 @@ from tests.workflow.clusters import declare, in_cluster, source_at, state_of, su
 ALL = "SELECT id, ts FROM numbers"
 COUNTS = "SELECT window(ts, '{0}').start AS w, count(*) AS n FROM numbers GROUP BY window(ts, '{0}')"
 PAIRS = "SELECT a.id AS id FROM numbers a JOIN numbers b ON a.id = b.id AND a.ts = b.ts"
-ROWS = 600
+ROWS = 800
 
 
 async def finished(cluster: SimulatedCluster, name: str) -> None:
@@ -37,9 +37,9 @@ def at_ms(text: object) -> int:
 @pytest.mark.parametrize("window", ["1 second", "2 seconds"])
 def test_rows_and_windows_from_now_on(tmp_path: Path, window: str, decompose: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0), source_at("b", rows=ROWS, rate=60.0))
+        await declare(cluster, "a", source_at("a", rows=ROWS, rate=100.0), source_at("b", rows=ROWS, rate=100.0))
         await submitted(cluster, "b", tmp_path / "all.ndjson", name="all", sql=ALL)
-        await cluster.clock.sleep(4.3)
+        await cluster.clock.sleep(2.8)
         for name, sql in (("late", ALL), ("counts", COUNTS.format(window)), ("pairs", PAIRS)):
             path = tmp_path / f"{name}.ndjson"
             await submitted(cluster, "c", path, name=name, sql=sql, begin="now", decompose=decompose)
@@ -88,10 +88,10 @@ def test_a_source_that_has_ended_gives_no_rows_and_holds_up_no_query(tmp_path: P
     """Those of another source of the stream count from their own times on."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        sources = [source_at("a", rows=60, rate=60.0), *([source_at("b", rows=ROWS, rate=60.0)] if goes_on else [])]
+        sources = [source_at("a", rows=60, rate=100.0), *([source_at("b", rows=ROWS, rate=100.0)] if goes_on else [])]
         await declare(cluster, "a", *sources)
         await submitted(cluster, "b", tmp_path / "all.ndjson", name="all", sql=ALL)
-        await cluster.clock.sleep(4.3)
+        await cluster.clock.sleep(2.8)
         for name, sql in (("late", ALL), ("counts", COUNTS.format("1 second"))):
             await submitted(cluster, "c", tmp_path / f"{name}.ndjson", name=name, sql=sql, begin="now")
         plan = (await state_of(cluster, "c", "late")).plan

@@ -12,13 +12,13 @@ from tests.workflow.clusters import ask, in_cluster, owner_of, uid_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step
 
-ROWS = 1200
+ROWS, RATE = 80, 2.0
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of moves in virtual time")
 
 
 async def apart(cluster: SimulatedCluster, path: Path) -> tuple[str, str]:
     """Start a query with a filter at ``d`` and windows at ``b``; return both operators."""
-    await running(cluster, path, WINDOWS, rows=ROWS)
+    await running(cluster, path, WINDOWS, rows=ROWS, rate=RATE)
     first, last = operators(cluster)
     assert (await move(cluster, first, "b", "d")).step == "moved"
     return first, last
@@ -42,7 +42,7 @@ def test_another_operator_of_the_query_waits_for_its_turn(tmp_path: Path) -> Non
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=ONLY_IN_TEST_ALL if seed > 1 else ()) for seed in range(4)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=ONLY_IN_TEST_ALL if seed else ()) for seed in range(4)])
 def test_of_two_that_begin_at_the_same_time_at_most_one_moves(tmp_path: Path, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         first, last = await apart(cluster, tmp_path / "out.csv")

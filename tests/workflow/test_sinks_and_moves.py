@@ -78,7 +78,7 @@ def test_the_leader_takes_back_what_a_node_that_died_has_left(tmp_path: Path) ->
     """The node that adds the sink dies between the record and the answer of the sink's node."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "b", source_at("b", rows=200, rate=2.0))
+        await declare(cluster, "b", source_at("b", rows=110, rate=1.0))
         await submitted(cluster, "b", tmp_path / "first.ndjson", consumer="c", strategy="producer")
         await cluster.clock.sleep(1.0)
         server: Any = cluster.at("d").daemon.context.server
@@ -100,7 +100,7 @@ def test_the_leader_takes_back_what_a_node_that_died_has_left(tmp_path: Path) ->
         assert not (tmp_path / "more.ndjson").exists()
         cluster.boot(cluster.at(leader))
         await ended(cluster)
-        assert ids(tmp_path / "first.ndjson") == list(range(200))
+        assert ids(tmp_path / "first.ndjson") == list(range(110))
 
     in_cluster(tmp_path, "abcde", test)
 
