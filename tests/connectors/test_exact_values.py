@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, localcontext
 from pathlib import Path
@@ -11,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sbon_node.connectors.formats.text_format import RowFormat, text_format
@@ -103,6 +104,50 @@ def test_a_number_is_what_duckdb_reads_in_its_text(kind: RowFormat, number: str,
 )
 def test_a_json_number_that_is_whole_is_an_integer(number: str, value: object) -> None:
     assert number_in("ndjson", number, pa.int64()) == value
+
+
+def expected_number(text: str, column: pa.DataType) -> Any:
+    """Return what Python makes of a text by the grammar of the module that is tested."""
+    number = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.IGNORECASE | re.ASCII)
+    if pa.types.is_floating(column):
+        word = re.fullmatch(r"[+-]?(nan|inf|infinity)", text, re.IGNORECASE)
+        return float(text) if number or word else "bad"
+    if number is None:
+        return "bad"
+    with localcontext(prec=100, Emin=-10_000, Emax=10_000):
+        value = Decimal(text)
+        if pa.types.is_integer(column):
+            return int(value) if value == value.to_integral_value() and -(2**63) <= value < 2**63 else "bad"
+        exact = value.quantize(Decimal(1).scaleb(-column.scale))
+        return exact if exact == value and abs(exact.scaleb(column.scale)) < 10**column.precision else "bad"
+
+
+NUMBERS = st.one_of(
+    st.from_regex(r"[+-]?([0-9]{1,22}\.?[0-9]{0,9}|\.[0-9]{1,9})([eE][+-]?[0-9]{1,2})?", fullmatch=True),
+    st.from_regex(r"[+-]?(0[xX]|0[bB]|0[oO])?[0-9]{1,3}[0-9a-fxXob_ ]{0,3}", fullmatch=True).filter(
+        lambda text: text == text.strip()
+    ),
+    st.sampled_from(
+        ["nan", "-NaN", "inf", "+Infinity", "nan(1)", "infinit", "1e", "1e+", ".", "+", "-.e1", "+-1", "--1", "1,5", "\u0663"]
+    ),
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(NUMBERS, st.sampled_from([pa.int64(), pa.float64(), pa.decimal128(38, 2), pa.decimal128(12, 4)]))
+@example("+5", pa.int64())
+@example("0x1F", pa.int64())
+@example("5.0", pa.int64())
+@example("nan(1)", pa.float64())
+def test_one_grammar_holds_for_numbers_of_all_types(text: str, column: pa.DataType) -> None:
+    schema = pa.schema([("x", column), ("more", pa.string())])
+    rows, bad = parsed("csv", f'x,more\n"{text}",a\n7,b\n'.encode(), schema)
+    found = rows[0]["x"] if rows[0]["more"] == "a" else "bad"
+    assert repr(found) == repr(expected_number(text, column))
+    assert len(bad) == (found == "bad")
+    if found != "bad" and not pa.types.is_floating(column):
+        kind = "BIGINT" if pa.types.is_integer(column) else f"DECIMAL({column.precision},{column.scale})"
+        assert duckdb.execute(f"SELECT CAST(? AS {kind})", [text]).fetchall() == [(found,)]
 
 
 def test_a_json_message_over_several_lines_keeps_its_digits() -> None:

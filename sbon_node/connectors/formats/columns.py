@@ -18,8 +18,10 @@ from sbon_node.errors import SbonError
 Convert = Callable[[Any], Any]
 """Converts an array to an array of equal length.
 
-Raises ``pa.ArrowException``, ``ValueError`` or ``TypeError`` if any value does not fit.
+Raises one of :data:`MISFIT` if any value does not fit.
 """
+
+MISFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 _ZONED = r"[T ]\d.*(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"
 _MICROS = pa.timestamp("us", "UTC")
@@ -34,7 +36,7 @@ def fitting(values: Any, convert: Convert) -> tuple[Any, list[int]]:
         start, count = spans.pop()
         try:
             chunks.append(convert(values[start : start + count]))
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        except MISFIT:
             if count == 1:
                 misfits.append(start)
                 continue
@@ -71,7 +73,7 @@ def text_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
         texts = raw.cast(pa.string())
         try:
             return typed(texts)
-        except (pa.ArrowException, ValueError, TypeError):
+        except MISFIT:
             trimmed = pc.utf8_trim_whitespace(texts)
             return typed(pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed))
 

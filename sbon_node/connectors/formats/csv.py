@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from sbon_node.connectors.formats.blocks import MAX_IGNORED, MAX_IGNORED_NAME, Parsed
-from sbon_node.connectors.formats.columns import fitting, supports_text, text_converter
+from sbon_node.connectors.formats.columns import MISFIT, fitting, supports_text, text_converter
 from sbon_node.connectors.interface import BadRow
 from sbon_node.errors import SbonError
 from sbon_node.model.schema import type_of
@@ -156,7 +156,7 @@ class CsvRows:
     def _quick(self, table: pa.Table) -> list[Any] | None:
         try:
             return [convert(_flat(column)) for convert, column in zip(self._converters, table, strict=True)]
-        except (pa.ArrowException, ValueError, TypeError):
+        except MISFIT:
             return None
 
     def _parse_slowly(self, text: bytes, line: int) -> Parsed:

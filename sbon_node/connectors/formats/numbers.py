@@ -1,20 +1,24 @@
 """Texts of numbers, as in CSV, and numbers of JSON, which keep their text until the column's type is known.
 
-A number is an optional sign, decimal digits with at most one point, and for other types than integers an optional exponent. It is
-refused if the column's type cannot hold it, as an integer beyond the range or a decimal without place for all its digits. Only a
-float may differ from the text: it is the nearest one (IEEE 754, 4.3.1), which is an infinity beyond its range.
+A number is an optional sign, decimal digits with at most one point, and an optional exponent, for a column of any type; for a
+float also ``nan``, ``inf`` and ``infinity`` in any case, with a sign or without. A number is refused if the column's type cannot
+hold it: an integer is whole and within the range, a decimal has place for all digits. Only a float may differ from the text: it
+is the nearest one (IEEE 754, 4.3.1), which is an infinity beyond its range.
 """
 
 from __future__ import annotations
 
 import decimal
+import re
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sbon_node.connectors.formats.json_values import NOT_FINITE
 
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 40
 """Digits before the point of a number that is turned into an integer; no type has more."""
 
@@ -24,8 +28,26 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def cast_numbers(texts: Any, kind: pa.DataType) -> Any:
-    """Convert an array of texts. Raises ``pa.ArrowInvalid`` if any is no number of the type."""
-    return texts.cast(kind)
+    """Convert an array of texts. Raises ``pa.ArrowInvalid``, ``ValueError`` or ``OverflowError`` if any does not fit."""
+    if pa.types.is_integer(kind):
+        return _integers(texts, kind)
+    numbers = texts.cast(kind)
+    if pa.types.is_floating(kind) and (missing := pc.is_nan(numbers)).true_count:
+        words = pc.match_substring_regex(texts.filter(missing), r"(?i)^[+-]?nan$")
+        if words.false_count:  # Arrow reads nan(1) too
+            raise ValueError("not a number")
+    return numbers
+
+
+def _integers(texts: Any, kind: pa.DataType) -> Any:
+    try:
+        numbers = texts.cast(kind)
+    except pa.ArrowException:
+        return pa.array([None if t is None else whole_number(t) for t in texts.to_pylist()], kind)
+    zeros = texts.filter(pc.starts_with(texts, "0"))
+    if len(zeros) and pc.any(pc.match_substring(zeros, "x", ignore_case=True)).as_py():
+        raise ValueError("not a decimal number")  # Arrow reads 0x1F as 31, for integers alone
+    return numbers
 
 
 def cast_json_numbers(values: list[Any], kind: pa.DataType) -> Any:
@@ -62,6 +84,13 @@ def _whole(value: Any) -> int:
     text = json_number(value)
     if text is None:
         raise TypeError("not a number")
+    return whole_number(text)
+
+
+def whole_number(text: str) -> int:
+    """Return the integer that the text of a number stands for; raise ``ValueError`` if it is no number, or not whole."""
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError("not a number")
     try:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation as error:  # an exponent that no number has
