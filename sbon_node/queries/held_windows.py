@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from sbon_node.clock import utc_text
 from sbon_node.model.catalogue import called
 from sbon_node.model.plan import Plan, PlannedOperator
 from sbon_node.model.states import source_states
 from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.model.streams import SourceInfo
+from sbon_node.model.times import utc_text
 
 QUIET_MS = 10_000
 """A source holds others back if its watermark last rose this much earlier than theirs: longer than the pauses of most feeds."""

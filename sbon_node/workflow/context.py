@@ -9,12 +9,13 @@ from typing import TypeVar
 
 import msgspec
 
-from sbon_node.clock import Clock, utc_text
+from sbon_node.clock import Clock
 from sbon_node.directory.view import Directory
 from sbon_node.events import Bus
 from sbon_node.executors import Executor
 from sbon_node.failpoints import Failpoints
 from sbon_node.membership.service import Membership
+from sbon_node.model.times import utc_text
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
 from sbon_node.placement.ant_settings import AntSettings
