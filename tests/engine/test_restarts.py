@@ -96,6 +96,32 @@ async def test_whose_rows_kill_the_engine_is_quarantined_alone(tmp_path: Path) -
         assert it.engine.starts == starts <= 4, "one death by chance, two in isolation"
 
 
+async def test_an_engine_that_dies_without_operators_is_idle_and_starts_when_needed(tmp_path: Path) -> None:
+    async with bench(tmp_path) as it:
+        await it.engine.start()
+        assert it.engine.engine_pid is not None
+        os.kill(it.engine.engine_pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            while it.engine.status == "running":
+                await Clock.real().sleep(0.01)
+        assert it.engine.status == "idle"
+        port = await it.start("good")
+        assert it.engine.status == "running"
+        await port.feed(row(1), ended=True)
+        assert (await port.wait_ended())["n"].to_pylist() == [1]
+
+
+async def test_an_engine_that_does_not_start_has_failed_though_it_has_no_operators(tmp_path: Path) -> None:
+    lock = take_lock(tmp_path / "operators", 1.0)
+    try:
+        async with bench(tmp_path, start_timeout_s=0.5, start_timeout_max_s=0.5) as it:
+            with pytest.raises(SbonError):
+                await it.engine.start()
+            assert it.engine.status.startswith("failed: ")
+    finally:
+        os.close(lock)
+
+
 async def test_two_that_kill_the_engine_are_both_quarantined(tmp_path: Path) -> None:
     async with bench(tmp_path, max_kills=2) as it:
         good, *poison = [await it.start(name) for name in ("good", "poison.0", "poison.1")]

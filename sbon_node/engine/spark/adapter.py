@@ -95,7 +95,11 @@ class SparkEngine:
 
     @property
     def status(self) -> str:
-        return self._supervisor.status
+        """``idle``, ``starting``, ``running``, or ``failed`` with a reason.
+
+        An engine that died without operators is idle: it starts when it is needed. With operators it is restarted at once.
+        """
+        return "idle" if self._supervisor.died and not self._running else self._supervisor.status
 
     @property
     def starts(self) -> int:

@@ -96,6 +96,8 @@ class Supervisor:
         self._closed = False
         self.status = "idle"
         self.starts = 0
+        self.died = False
+        """Whether the last engine process has died after it ran, instead of failing to start."""
 
     @property
     def _log(self) -> Path:
@@ -180,11 +182,11 @@ class Supervisor:
             raise SbonError(
                 "engine-failed", f"the engine process cannot be started: {error}", where=str(self._data_dir)
             ) from error
-        self.status = "running"
+        self.status, self.died = "running", False
         return self._control
 
     async def _not_started(self, error: Exception) -> None:
-        self.status = f"failed: {error}"
+        self.status, self.died = f"failed: {error}", False
         log.warning("engine-not-started", reason=str(error))
         await self._kill()
 
@@ -248,7 +250,7 @@ class Supervisor:
         """Report the loss of the engine process, unless it never ran; kill the rest of it."""
         if self._control is not None and not self._closed:
             log.warning("engine-lost", reason=reason)
-            self.status = f"failed: {reason}"
+            self.status, self.died = f"failed: {reason}", True
             self._control = None
             self._on_lost(reason)
         await self._kill()

@@ -81,6 +81,9 @@ _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.File
 
 CONF = {
     "spark.ui.enabled": "false",
+    # Driver and executor are one process, which need not watch itself. After a pause or a jump of the clock of more than this
+    # time-out, by default 120 s, the driver counts its own executor as dead, which ends the JVM some minutes later.
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "1000d",
     **{f"spark.{setting}": "1" for setting in _HISTORY},
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
