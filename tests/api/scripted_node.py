@@ -118,6 +118,9 @@ class ScriptedNode:
     """Which listing members takes."""
     declared: list[StreamDeclaration] = field(default_factory=list)
     views: list[ViewDeclaration] = field(default_factory=list)
+    refuse_views: list[SbonError] = field(default_factory=list)
+    missing: set[str] = field(default_factory=lambda: {"none"})
+    """Names of streams that do not exist, or not until they are created; all others do."""
     attached: list[SourceDeclaration] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
     asked: list[QuerySpec] = field(default_factory=list)
@@ -216,9 +219,13 @@ class ScriptedNode:
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:
         self.declared.append(declaration)
+        self.missing.discard(declaration.name)
 
     async def create_view(self, view: ViewDeclaration) -> None:
+        if self.refuse_views:
+            raise self.refuse_views.pop()
         self.views.append(view)
+        self.missing.discard(view.name)
 
     async def attach_source(self, source: SourceDeclaration) -> None:
         self.attached.append(source)
@@ -234,15 +241,19 @@ class ScriptedNode:
         return [await self.stream("flights")]
 
     async def stream(self, name: str) -> StreamInfo:
-        if name == "none":
-            raise SbonError("unknown-stream", "there is no stream 'none'", hint="see: sbon stream list")
+        if name in self.missing:
+            raise SbonError("unknown-stream", f"there is no stream {name!r}", hint="see: sbon stream list")
         source = SourceDeclaration(stream=name, name="jfk", node="a", connector="file")
-        entry = CatalogEntry(declaration=STREAM, sources=(source,))
+        view = next((one for one in reversed(self.views) if one.name == name), None)
+        declaration = STREAM if view is None else msgspec.structs.replace(STREAM, name=name, sql=view.sql)
+        entry = CatalogEntry(declaration=declaration, sources=(source,))
         told = SourceInfo(source=source, state=self.source_state, trouble=self.source_trouble, rows=12, rows_s=2.5, late=34)
         return StreamInfo(entry=entry, sources=(told,))
 
     async def drop_stream(self, name: str) -> None:
         self.stopped.append(name)
+        if any(view.name == name for view in self.views):
+            self.missing.add(name)
 
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         self.submitted.append(submission)

@@ -147,7 +147,6 @@ def test_an_unreadable_file_is_reported_in_plain_words(api: str, tmp_path: Path)
     "arguments, said",
     [
         (("explain", "@"), "Error: no file is named after @"),
-        (("explain", "k1"), "Error: k1 is no SQL; to explain a query of the cluster: sbon explain --query k1"),
         (("stream", "create", "s", "--schema", "@", "--event-time", "ts"), "Error: --schema: no file is named after @"),
     ],
 )

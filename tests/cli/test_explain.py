@@ -162,6 +162,20 @@ def test_a_refusal_reads_like_that_of_a_submission(api: str, node: Any) -> None:
     assert run(api, "explain", "--query", "q2").exit_code == 1
 
 
+def test_a_name_in_place_of_sql_is_that_of_a_query(api: str, node: Any) -> None:
+    by_name = run(api, "explain", "q1")
+    assert (by_name.exit_code, by_name.stdout) == (0, run(api, "explain", "--query", "q1").stdout)
+    assert by_name.stdout == run(api, "explain", "plan", "q1").stdout
+    assert node.asked == []
+    unknown = run(api, "explain", "q2")
+    assert (unknown.exit_code, "there is no query 'q2'" in unknown.stderr) == (1, True)
+    both = run(api, "explain", "q1", "--query", "q1")
+    assert (both.exit_code, "the name of a query" in both.stderr) == (2, True)
+    for shown in (run(api, "explain", "--help").stdout, run(api, "explain", "plan", "--help").stdout):
+        assert "--query" in shown
+        assert "name of a query" in shown
+
+
 @pytest.mark.parametrize(
     "value, text",
     [

@@ -31,6 +31,12 @@ def test_an_unknown_command_is_refused_with_the_real_one(typed: str, meant: str)
     assert f"Did you mean '{meant}'?" in result.stderr or not meant
 
 
+def test_a_query_that_is_to_be_paused_is_not_shown_a_command_that_sounds_alike() -> None:
+    result = run("http://127.0.0.1:1", "query", "pause", "q1")
+    assert (result.exit_code, "Did you mean" in result.stderr) == (2, False)
+    assert "A query cannot be paused: 'sbon query stop' ends it." in result.stderr
+
+
 def test_other_names_are_no_commands_and_stand_for_real_ones() -> None:
     assert not set(OTHER_NAMES) & set(EXAMPLES)
     assert set(OTHER_NAMES.values()) <= set(EXAMPLES)

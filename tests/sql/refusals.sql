@@ -524,13 +524,33 @@ FROM flights SELECT carrier
 --
 -- expect: not-a-select 1:1
 -- says: only SELECT is allowed: EXPLAIN SELECT carrier FROM flights
--- hint: a query begins with SELECT
+-- hint: it is a statement of the shell sbon sql, not of a query; see also sbon stream and sbon query
 EXPLAIN SELECT carrier FROM flights
 --
 -- expect: not-a-select 1:1
 -- says: only SELECT is allowed: CREATE VIEW v AS SELECT 1
--- hint: a query begins with SELECT
+-- hint: it is a statement of the shell sbon sql, not of a query; see also sbon stream and sbon query
 CREATE VIEW v AS SELECT 1
+--
+-- expect: not-a-select 1:1
+-- says: only SELECT is allowed: INSERT INTO flights VALUES (1)
+-- hint: rows come from sources: sbon stream attach, or sbon stream push
+INSERT INTO flights VALUES (1)
+--
+-- expect: not-a-select 1:1
+-- says: only SELECT is allowed: pause query late
+-- hint: a query cannot be paused: sbon query stop ends it, and sbon submit begins another one
+pause query late
+--
+-- expect: not-a-select 1:1
+-- says: only SELECT is allowed: UPDATE flights SET carrier = 'AA'
+-- hint: rows of a stream never change; select others of them with WHERE or CASE
+UPDATE flights SET carrier = 'AA'
+--
+-- expect: not-a-select 1:1
+-- says: only SELECT is allowed: ALTER STREAM flights ADD COLUMN x int
+-- hint: a stream keeps its columns: drop it and create it anew, or create a view of it
+ALTER STREAM flights ADD COLUMN x int
 --
 -- expect: forbidden-operator 1:29
 -- says: this operator is not supported: |>

@@ -19,6 +19,11 @@ OTHER_NAMES = {
     "stream delete": "stream drop",
 }
 """Commands by other names under which users look for them."""
+UNAVAILABLE = {
+    "query pause": "A query cannot be paused: 'sbon query stop' ends it.",
+    "query resume": "A query cannot be paused, nor resumed.",
+}
+"""Commands that users look for, and there are none, with what to do."""
 MOST = 3
 """Most commands in a suggestion."""
 
@@ -32,6 +37,8 @@ class SuggestingGroup(click.Group):
         except click.UsageError as error:
             group = ctx.command_path.split()[1:]
             near = suggestions(group, args[0]) if args else []
+            if args and (instead := UNAVAILABLE.get(" ".join((*group, args[0])))):
+                raise click.UsageError(f"{error.message} {instead}", ctx) from error
             hint = f" Did you mean {' or '.join(repr(f'sbon {path}') for path in near)}?" if near else ""
             raise click.UsageError(f"{error.message}{hint}", ctx) from error
 

@@ -19,10 +19,10 @@ SHOW STREAM name; SHOW QUERY name; one of them: columns and sources; plan, opera
 DESCRIBE stream;                   as SHOW STREAM
 CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text'];
 CREATE STREAM name AS SELECT ...;  runs a query whose result is a stream
-CREATE VIEW name AS SELECT ...;    gives a query a name, to be read as a stream
+CREATE VIEW name AS SELECT ...;    gives a query a name, to be read as a stream; CREATE OR REPLACE VIEW
 ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)];
 DETACH name FROM stream;           takes a source away; DETACH FROM stream [AT node]; the one at a node
-DROP STREAM name; DROP VIEW name;  a stream with its sources and what they keep; a view
+DROP STREAM name; DROP VIEW name;  a stream with its sources and what they keep; a view; IF [NOT] EXISTS before a name
 USAGE query;                       what it has cost the network
 STOP query;                        ends it
 \\help, \\quit                       this; out, as Ctrl-D

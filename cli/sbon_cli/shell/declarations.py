@@ -1,11 +1,11 @@
 """Statements that change streams: CREATE STREAM, ATTACH, DETACH, DROP STREAM, read with the place of each part. Pure.
 
-CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']
-CREATE STREAM name AS SELECT ...
-CREATE VIEW name AS SELECT ...
+CREATE STREAM [IF NOT EXISTS] name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']
+CREATE STREAM [IF NOT EXISTS] name AS SELECT ...
+CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS SELECT ...
 ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]
 DETACH name FROM stream  |  DETACH FROM stream [AT node]
-DROP STREAM name, DROP VIEW name
+DROP STREAM [IF EXISTS] name, DROP VIEW [IF EXISTS] name
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sbon_node.sql.syntax.durations import parse_ms
 from sbon_node.validation_messages import in_plain_words
 
 FORMS = {
-    "create": "CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']"
-    ", CREATE STREAM name AS SELECT ..., or CREATE VIEW name AS SELECT ...",
+    "create": "CREATE STREAM [IF NOT EXISTS] name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']"
+    ", CREATE STREAM name AS SELECT ..., or CREATE [OR REPLACE] VIEW name AS SELECT ...",
     "attach": "ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]",
     "detach": "DETACH name FROM stream, or DETACH FROM stream [AT node]",
-    "drop": "DROP STREAM name, or DROP VIEW name",
+    "drop": "DROP STREAM [IF EXISTS] name, or DROP VIEW [IF EXISTS] name",
 }
 CONNECTORS = ("FILE", "tail", "http", "mqtt", "generator", "hostmetrics")
 
@@ -45,8 +45,15 @@ _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_][A-Za-z0-9_.-]*)|(?P<string>'(?
 
 
 class CreateStream(NamedTuple):
+    """A CREATE STREAM statement; with ``if_missing``, an existing stream or view of the name stays as it is."""
+
     declaration: StreamDeclaration
     positions: Positions
+    if_missing: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name
 
 
 class CreateResult(NamedTuple):
@@ -55,13 +62,23 @@ class CreateResult(NamedTuple):
     name: str
     sql: str
     positions: Positions
+    if_missing: bool = False
 
 
 class CreateView(NamedTuple):
-    """``view.sql`` has spaces in place of the words before it, so that lines and columns stay those of the statement."""
+    """``view.sql`` has spaces in place of the words before it, so that lines and columns stay those of the statement.
+
+    With ``replace``, it takes the place of an existing view.
+    """
 
     view: ViewDeclaration
     positions: Positions
+    if_missing: bool = False
+    replace: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.view.name
 
 
 class Attach(NamedTuple):
@@ -94,6 +111,7 @@ class DropStream(NamedTuple):
     stream: str
     view: bool
     positions: Positions
+    if_exists: bool = False
 
 
 Declaration = CreateStream | CreateResult | CreateView | Attach | Detach | DropStream
@@ -107,7 +125,10 @@ def declaration_of(text: str) -> Declaration | None:
     """
     reader = Reader(text)
     if reader.takes("create"):
-        return _create_view(reader) if reader.takes("view") else _create(reader)
+        if reader.takes_all("or", "replace"):
+            reader.needs("view")
+            return _create_view(reader, replace=True)
+        return _create_view(reader, replace=False) if reader.takes("view") else _create(reader)
     if reader.takes("attach"):
         return _attach(reader)
     if reader.takes("detach"):
@@ -116,8 +137,9 @@ def declaration_of(text: str) -> Declaration | None:
         view = reader.takes("view")
         if not view:
             reader.needs("stream")
+        if_exists = reader.takes_all("if", "exists")
         positions = {"name": reader.position()}
-        return DropStream(reader.ended(reader.name("a view" if view else "a stream")), view, positions)
+        return DropStream(reader.ended(reader.name("a view" if view else "a stream")), view, positions, if_exists)
     return None
 
 
@@ -162,6 +184,14 @@ class Reader:
             return False
         self._at = match.end()
         return True
+
+    def takes_all(self, *words: str) -> bool:
+        """Whether these are the next words; if so, skip them. Their first one alone may be a name."""
+        start = self._at
+        if all(self.takes(word) for word in words):
+            return True
+        self._at = start
+        return False
 
     def needs(self, *words: str) -> None:
         for word in words:
@@ -235,10 +265,11 @@ def position_at(text: str, at: int) -> str:
 
 def _create(reader: Reader) -> CreateStream | CreateResult:
     reader.needs("stream")
+    if_missing = reader.takes_all("if", "not", "exists")
     positions = {"name": reader.position()}
     name = reader.name("the stream")
     if reader.takes("as"):
-        return CreateResult(name, reader.rest("a query"), positions)
+        return CreateResult(name, reader.rest("a query"), positions, if_missing)
     columns, start = reader.bracketed()
     positions["schema"] = position_at(reader.text, start)
     fields: dict[str, Any] = {"name": name, "schema": _schema(reader.text, columns, start)}
@@ -253,15 +284,16 @@ def _create(reader: Reader) -> CreateStream | CreateResult:
         else:
             break
     reader.ended(None)
-    return CreateStream(_checked(fields, StreamDeclaration, catalogue.StreamDeclaration, positions), positions)
+    return CreateStream(_checked(fields, StreamDeclaration, catalogue.StreamDeclaration, positions), positions, if_missing)
 
 
-def _create_view(reader: Reader) -> CreateView:
+def _create_view(reader: Reader, *, replace: bool) -> CreateView:
+    if_missing = not replace and reader.takes_all("if", "not", "exists")
     positions = {"name": reader.position()}
     name = reader.name("the view")
     reader.needs("as")
     fields = {"name": name, "sql": reader.rest("a query")}
-    return CreateView(_checked(fields, ViewDeclaration, catalogue.ViewDeclaration, positions), positions)
+    return CreateView(_checked(fields, ViewDeclaration, catalogue.ViewDeclaration, positions), positions, if_missing, replace)
 
 
 def _delay_ms(reader: Reader, positions: dict[str, str]) -> int:

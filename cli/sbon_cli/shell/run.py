@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon import SbonError, endpoints
-from sbon.model import QuerySpec, StreamInfo, Submission
+from sbon.model import QuerySpec, StreamInfo, Submission, ViewDeclaration
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
 from sbon_cli.commands.queries.explain import show_explanation
@@ -93,12 +93,17 @@ class Runner:
         """Run a declaration; an error names the position of the part that it concerns."""
         client = self._client
         try:
+            if isinstance(action, CreateStream | CreateResult | CreateView) and action.if_missing and self._exists(action.name):
+                self._tell(client.stream(action.name), lambda info: say(f"{action.name} exists already, and stays as it is"))
+                return
             match action:
                 case CreateStream(declaration=declaration):
                     self._tell(client.create_stream(declaration), lambda info: say(f"{declaration.name} created"))
                 case CreateResult(name=name, sql=sql):
                     result = submitted(client, endpoints.result_of(name, sql, **self._goal_options))
                     self._tell(result, lambda info: say(f"{name} created: the result of {info.id} at {info.consumer}"))
+                case CreateView(view=view, replace=True) if self._exists(view.name):
+                    self._replace(view)
                 case CreateView(view=view):
                     self._tell(client.create_view(view), lambda info: say(f"{view.name} created"))
                 case Attach():
@@ -114,12 +119,40 @@ class Runner:
                     self._tell(
                         client.detach_source(stream, source_name), lambda info: say(f"{source_name} detached from {stream}")
                     )
+                case DropStream(stream=stream, if_exists=True) if not self._exists(stream):
+                    say(f"there is no {stream}")
                 case DropStream(stream=stream, view=view):
                     _check_kind(client.stream(stream), view=view)
                     client.drop_stream(stream)
                     say(f"{stream} dropped")
         except SbonError as error:
             raise with_position(error, action.positions) from error
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._client.stream(name)
+        except SbonError as error:
+            if error.code != "unknown-stream":
+                raise
+            return False
+        return True
+
+    def _replace(self, view: ViewDeclaration) -> None:
+        """Put a view in the place of one of its name, which returns if the new one is refused.
+
+        A query that begins in between does not find it.
+        """
+        client = self._client
+        before = client.stream(view.name)
+        _check_kind(before, view=True)
+        client.drop_stream(view.name)
+        try:
+            info = client.create_view(view)
+        except SbonError:
+            old = before.entry.declaration
+            client.create_view(ViewDeclaration(name=old.name, sql=old.sql, comment=old.comment))
+            raise
+        self._tell(info, lambda info: say(f"{view.name} replaced"))
 
     def _query(self, sql: str) -> int:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""

@@ -23,6 +23,26 @@ _OPERATORS = {
 """Words of other dialects, and Spark's equivalents."""
 
 
+_ROWS_COME = "rows come from sources: sbon stream attach, or sbon stream push"
+_ROWS_STAY = "rows of a stream never change; select others of them with WHERE or CASE"
+_NO_PAUSE = "a query cannot be paused: sbon query stop ends it, and sbon submit begins another one"
+_SHELL = "it is a statement of the shell sbon sql, not of a query; see also sbon stream and sbon query"
+_STATEMENTS = {
+    **dict.fromkeys(("insert", "load", "copy"), _ROWS_COME),
+    **dict.fromkeys(("update", "delete", "merge", "truncate"), _ROWS_STAY),
+    **dict.fromkeys(("pause", "resume", "suspend"), _NO_PAUSE),
+    **dict.fromkeys(("create", "drop", "show", "describe", "desc", "explain", "attach", "detach", "stop", "usage"), _SHELL),
+    "alter": "a stream keeps its columns: drop it and create it anew, or create a view of it",
+    "replace": "CREATE OR REPLACE VIEW name AS SELECT ..., in sbon sql",
+}
+"""Statements of other databases and of the shell by their first words, and what to do instead."""
+
+
+def instead_of_statement(word: str) -> str:
+    """Return what to do instead of a statement that begins with ``word``."""
+    return _STATEMENTS.get(word.lower(), "a query begins with SELECT")
+
+
 def meant(word: str) -> str:
     """Return the SQL word that resembles this word. Empty if it is an SQL word itself, or resembles none."""
     lower = word.lower()

@@ -11,7 +11,7 @@ from sbon_node.errors import SbonError
 from sbon_node.sql.syntax.depth import MAX_DEPTH, balance, check_depth
 from sbon_node.sql.syntax.dialect import begin_of, error_at, parse
 from sbon_node.sql.syntax.lexical import Token, clause, offset_of, refusal
-from sbon_node.sql.syntax.misspelt import explained, meant
+from sbon_node.sql.syntax.misspelt import explained, instead_of_statement, meant
 
 
 def one_query(clean: str, tokens: list[Token], max_depth: int = MAX_DEPTH) -> exp.Expr:
@@ -24,7 +24,7 @@ def one_query(clean: str, tokens: list[Token], max_depth: int = MAX_DEPTH) -> ex
     first = tokens[0]
     if first.text != "(" and (first.kind != "word" or first.text.lower() not in ("select", "with")):
         word = meant(first.text)
-        hint = f"did you mean {word}?" if word in ("SELECT", "WITH") else "a query begins with SELECT"
+        hint = f"did you mean {word}?" if word in ("SELECT", "WITH") else instead_of_statement(first.text)
         raise refusal("not-a-select", "only SELECT is allowed", clean, first.start, offending=clean[first.start :], hint=hint)
     for at, token in enumerate(tokens):
         if token.kind == "symbol" and token.text == ";":

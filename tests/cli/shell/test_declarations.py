@@ -146,3 +146,47 @@ def test_a_refusal_points_at_the_part(api: str, node: Any) -> None:
     refused = run(api, "sql", "-c", "DETACH none FROM\n  flights")
     assert refused.exit_code == 1
     assert "error: line 1, column 8: flights has no source 'none'\n  DETACH none FROM\n         ^\n" in refused.stderr
+
+
+NONE = "none (ts timestamp) EVENT TIME ts"
+
+
+@pytest.mark.parametrize(
+    "text, said, done",
+    [
+        (f"CREATE STREAM IF NOT EXISTS {NONE}", "none created", (["none"], [], [])),
+        (
+            f"CREATE STREAM {NONE}; CREATE STREAM IF NOT EXISTS {NONE}",
+            "none exists already, and stays as it is",
+            (["none"], [], []),
+        ),
+        ("CREATE STREAM IF NOT EXISTS flights AS SELECT 1", "flights exists already, and stays as it is", ([], [], [])),
+        ("CREATE VIEW IF NOT EXISTS none AS SELECT 1", "none created", ([], ["SELECT 1"], [])),
+        ("CREATE VIEW IF NOT EXISTS flights AS SELECT 1", "flights exists already, and stays as it is", ([], [], [])),
+        ("CREATE OR REPLACE VIEW none AS SELECT 1", "none created", ([], ["SELECT 1"], [])),
+        (
+            "CREATE VIEW none AS SELECT 1; CREATE OR REPLACE VIEW none AS SELECT 2",
+            "none replaced",
+            ([], ["SELECT 1", "SELECT 2"], ["none"]),
+        ),
+        ("DROP STREAM IF EXISTS none", "there is no none", ([], [], [])),
+        ("DROP VIEW IF EXISTS none", "there is no none", ([], [], [])),
+        ("DROP STREAM IF EXISTS flights", "flights dropped", ([], [], ["flights"])),
+        ("CREATE STREAM if (ts timestamp) EVENT TIME ts", "if created", (["if"], [], [])),
+    ],
+)
+def test_what_exists_or_does_not_is_no_error(api: str, node: Any, text: str, said: str, done: tuple[list[str], ...]) -> None:
+    result = run(api, "sql", "-c", text)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, said), result.stderr
+    assert ([one.name for one in node.declared], [one.sql.strip() for one in node.views], node.stopped) == done
+
+
+def test_a_view_that_cannot_be_replaced_stays(api: str, node: Any) -> None:
+    assert run(api, "sql", "-c", "CREATE VIEW none AS SELECT 1").exit_code == 0
+    node.refuse_views = [SbonError("unresolved-column", "no column x", where="line 1, column 42")]
+    refused = run(api, "sql", "-c", "CREATE OR REPLACE VIEW none AS SELECT 1 + x")
+    assert (refused.exit_code, "line 1, column 42: no column x" in refused.stderr) == (1, True)
+    assert ("none" in node.missing, node.views[-1].sql.strip()) == (False, "SELECT 1")
+    no_view = run(api, "sql", "-c", "CREATE OR REPLACE VIEW flights AS SELECT 1")
+    assert (no_view.exit_code, "flights is a stream, no view" in no_view.stderr) == (1, True)
+    assert node.stopped == ["none"]

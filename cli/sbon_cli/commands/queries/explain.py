@@ -59,6 +59,7 @@ def explain() -> None:
     """Explains a query that is not submitted, or one that is; changes nothing.
 
     sbon explain SQL shows its plan, as sbon explain plan SQL does; sbon explain placement SQL why operators go where they go.
+    In place of SQL, both take the name of a query, whose plan has its measurements; --query NAME is the same for a plan.
     """
 
 
@@ -66,7 +67,7 @@ explain.add_command(placement)
 
 
 @explain.command()
-@click.argument("sql", metavar="[SQL|@FILE|-]", default="")
+@click.argument("sql", metavar="[SQL|@FILE|-|QUERY]", default="")
 @click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with its measurements.")
 @goal_options
 @decompose_option
@@ -99,12 +100,12 @@ def plan(
     size and selectivity, what every link carries, and the network usage (rate x latency) of all that, against sending
     all rows to the consumer.
 
-    SQL is the query, @FILE a file that holds it, - standard input.
+    SQL is the query, @FILE a file that holds it, - standard input; QUERY is the name of a query of the cluster.
     """
     if bool(sql) == bool(query_id):
-        raise click.UsageError("explain what? give either SQL, @FILE or -, or --query QUERY")
+        raise click.UsageError("explain what? give either SQL, @FILE or -, or the name of a query")
     if QUERY_NAME.fullmatch(sql):
-        raise click.UsageError(f"{sql} is no SQL; to explain a query of the cluster: sbon explain --query {sql}")
+        sql, query_id = "", sql
     client = Client(api)
     if query_id:
         explanation = client.explain_query(query_id)
