@@ -20,7 +20,9 @@ from sbon_node.connectors.formats.json_values import NOT_FINITE
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _MAX_DIGITS = 40
-"""Digits before the point of a number that is turned into an integer; no type has more."""
+"""Digits before the point of a number, and zeros after it; no type has more."""
+_MAX_TEXT = 400
+"""Characters of a number."""
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -89,13 +91,21 @@ def _whole(value: Any) -> int:
 
 def whole_number(text: str) -> int:
     """Return the integer that the text of a number stands for; raise ``ValueError`` if it is no number, or not whole."""
-    if _NUMBER.fullmatch(text) is None:
+    number = exact_number(text)
+    if number != number.to_integral_value():
+        raise ValueError("not a whole number")
+    return int(number)
+
+
+def exact_number(text: str) -> decimal.Decimal:
+    """Return the exact value of a number's text; raise ``ValueError`` if it is none, or has more digits than any column."""
+    if _NUMBER.fullmatch(text) is None or len(text) > _MAX_TEXT:
         raise ValueError("not a number")
     try:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation as error:  # an exponent that no number has
         raise ValueError("not a number") from error
     # Bounded before it is written out: 1e999999 has a million digits.
-    if number.adjusted() > _MAX_DIGITS or number != number.to_integral_value():
-        raise ValueError("not a whole number")
-    return int(number)
+    if abs(number.adjusted()) > _MAX_DIGITS:
+        raise ValueError("a number of too many digits")
+    return number

@@ -12,7 +12,6 @@ import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.connectors.formats.blocks import Block, BlockReader
-from sbon_node.connectors.formats.columns import check_timestamp_format
 from sbon_node.connectors.formats.parquet import ParquetRows
 from sbon_node.connectors.formats.text_file import TextRows
 from sbon_node.connectors.formats.text_format import (
@@ -24,6 +23,7 @@ from sbon_node.connectors.formats.text_format import (
     format_unknown,
     text_format,
 )
+from sbon_node.connectors.formats.times import check_timestamp_format
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import FIRST_MS, milliseconds
