@@ -104,6 +104,50 @@ def test_every_line_once_whatever_happens_to_names_and_processes(tmp_path: Path,
     virtually(main)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_rotated_files_are_found_among_thousands_of_others(tmp_path: Path, restarted: bool) -> None:
+    for number in range(1500):
+        (tmp_path / f"a{number}.log").touch()
+    path = tmp_path / "web.log"
+    path.write_text("one\ntwo\n")
+
+    async def main() -> None:
+        tail = Tail(path, **{"from": "beginning"})
+        await tail.open()
+        await tail.drain()
+        append(path, "three\nfour\n")
+        shutil.copyfile(path, f"{path}.1")
+        os.truncate(path, 0)
+        append(path, "five\n")
+        if restarted:
+            await tail.restart()
+        await tail.drain()
+        assert (tail.lines, tail.bad) == (["one", "two", "three", "four", "five"], [])
+
+    virtually(main)
+
+
+def test_lines_that_a_truncation_may_have_cost_are_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("one\ntwo\n")
+
+    async def main() -> None:
+        tail = Tail(path, **{"from": "beginning"})
+        await tail.open()
+        await tail.drain()
+        append(path, "three\n")
+        os.truncate(path, 0)
+        append(path, "four\n")
+        await tail.drain()
+        await tail.restart()
+        append(path, "five\n")
+        await tail.drain()
+        assert tail.lines == ["one", "two", "four", "five"]
+        assert [(bad.line, "was truncated, and no copy of it is here" in bad.reason) for bad in tail.bad] == [(3, True)]
+
+    virtually(main)
+
+
 def test_each_csv_file_names_its_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("ts,n\n2020-01-01,1\n2020-01-01,x\n")

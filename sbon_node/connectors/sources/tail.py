@@ -9,6 +9,7 @@ name, ``.`` or ``-``, and more. It reads a line once it has its newline.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -34,14 +35,13 @@ from sbon_node.connectors.formats.text_format import (
 )
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.tail_file import FileCut, TailFile, TailPosition, holds, look
+from sbon_node.connectors.sources.tail_file import FileCut, Sight, TailFile, TailPosition, holds, look
 from sbon_node.errors import SbonError
 
 log = structlog.get_logger()
 
 SETTLE_S = 2.0
 """Seconds without writes after which a replaced file counts as ended."""
-MAX_SIBLINGS = 1000
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 
 
@@ -135,25 +135,30 @@ class TailSource:
             self._follow(self._successor(self._file))
         except FileCut:
             log.info("tail-truncated", path=str(self._path))
-            # A copy may have the last writes before the file was truncated.
-            position = self._position
-            copies = (
-                sibling for sibling in self._siblings() if position and position.offset and holds(sibling, position, self._roots)
-            )
-            copy = next(copies, None)
-            self._follow(copy or self._path, position if copy else None)
+            return self._take_up("was truncated, and no copy of it is here")
         return None
+
+    def _take_up(self, fate: str) -> Chunk | None:
+        """Go on in the file that holds what was read until now, or in the one that has the name now.
+
+        In the latter case lines may be lost, which is a bad row that names the ``fate`` of the file.
+        """
+        position = self._position
+        if position is None:
+            self._follow(self._path)
+            return None
+        # A copy may have the last writes before the file was truncated.
+        path = next((path for path in (self._path, *self._siblings()) if _is_at(path, position, self._roots)), None)
+        self._follow(path or self._path, position if path else None)
+        if path is not None or self._file is None:
+            return None
+        reason = f"the file that was read up to line {position.line - 1:,} {fate}: lines written to it since may be lost"
+        return self._chunk(None, BadRow(position.line, "", reason))
 
     def _begin(self) -> Chunk | None:
         """Open the file, once it exists, at the position or at the configured beginning."""
-        position = self._position
-        if position is not None:
-            path = next((path for path in (self._path, *self._siblings()) if _is_at(path, position, self._roots)), None)
-            self._follow(path or self._path, position if path else None)
-            if path is not None or self._file is None:
-                return None
-            reason = f"the file that was read up to line {position.line - 1:,} is gone, and what was written to it since"
-            return self._chunk(None, BadRow(position.line, "", reason))
+        if self._position is not None:
+            return self._take_up("is gone")
         if look(self._path) is None:
             self._at_end = False  # a file created later is read from its beginning
             return None
@@ -188,23 +193,22 @@ class TailSource:
         Several files begun while the source was stopped come in the order of their last changes.
         """
         own, position = file.sight, file.position
-        later = []
-        for path in self._siblings():
-            sight = look(path, follow=False)
-            copy = position.offset > 0 and holds(path, position, self._roots)
-            if sight is not None and sight.inode != own.inode and sight.changed_ns > own.changed_ns and not copy:
-                later.append((sight.changed_ns, path))
-        return min(later)[1] if later else self._path
+        for path, sight in self._siblings().items():
+            later = sight.inode != own.inode and sight.changed_ns > own.changed_ns
+            if later and not (position.offset > 0 and holds(path, position, self._roots)):
+                return path
+        return self._path
 
-    def _siblings(self) -> list[Path]:
-        """Return files with rotated names."""
-        try:
-            siblings = sorted(self._path.parent.iterdir())[:MAX_SIBLINGS]
-        except OSError:
-            return []
+    def _siblings(self) -> dict[Path, Sight]:
+        """Return the files with rotated names, in the order of their last changes."""
         begins = (f"{self._path.name}.", f"{self._path.name}-")
-        names = [p for p in siblings if p.name.startswith(begins) and not p.name.endswith(PACKED)]
-        return [path for path in names if look(path, follow=False) is not None]
+        try:
+            with os.scandir(self._path.parent) as entries:
+                names = [entry.name for entry in entries if entry.name.startswith(begins) and not entry.name.endswith(PACKED)]
+        except OSError:
+            return {}
+        sights = {path: sight for name in names if (sight := look(path := self._path.parent / name, follow=False)) is not None}
+        return dict(sorted(sights.items(), key=lambda item: (item[1].changed_ns, item[0])))
 
     def _chunk(self, parsed_text: ParsedText | None, *bad: BadRow) -> Chunk:
         if parsed_text is None:
