@@ -78,6 +78,18 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
+class AtItsPlace:
+    """A writer like ``program > app.log``, which goes on at its own place, also in a file that was truncated meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.place = path, 0
+
+    def write(self, text: str) -> None:
+        with open(self.path, "r+b") as file:
+            file.seek(self.place)
+            self.place += file.write(text.encode())
+
+
 def whole(folder: Path, count: int) -> Path:
     path = folder / "n.ndjson"
     path.write_text("".join(f'{{"ts":"2020-01-01T00:00:00Z","n":{i}}}\n' for i in range(count)))

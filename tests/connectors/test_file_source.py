@@ -226,6 +226,20 @@ def test_timestamp_formats(tmp_path: Path, pattern: str, text: str, iso: str) ->
     assert [b.line for b in bad] == [3]
 
 
+@pytest.mark.parametrize("name, header", [("a.csv", "ts,n,text\n"), ("a.ndjson", "")])
+def test_a_hole_before_the_text_is_no_text(tmp_path: Path, name: str, header: str) -> None:
+    rows = "".join(f"2026-03-02T09:00:00Z,{i},a\n" if header else f'{{"n":{i}}}\n' for i in range(200))
+    with open(tmp_path / name, "wb") as file:
+        file.seek(1_000_000)
+        file.write((header + rows).encode())
+    one = source(tmp_path / name)
+    one.check()
+    found, bad, chunks = read(one)
+    assert ([row["n"] for row in found], bad) == (list(range(200)), [])
+    again, _, _ = read(one, chunks[0].position)
+    assert again == found[chunks[0].rows.num_rows :]
+
+
 FIELD = st.one_of(st.text(alphabet='ab",\n\r é', max_size=6), st.integers(0, 10**7).map(str))
 LINE = st.one_of(
     st.tuples(st.integers(0, 10**6), FIELD).map(lambda x: ("good", x)),

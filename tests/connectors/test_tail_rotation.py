@@ -13,14 +13,15 @@ import pytest
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from tests.connectors.source_worlds import World, numbers
-from tests.connectors.tailing import NUMBERS, WALL_S, Tail, append, virtually, whole
+from tests.connectors.tailing import NUMBERS, WALL_S, AtItsPlace, Tail, append, virtually, whole
 
 
 class Writer:
     """A writer that rotates its log, with its own clock, because files may change twice within a tick of the system's."""
 
-    def __init__(self, path: Path, rng: random.Random) -> None:
+    def __init__(self, path: Path, rng: random.Random, *, at_its_place: bool = False) -> None:
         self.path, self.rng = path, rng
+        self.file = AtItsPlace(path) if at_its_place else None
         self.count = 0
         self.at = WALL_S
         self.half = ""
@@ -31,13 +32,18 @@ class Writer:
             self.count += 1
             text += f"{self.count} {'x' * self.rng.randint(0, 60)}\n"
         cut = self.rng.randint(0, len(text)) if self.rng.random() < 0.3 else len(text)
-        append(self.path, self.half + text[:cut])
+        self.put(self.half + text[:cut])
         self.half = text[cut:]
-        self.touch(self.path)
 
     def finish_line(self) -> None:
-        append(self.path, self.half)
+        self.put(self.half)
         self.half = ""
+
+    def put(self, text: str) -> None:
+        if self.file is not None:
+            self.file.write(text)
+        else:
+            append(self.path, text)
         self.touch(self.path)
 
     def touch(self, path: Path) -> None:
@@ -70,11 +76,11 @@ class Writer:
 def test_every_line_once_whatever_happens_to_names_and_processes(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     path = tmp_path / "app.log"
-    writer = Writer(path, rng)
+    path.touch()
     copies = seed % 2 == 1
+    writer = Writer(path, rng, at_its_place=seed % 4 == 3)
 
     async def main() -> None:
-        path.touch()
         tail = Tail(path, **{"from": "beginning"})
         await tail.open()
         await tail.drain()
@@ -144,6 +150,76 @@ def test_lines_that_a_truncation_may_have_cost_are_a_bad_row(tmp_path: Path) -> 
         await tail.drain()
         assert tail.lines == ["one", "two", "four", "five"]
         assert [(bad.line, "was truncated, and no copy of it is here" in bad.reason) for bad in tail.bad] == [(3, True)]
+
+    virtually(main)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("seen_empty", [False, True])
+@pytest.mark.parametrize("size", [1, 2_000, 3_000_000])
+def test_a_writer_that_goes_on_at_its_place_leaves_a_hole_and_no_text(
+    tmp_path: Path, size: int, seen_empty: bool, restarted: bool
+) -> None:
+    path = tmp_path / "app.ndjson"
+    row = '{{"ts":"2026-03-02T09:00:00Z","n":{}}}\n'.format
+    path.touch()
+    file = AtItsPlace(path)
+
+    async def main() -> None:
+        file.write("\n" * size + row(1))
+        tail = Tail(path, NUMBERS, **{"from": "beginning"})
+        await tail.open()
+        await tail.drain()
+        for number in (2, 5):
+            file.write(row(number))
+            shutil.copyfile(path, f"{path}.{number}")
+            os.truncate(path, 0)
+            if restarted:
+                await tail.restart()
+            if seen_empty:
+                await tail.drain()
+            file.write(row(number + 1))
+            if restarted:
+                await tail.restart()
+            await tail.drain()
+            file.write(row(number + 2))
+            await tail.drain()
+        assert [row["n"] for row in tail.rows] == list(range(1, 8))
+        assert tail.bad == []
+
+    virtually(main)
+
+
+def test_the_end_of_a_file_with_a_hole_is_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    with open(path, "wb") as file:
+        file.seek(100_000)
+        file.write(b"one\ntw")
+
+    async def main() -> None:
+        tail = Tail(path)
+        await tail.open()
+        await tail.drain()
+        append(path, "o\nthree\n")
+        await tail.drain()
+        assert (tail.lines, tail.bad) == (["two", "three"], [])
+
+    virtually(main)
+
+
+def test_a_hole_between_lines_is_no_text(tmp_path: Path) -> None:
+    """Some writers append, and one goes on at its place."""
+    path = tmp_path / "app.log"
+    path.write_bytes(b"one\n" + bytes(10) + b"two\n" + bytes(200_000) + b"three\n" + bytes(5_000))
+
+    async def main() -> None:
+        tail = Tail(path, **{"from": "beginning"})
+        await tail.open()
+        await tail.drain()
+        append(path, "four\n")
+        await tail.restart()
+        await tail.drain()
+        assert (tail.lines, tail.bad) == (["one", "two", "three", "four"], [])
 
     virtually(main)
 

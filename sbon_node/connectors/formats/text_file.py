@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from sbon_node.errors import SbonError
 
 HEAD_BYTES = 4096
 TAIL_BYTES = 256
+HOLE_BYTES = 65_536
+"""NUL bytes per read that are not a hole of the file system."""
 
 
 class TextPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,22 +52,22 @@ class TextRows:
 
     def check(self) -> None:
         with open_file(self._path, self._settings.data_roots) as file:
-            self._format.begin(file.read(max(HEAD_BYTES, self._settings.max_record_bytes)))
+            self._begin(file)
 
     def open(self, position: bytes | None) -> None:
         self.close()
         self._buffer, self._at_end = b"", False
         file = self._file = open_file(self._path, self._settings.data_roots)
-        head = file.read(max(HEAD_BYTES, self._settings.max_record_bytes))
         if position is not None:
             # Before the header is read: a changed file raises ``source-changed``, whatever its columns are.
             self._next = msgspec.msgpack.decode(position, type=TextPosition)
             self._recognise(file)
-        began = self._format.begin(head)
+        began = self._begin(file)
         if position is None:
-            self._next = TextPosition(offset=began, line=1 + head[:began].count(b"\n"))
+            self._next = began
         self._tail = _before(file, self._next.offset)
-        self._head = head[:HEAD_BYTES]
+        file.seek(0)
+        self._head = file.read(HEAD_BYTES)
         file.seek(self._next.offset)
 
     @property
@@ -97,6 +100,14 @@ class TextRows:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _begin(self, file: BinaryIO) -> TextPosition:
+        """Read the beginning of the text, which may follow a hole; return the position of the first record."""
+        start = text_start(file.fileno()) or 0
+        file.seek(start)
+        head = file.read(max(HEAD_BYTES, self._settings.max_record_bytes))
+        began = self._format.begin(head)
+        return TextPosition(offset=start + began, line=1 + head[:began].count(b"\n"))
 
     def _block(self, start: TextPosition, following: TextPosition, parsed: Parsed, text: bytes) -> Block:
         skip = min(start.skip, parsed.rows.num_rows)
@@ -183,6 +194,28 @@ def open_file(path: Path, roots: Sequence[str]) -> BinaryIO:
         raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
     except OSError as error:
         raise SbonError("file-unreadable", f"{path} cannot be read: {error.strerror}", where="options.path") from error
+
+
+def text_start(descriptor: int, offset: int = 0) -> int | None:
+    """Return where the text begins from ``offset`` on, after bytes of NUL; None if nothing else follows.
+
+    A program that writes on at its place in a file that was truncated leaves a hole before it, which reads as NUL bytes.
+    """
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        while True:
+            offset = os.lseek(descriptor, offset, os.SEEK_DATA)
+            block = os.pread(descriptor, HOLE_BYTES, offset)
+            text = block.lstrip(b"\0")
+            if text or not block:
+                return offset + len(block) - len(text) if text else None
+            offset += len(block)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # there are no data from the offset on
+            return None
+        raise
+    finally:
+        os.lseek(descriptor, place, os.SEEK_SET)
 
 
 def _changed(path: Path, reason: str) -> SbonError:

@@ -14,6 +14,7 @@ import msgspec
 from sbon_node.connectors.access.roots import open_within
 from sbon_node.connectors.formats.blocks import TextFormat
 from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
+from sbon_node.connectors.formats.text_file import text_start
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 
@@ -65,6 +66,8 @@ class TailFile:
         self._fd = open_regular(path, settings.data_roots)
         at = position or TailPosition(inode=self.sight.inode, offset=0, line=1)
         self._offset, self._tail, self._head = at.offset, self._before(at.offset), b""
+        self._hole = 0
+        """NUL bytes between the offset and the buffered text. The position stays before them until a record is taken."""
         self._begun = False
         self._text = GrowingText(text, settings, line=at.line, skipping=at.skipping)
         if at_end and self.begin():
@@ -95,12 +98,12 @@ class TailFile:
         if self._begun:
             return True
         limit = max(HEAD_BYTES, self._settings.max_record_bytes)
-        head = os.pread(self._fd, limit, 0)
+        start, head = self._text_at(0, limit)
         if not head or (b"\n" not in head and len(head) < limit and not ended):
             return False
         began = self._format.begin(head)
-        if self._offset < began:
-            self._offset, self._text.line = began, 1 + head[:began].count(b"\n")
+        if began and self._offset < start + began:
+            self._offset, self._text.line = start + began, 1 + head[:began].count(b"\n")
         self._tail, self._begun = self._before(self._offset), True
         return True
 
@@ -109,7 +112,7 @@ class TailFile:
 
         With ``ended``, no more will be written, and the rest is a record. Raises :class:`FileCut`.
         """
-        if self.sight.size < self._offset + len(self._text.buffered):
+        if self.sight.size < self._offset + self._hole + len(self._text.buffered):
             raise FileCut
         if not self.begin(ended=ended):
             return None
@@ -117,27 +120,44 @@ class TailFile:
         if parsed_text is None:
             parsed_text = self._read_on(ended)
         if parsed_text is not None:
-            self._offset += len(parsed_text.text)
-            self._tail = (self._tail + parsed_text.text)[-TAIL_BYTES:]
+            self._offset += self._hole + len(parsed_text.text)
+            self._tail = (self._tail + bytes(min(self._hole, TAIL_BYTES)) + parsed_text.text)[-TAIL_BYTES:]
+            self._hole = 0
         return parsed_text
 
     def _read_on(self, ended: bool) -> ParsedText | None:
-        buffered = self._text.buffered
-        data = os.pread(self._fd, self._settings.block_bytes, self._offset + len(buffered))
+        buffered, size = self._text.buffered, self._settings.block_bytes
+        at = self._offset + self._hole + len(buffered)
+        if buffered or self._text.skipping:
+            data = os.pread(self._fd, size, at)
+        else:
+            at, data = self._text_at(at, size)
         if not data:
             return self._text.take(ended=True) if ended else None
+        hole = at - self._offset - len(buffered)
         # Checked after the read, so that no truncation in between goes unnoticed.
-        before = (self._tail + buffered)[-TAIL_BYTES:]
-        if self._before(self._offset + len(buffered), len(before)) != before:
+        before = (self._tail + bytes(min(hole, TAIL_BYTES)) + buffered)[-TAIL_BYTES:]
+        if self._before(at, len(before)) != before:
             raise FileCut
-        self._text.add(data)
+        self._hole = hole
+        # A hole after a line is passed over by the next call.
+        self._text.add(data[: data.find(b"\n\0") + 1] or data)
         return self._text.take()
+
+    def _text_at(self, offset: int, size: int) -> tuple[int, bytes]:
+        """Return the text from the offset on, and where it begins: it may follow a hole."""
+        data = os.pread(self._fd, size, offset)
+        if not data.startswith(b"\0"):
+            return offset, data
+        start = text_start(self._fd, offset)
+        return (offset, b"") if start is None else (start, os.pread(self._fd, size, start))
 
     def _go_to_end(self) -> None:
         """Go to the end, or to the beginning of an incomplete last line. Lines are counted from there."""
         size, began = self.sight.size, self._offset
         start = max(began, size - self._settings.max_record_bytes)
-        line_end = os.pread(self._fd, size - start, start).rfind(b"\n") + 1
+        end = os.pread(self._fd, size - start, start)
+        line_end = max(end.rfind(b"\n"), end.rfind(b"\0")) + 1
         if line_end or start == began:
             self._offset = start + line_end
         else:
