@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from aiohttp import web
 from sbon_node import disk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
+from sbon_node.connectors.sinks.http import requested_wait_s
 from sbon_node.connectors.sinks.registry import check_sink, reach_sink
 from sbon_node.errors import SbonError
 from tests.addresses import own_host
@@ -108,6 +110,48 @@ async def test_a_temporary_failure_is_posted_again_under_the_same_key(tmp_path: 
     assert keys[:6] == [keys[0]] * 6
     assert runner.describe().retries == 6
     assert runner.describe().refused == 0
+
+
+async def test_a_post_is_repeated_after_the_date_that_the_other_end_names(tmp_path: Path) -> None:
+    hook = Hook()
+    at_s = int(time.time()) + 3
+    hook.answers = [(503, formatdate(at_s, usegmt=True)), (503, "\u00b2"), (503, "tomorrow")]
+    arrived_s: list[float] = []
+    take = hook.take
+
+    async def timed(request: web.Request) -> web.Response:
+        arrived_s.append(time.time())
+        return await take(request)
+
+    hook.take = timed  # type: ignore[method-assign]
+    async with hook.served():
+        await Sinking(tmp_path, "http", {"url": URL}).run()
+    assert hook.once == EXPECTED
+    assert arrived_s[0] < at_s
+    assert arrived_s[1] >= at_s - 1  # both dates are whole seconds
+
+
+AT = 784_111_777  # Sun, 06 Nov 1994 08:49:37 GMT, the example of RFC 9110, section 5.6.7
+
+
+@pytest.mark.parametrize(
+    "headers, wait_s",
+    [
+        ({"Retry-After": "120"}, 120),
+        ({"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}, 60),
+        ({"Retry-After": "Sunday, 06-Nov-94 08:49:37 GMT"}, 60),
+        ({"Retry-After": "Sun Nov  6 08:49:37 1994"}, 60),
+        ({"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT", "Date": "Sun, 06 Nov 1994 08:49:27 GMT"}, 10),
+        ({"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT", "Date": "yesterday"}, 60),
+        ({"Retry-After": "Sat, 05 Nov 1994 08:49:37 GMT"}, 0),
+        ({"Retry-After": "-5"}, 0),
+        ({"Retry-After": "\u00b2"}, 0),
+        ({"Retry-After": "Sun, 06 Nov 99999 08:49:37 GMT"}, 0),
+        ({}, 0),
+    ],
+)
+def test_the_wait_that_an_answer_asks_for(headers: dict[str, str], wait_s: float) -> None:
+    assert requested_wait_s(headers, AT - 60) == wait_s
 
 
 async def test_refused_rows_are_kept_and_the_rest_is_delivered(tmp_path: Path) -> None:

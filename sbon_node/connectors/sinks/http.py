@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -218,16 +220,12 @@ class HttpSink(BufferedSink):
                     return ""
                 if status in REFUSALS:
                     return f"{self._shown} answers {status} {answer.reason}"
-                self._put_off(answer.headers.get("Retry-After", ""))
+                wait_s = requested_wait_s(answer.headers, self._context.clock.wall_ms() / 1000)
+                self._not_before = self._context.clock.now() + min(wait_s, MAX_WAIT_S)
                 raise SbonError(AWAY, f"it answers {status} {answer.reason}", where=self._shown)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {self._options.timeout_s:g} s"
             raise SbonError(AWAY, reason, where=self._shown) from error
-
-    def _put_off(self, retry_after: str) -> None:
-        """Delay the next attempt by the requested seconds, within a limit."""
-        if retry_after.strip().isdigit():
-            self._not_before = self._context.clock.now() + min(float(retry_after), MAX_WAIT_S)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -235,6 +233,28 @@ class HttpSink(BufferedSink):
             connector = aiohttp.TCPConnector(resolver=_Checked(self._context.settings), use_dns_cache=False)
             self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), connector=connector)
         return self._session
+
+
+def requested_wait_s(headers: Mapping[str, str], now_s: float) -> float:
+    """Return the seconds that ``Retry-After`` asks for (RFC 9110, section 10.2.3); 0 if there is none, or none that can be read.
+
+    A date counts from the answer's own ``Date``, if it has one, so that the clocks of the two ends need not agree; else from
+    ``now_s``, in seconds since 1970.
+    """
+    text = headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    at_s, date_s = _seconds_since_1970(text), _seconds_since_1970(headers.get("Date", ""))
+    return max(0.0, at_s - (now_s if date_s is None else date_s)) if at_s is not None else 0.0
+
+
+def _seconds_since_1970(date: str) -> float | None:
+    """Read a date in one of the three forms of RFC 9110, section 5.6.7."""
+    try:
+        time = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return None
+    return time.replace(tzinfo=time.tzinfo or UTC).timestamp()
 
 
 async def open_http(context: SinkContext, options: HttpSinkOptions) -> HttpSink:
