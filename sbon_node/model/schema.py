@@ -20,13 +20,14 @@ MAX_NAME = 128
 _NAME = re.compile(rf"[^\W\d]\w{{0,{MAX_NAME - 1}}}\Z")
 NAME_HINT = f"letters, digits and _, not beginning with a digit; at most {MAX_NAME}"
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\))?\Z")
-_FIELD = re.compile(r"\s*(`[^`]*`|[^\s:,]+)(?:\s*:\s*|\s+)([A-Za-z_]+\s*(?:\([^)]*\))?)\s*\Z")
+_SPACE = re.compile(r"\s*([(),])\s*")
+_FIELD = re.compile(r"\s*(`[^`]*`|[^\s:,]+)(?:\s*:\s*|\s+)([A-Za-z_].*?)\s*\Z", re.DOTALL)
 
 
 def parse_schema(text: str) -> Schema:
     """Parse ``ts timestamp, delay double`` (or ``name: type``); raise :class:`SbonError` ``bad-schema`` or ``bad-type``."""
     columns: list[Column] = []
-    for number, field in enumerate(re.split(r",(?![^()]*\))", text), start=1):
+    for number, field in enumerate(fields_of(text), start=1):
         match = _FIELD.match(field)
         if match is None:
             problem = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
@@ -39,9 +40,21 @@ def parse_schema(text: str) -> Schema:
     return schema
 
 
+def fields_of(text: str) -> list[str]:
+    """Split the text at the commas between columns; those within brackets of any kind belong to a type."""
+    fields, depth = [""], 0
+    for character in text:
+        depth += (character in "(<[") - (character in ")>]" and depth > 0)
+        if character == "," and not depth:
+            fields.append("")
+        else:
+            fields[-1] += character
+    return fields
+
+
 def type_named(text: str, *, where: str = "") -> str:
     """Return the type's own name (``integer`` is ``int``); raise :class:`SbonError` ``bad-type``."""
-    name = re.sub(r"\s+", "", text.lower())
+    name = _SPACE.sub(r"\1", text.strip().lower())
     name = _SYNONYMS.get(name, name)
     if name in TYPES:
         return name

@@ -164,6 +164,7 @@ def test_members_that_did_not_answer_are_read_alike() -> None:
         "ts timestamp, price double",
         "a: bool, b: integer,`c` long , d decimal(10, 2), e numeric, f decimal(5)",
         "A String, b BYTE",
+        "a array<int>, b map<string, struct<c: int, d: int[]>>, e decimal( 4 , 2 ), f big int",
         "ts timestamp,",
         "ts",
         "",
@@ -176,7 +177,11 @@ def test_schemas_are_read_alike(text: str) -> None:
         except SbonError as error:
             return error.code, error.message, error.where, error.hint
 
-    assert read(columns_of) == read(parse_schema)
+    at_node = read(parse_schema)
+    if at_node[0] == "bad-type":  # only the node knows the types
+        assert [name for name, _ in read(columns_of)] == ["a", "b", "e", "f"]
+    else:
+        assert read(columns_of) == at_node
 
 
 def test_defaults_and_prefixes_are_the_nodes() -> None:

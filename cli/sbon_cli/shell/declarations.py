@@ -21,7 +21,7 @@ from sbon import SbonError
 from sbon.model import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_cli.options.checked import checked
 from sbon_node.model import catalogue
-from sbon_node.model.schema import parse_schema
+from sbon_node.model.schema import fields_of, parse_schema
 from sbon_node.sql.syntax.durations import parse_ms
 from sbon_node.validation_messages import in_plain_words
 
@@ -317,7 +317,7 @@ def _schema(text: str, columns: str, start: int) -> Any:
         return parse_schema(columns)
     except SbonError as error:
         numbered = re.match(r"column (\d+)", error.where)
-        before = re.split(r",(?![^()]*\))", columns)[: int(numbered[1]) - 1] if numbered else []
+        before = fields_of(columns)[: int(numbered[1]) - 1] if numbered else []
         at = start + sum(len(field) + 1 for field in before)
         at += len(text[at:]) - len(text[at:].lstrip())
         raise SbonError(error.code, error.message, where=position_at(text, at), hint=error.hint) from error

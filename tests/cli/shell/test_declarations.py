@@ -79,6 +79,8 @@ WRONG = [
     ("CREATE STREAM t ts timestamp", "line 1, column 17", "( is expected here"),
     ("CREATE STREAM t (ts timestamp", "line 1, column 17", "a closing bracket is missing"),
     ("CREATE STREAM t (ts timestamp,\n  price money) EVENT TIME ts", "line 2, column 3", "no type 'money'"),
+    ("CREATE STREAM t (a map<string, int>, b int) EVENT TIME a", "line 1, column 18", "no type 'map<string, int>'"),
+    ("CREATE STREAM t (ts timestamp, s struct<a: int, b: int>, x) EVENT TIME ts", "line 1, column 32", "no type 'struct<a: int"),
     ("CREATE STREAM t (ts timestamp, x) EVENT TIME ts", "line 1, column 32", "'x' is not a column"),
     ("CREATE STREAM t (ts timestamp)", "line 1, column 31", "EVENT is expected here"),
     ("CREATE STREAM t (ts timestamp) EVENT TIME ts DELAY '3 moons'", "line 1, column 52", "is no length of time"),
