@@ -39,6 +39,7 @@ class Tail:
         await self.source.open(self.position)
 
     async def drain(self) -> None:
+        """Read what is there. A missing file raises, as the runner expects, which opens the source again later."""
         while True:
             try:
                 async with asyncio.timeout(10):

@@ -115,7 +115,8 @@ def test_a_pattern_finds_the_columns_of_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, content, options, code, where",
     [
-        ("none.ndjson", None, {}, "file-not-found", "options.path"),
+        ("none/none.ndjson", None, {}, "file-not-found", "options.path"),
+        ("none.ndjson", None, {"timestamp_format": "iso"}, "bad-option", "options.timestamp_format"),
         ("a.csv", "ts,m\n", {"format": "csv"}, "missing-columns", "options.path"),
         ("a.log", "", {"pattern": "(a)"}, "bad-option", "options.pattern"),
         ("a.log", "", {"pattern": "(?P<n>["}, "bad-option", "options.pattern"),
@@ -133,6 +134,39 @@ def test_an_unreadable_file_is_refused(
     with pytest.raises(SbonError) as caught:
         Tail(tmp_path / name, NUMBERS, **options).source.check()
     assert (caught.value.code, caught.value.where) == (code, where)
+
+
+@pytest.mark.parametrize("start", ["beginning", "end"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_file_that_does_not_exist_yet_is_awaited_and_read_whole(tmp_path: Path, start: str, restarted: bool) -> None:
+    path = tmp_path / "app.log"
+
+    async def main() -> None:
+        tail = Tail(path, **{"from": start})
+        tail.source.check()
+        await tail.open()
+        with pytest.raises(SbonError) as missing:
+            await tail.drain()
+        assert missing.value.code == "file-not-found"
+        if restarted:
+            tail.source = Tail(path, **{"from": start}).source
+        path.write_text("1\n2\n")
+        await tail.restart()
+        await tail.drain()
+        assert (tail.lines, tail.bad) == (["1", "2"], [])
+
+    virtually(main)
+
+
+def test_a_source_says_that_its_file_is_missing_until_it_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "n.ndjson"
+    world = World(tmp_path, lambda: Tail(path, NUMBERS, ConnectorSettings()).source)
+    assert world.run(until_s=60) == []
+    assert world.states[-1][0] == "paused"
+    assert f"there is no file {path}" in world.states[-1][1]
+    whole(tmp_path, 10)
+    assert numbers(world.run(until_s=60)) == list(range(10))
+    assert world.states[-1][0] == "running"
 
 
 def test_a_path_that_is_no_file_is_refused_and_blocks_nothing(tmp_path: Path) -> None:

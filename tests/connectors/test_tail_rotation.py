@@ -258,8 +258,11 @@ def test_a_missing_file_is_reported_and_the_new_file_read(tmp_path: Path) -> Non
         await tail.source.close()
         path.unlink()
         await tail.open()
-        await tail.drain()
+        with pytest.raises(SbonError) as missing:
+            await tail.drain()
+        assert missing.value.code == "file-not-found"
         path.write_text("three\n")
+        await tail.restart()
         await tail.drain()
         assert tail.lines == ["1", "2", "three"]
         assert [bad.line for bad in tail.bad] == [3]

@@ -41,7 +41,9 @@ from sbon_node.errors import SbonError
 log = structlog.get_logger()
 
 SETTLE_S = 2.0
-"""Seconds without writes after which a replaced file counts as ended."""
+"""Seconds without writes after which a replaced file counts as ended, and without a file after which it is missing."""
+NOT_YET = TailPosition(inode=0, offset=0, line=1)
+"""Position before a file that did not exist when the source began: all of it is read, also after a restart."""
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 
 
@@ -89,10 +91,17 @@ class TailSource:
         """Position of the last chunk returned."""
         self._at_end = False
         self._ends_at: float | None = None
+        self._missing_since: float | None = None
 
     def check(self) -> None:
+        """Refuse a file that cannot be read; one that does not exist yet is awaited if its folder exists."""
         self._permitted(str(self._path))
-        file = TailFile(self._path, self._format(), self._settings)
+        try:
+            file = TailFile(self._path, self._format(), self._settings)
+        except SbonError as error:
+            if error.code == "file-not-found" and self._path.parent.is_dir():
+                return
+            raise
         try:
             file.begin()
         finally:
@@ -102,6 +111,8 @@ class TailSource:
         self._let_go()
         self._position = msgspec.msgpack.decode(position, type=TailPosition) if position else None
         self._at_end = self._options.from_ == "end"
+        if self._missing_since is not None and look(self._path) is None:
+            raise self._missing()
 
     async def read(self) -> Chunk | None:
         # Between blocks other tasks run.
@@ -150,7 +161,10 @@ class TailSource:
         # A copy may have the last writes before the file was truncated.
         path = next((path for path in (self._path, *self._siblings()) if _is_at(path, position, self._roots)), None)
         self._follow(path or self._path, position if path else None)
-        if path is not None or self._file is None:
+        if self._file is None:
+            self._wait()
+            return None
+        if path is not None or position == NOT_YET:
             return None
         reason = f"the file that was read up to line {position.line - 1:,} {fate}: lines written to it since may be lost"
         return self._chunk(None, BadRow(position.line, "", reason))
@@ -160,8 +174,7 @@ class TailSource:
         if self._position is not None:
             return self._take_up("is gone")
         if look(self._path) is None:
-            self._at_end = False  # a file created later is read from its beginning
-            return None
+            return self._chunk(None, position=NOT_YET)
         self._follow(self._path, at_end=self._at_end)
         # Returned at once, so that "the end" is the same after a restart.
         return self._chunk(None) if self._file is not None else None
@@ -172,9 +185,21 @@ class TailSource:
         self._permitted(str(path))
         try:
             self._file = TailFile(path, self._format(), self._settings, position, at_end=at_end)
+            self._missing_since = None
         except SbonError as error:
             if error.code != "file-not-found":
                 raise
+
+    def _wait(self) -> None:
+        """Raise ``file-not-found`` once no file has had the name for longer than a rotation takes."""
+        if self._missing_since is None:
+            self._missing_since = self._clock.now()
+        elif self._clock.now() >= self._missing_since + SETTLE_S:
+            raise self._missing()
+
+    def _missing(self) -> SbonError:
+        hint = "it is read once it is there"
+        return SbonError("file-not-found", f"there is no file {self._path}", where="options.path", hint=hint)
 
     def _has_ended(self) -> bool:
         """Return whether another file has the name and this file was not written recently."""
@@ -210,13 +235,16 @@ class TailSource:
         sights = {path: sight for name in names if (sight := look(path := self._path.parent / name, follow=False)) is not None}
         return dict(sorted(sights.items(), key=lambda item: (item[1].changed_ns, item[0])))
 
-    def _chunk(self, parsed_text: ParsedText | None, *bad: BadRow) -> Chunk:
+    def _chunk(self, parsed_text: ParsedText | None, *bad: BadRow, position: TailPosition | None = None) -> Chunk:
+        """Return a chunk that ends at the file's position, or at the given one."""
         if parsed_text is None:
             parsed_text = ParsedText(self._format().parse(b"", 1), b"")
-        assert self._file is not None
-        self._position = self._file.position
+        if position is None:
+            assert self._file is not None
+            position = self._file.position
+        self._position = position
         rows = parsed_text.parsed.rows
-        return Chunk(rows, msgspec.msgpack.encode(self._position), parsed_text.parsed.origin, bad=(*bad, *parsed_text.parsed.bad))
+        return Chunk(rows, msgspec.msgpack.encode(position), parsed_text.parsed.origin, bad=(*bad, *parsed_text.parsed.bad))
 
     def _format(self) -> TextFormat:
         """Return a new format for each file, since its columns may be in another order."""
