@@ -5,6 +5,7 @@ It keeps no connection open between requests. It ignores the environment's proxi
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -146,7 +147,16 @@ def _errors(api: str) -> Iterator[None]:
     except SSEError as error:
         raise bad_answer(Ask("GET", api, object), str(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise unreachable(api, str(error) or type(error).__name__) from error
+        raise unreachable(api, _reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return f"its name cannot be resolved: {cause.strerror}"
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 def _no_authorities() -> ssl.SSLContext:

@@ -12,7 +12,7 @@ from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import GONE, Table
 from sbon_node.net.peers import Caller, Expected, Identity, Peers, PeerServer
-from sbon_node.net.transport import Address
+from sbon_node.net.transport import Address, NameUnresolvedError
 from sbon_protocol.calls import CheckMember, Members, SyncMembers
 from sbon_protocol.messages import Endpoint, Member
 
@@ -64,7 +64,7 @@ class Exchanges:
         :class:`SbonError`: ``join-failed`` with a line for each seed; or the refusal of a living seed (``name-taken``,
         ``wrong-cluster``, ``version``), which no other seed would change.
         """
-        reasons: list[str] = []
+        unreachable: list[SbonError] = []
         selves = 0
         for seed in seeds:
             try:
@@ -74,14 +74,13 @@ class Exchanges:
             except SbonError as error:
                 if error.code != "peer-unreachable":
                     raise
-                reasons.append(f"{seed}: {error.message}")
+                unreachable.append(error)
             else:
                 await self._settle()
                 return self._table.living()
-        if selves and not reasons:
+        if selves and not unreachable:
             return self._table.living()
-        where = ", ".join(str(seed) for seed in seeds)
-        raise SbonError("join-failed", "no node answers", where=where, hint="is one running there?", details=tuple(reasons))
+        raise _join_failed(seeds, unreachable)
 
     async def _settle(self) -> None:
         """Wait up to two pings' time for answers of the nodes in the table; they become members by answering."""
@@ -175,3 +174,13 @@ class Exchanges:
         if call.member.name == self._identity.node:
             self._taker.take((call.member,), asked=False)
         return Members(members=(self._table.own,))
+
+
+def _join_failed(seeds: Sequence[Address], unreachable: Sequence[SbonError]) -> SbonError:
+    """Return the error of a join through seeds none of which answers: a name without an address is a slip, not an absent node."""
+    message, hint = "no node answers", "is one running there?"
+    if all(isinstance(error.__cause__, NameUnresolvedError) for error in unreachable):
+        message = unreachable[0].message if len(unreachable) == 1 else "none of the names can be resolved"
+        hint = unreachable[0].hint
+    details = tuple(f"{error.where}: {error.message}" for error in unreachable)
+    return SbonError("join-failed", message, where=", ".join(map(str, seeds)), hint=hint, details=details)

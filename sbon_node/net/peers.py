@@ -14,13 +14,15 @@ from sbon_node.net.channel import ANYONE, Expected, FrameChannel, Identity, shak
 from sbon_node.net.counters import Counters
 from sbon_node.net.server import Caller, PeerServer
 from sbon_node.net.settings import NetSettings
-from sbon_node.net.transport import Address, ConnectionLostError, Transport
+from sbon_node.net.transport import Address, ConnectionLostError, NameUnresolvedError, Transport
 from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Call, Failure, Hello, Request, Response, Role, Welcome
 
 __all__ = ["ANYONE", "Caller", "Expected", "FrameChannel", "Identity", "PeerServer", "Peers"]
+
+UNRESOLVED_HINT = "check the name, and this machine's name servers"
 
 
 class Peers:
@@ -54,7 +56,8 @@ class Peers:
             raise SbonError("peer-unreachable", f"no answer to {method} within {limit_s:g} s", where=where) from error
         except ConnectionLostError as error:
             message = str(error).removeprefix(where).lstrip(": ").replace(f" with {where}", "").replace(f" to {where}", "")
-            raise SbonError("peer-unreachable", message, where=where) from error
+            hint = UNRESOLVED_HINT if isinstance(error, NameUnresolvedError) else ""
+            raise SbonError("peer-unreachable", message, where=where, hint=hint) from error
         except ProtocolError as error:
             raise SbonError("bad-reply", f"{method}: {error}", where=where) from error
         reply = CALLS[method][1]

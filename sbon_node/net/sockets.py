@@ -23,6 +23,7 @@ from sbon_node.net.transport import (
     DatagramEndpoint,
     DatagramHandler,
     Listener,
+    NameUnresolvedError,
     Transport,
 )
 from sbon_node.net.waited import WaitedInSocket
@@ -58,7 +59,10 @@ class SocketTransport(Transport):
                 reader, writer = await asyncio.open_connection(
                     to.host, to.port, local_addr=source, limit=self._settings.read_buffer_bytes
                 )
-        except (OSError, TimeoutError, UnicodeError) as error:
+        except (socket.gaierror, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, socket.gaierror) else "it is no name of a host"
+            raise NameUnresolvedError(f"{to}: the name {to.host} cannot be resolved: {reason}") from error
+        except (OSError, TimeoutError) as error:
             reason = str(error) if not isinstance(error, TimeoutError) else f"no answer within {timeout_s:g} s"
             raise ConnectionLostError(f"{to}: {reason}") from error
         return _SocketConnection(reader, writer, to, self._settings)

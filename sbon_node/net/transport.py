@@ -39,6 +39,10 @@ class ConnectionLostError(Exception):
     """The other side or the network has closed a connection, or it could not be opened."""
 
 
+class NameUnresolvedError(ConnectionLostError):
+    """A connection could not be opened, since the host's name has no address here."""
+
+
 DatagramHandler = Callable[[bytes, Address, float], None]
 """Takes payload, sender and arrival stamp, in seconds of the loop's clock; must not raise."""
 

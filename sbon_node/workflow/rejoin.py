@@ -28,6 +28,8 @@ from sbon_node.workflow.store import RecordStore
 log = structlog.get_logger()
 
 
+MAX_LOGGED = 256
+"""Addresses whose last logged reason is remembered."""
 CONTACTS = 3
 """Contacts of each node: a random graph of this degree is almost always connected."""
 
@@ -72,6 +74,8 @@ class Rejoin:
         self._stored = {name: peer.address for name, peer in store.all("peer", StoredPeer).items()}
         self._known = dict(self._stored)
         self._tasks = Tasks()
+        self._logged: dict[str, str] = {}
+        """Reason that was logged last for each address that could not be joined."""
         self._lost = asyncio.Event()
         """Set if no member is left."""
 
@@ -155,7 +159,7 @@ class Rejoin:
             except SbonError as error:
                 if error.code != "join-failed" or self._clock.now() >= deadline:
                     raise
-                log.info("join-waits", reason=str(error))
+                self._log_failure("join-waits", ", ".join(map(str, self._seeds)), error)
                 await self._clock.sleep(self._settings.rejoin_s)
             else:
                 return
@@ -180,9 +184,21 @@ class Rejoin:
         except SbonError as error:
             if error.code == "name-taken":
                 raise
-            log.info("rejoin-failed", address=str(address), reason=str(error))
+            self._log_failure("rejoin-failed", str(address), error)
             return False
+        self._logged.pop(str(address), None)
         return self._others.others_alive > 0
+
+    def _log_failure(self, event: str, address: str, error: SbonError) -> None:
+        """Log why an address cannot be joined, when the reason changes: the tries go on without a time limit."""
+        reasons = "; ".join(error.details) or str(error)
+        if self._logged.get(address) == reasons:
+            log.debug(event, address=address, reason=reasons)
+            return
+        if len(self._logged) >= MAX_LOGGED:
+            self._logged.clear()
+        self._logged[address] = reasons
+        log.info(event, address=address, reason=reasons)
 
     async def _look(self) -> None:
         """Look for a remembered node that is not a member now."""

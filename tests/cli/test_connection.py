@@ -154,6 +154,14 @@ def test_an_absent_node_is_reported_at_once() -> None:
     assert refused.value.code == "node-unreachable"
 
 
+def test_an_address_whose_name_cannot_be_resolved_is_named_as_such() -> None:
+    with pytest.raises(
+        SbonError, match=r"no node answers at http://no-such-host.invalid:7480: its name cannot be resolved: "
+    ) as refused:
+        connect("http://no-such-host.invalid:7480")
+    assert refused.value.code == "node-unreachable"
+
+
 async def test_other_tasks_run_while_rows_are_awaited(api: str, planned: Any) -> None:
     planned.script = [[frame(1, 1), frame(2, 2), FINISHED]]
     overlay = await connect_async(api)

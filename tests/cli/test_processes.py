@@ -85,6 +85,18 @@ def test_a_port_in_use_is_one_line_and_code_2(tmp_path: Path, flag: str) -> None
     assert "Traceback" not in result.stderr
 
 
+def test_a_seed_whose_name_cannot_be_resolved_is_named_and_logged_once(tmp_path: Path) -> None:
+    seed = ("--join", "no-such-host.invalid:7400", "--set", "membership.join_timeout_s=3")
+    result = node("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()), *seed)
+    assert result.returncode == 1, result.stderr
+    unresolved = "no-such-host.invalid:7400: the name no-such-host.invalid cannot be resolved: "
+    assert last_error(result).startswith(f"error: {unresolved}")
+    assert "is one running there?" not in result.stderr
+    logged = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
+    (waits,) = [line for line in logged if line["event"] == "join-waits"]
+    assert waits["reason"].startswith(unresolved)
+
+
 def test_a_data_directory_that_is_a_file_is_one_line_and_code_2(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("not a folder")
     result = node("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()))

@@ -12,7 +12,7 @@ from sbon_node.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
-from sbon_node.net.transport import Address, Connection, ConnectionLostError
+from sbon_node.net.transport import Address, Connection, ConnectionLostError, NameUnresolvedError
 
 HERE = Address("127.0.0.1", 0)
 
@@ -79,6 +79,13 @@ async def test_host_names_are_resolved_aside_and_what_cannot_be_is_counted(monke
     assert counters.snapshot()["datagram-not-sent"] == 6
     sender.close()
     receiver.close()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 64 + ".invalid"])
+async def test_a_name_without_an_address_is_no_absent_peer(host: str) -> None:
+    net, _ = transport()
+    with pytest.raises(NameUnresolvedError, match=f"{host}:7400: the name {host} cannot be resolved: "):
+        await net.connect(Address(host, 7400), timeout_s=30)
 
 
 async def test_a_flood_of_datagrams_leaves_nothing_queued() -> None:

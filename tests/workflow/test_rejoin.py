@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import CapturingLogger
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
@@ -114,6 +115,27 @@ def test_it_tries_all_it_has_met_with_growing_pauses_until_it_has_found_one(tmp_
             rejoin.member_changed("n2", "died")
             await CLOCK.sleep(2)
             assert list(others.members) == ["n2"]
+
+        await lives.live(others, [], alone)
+
+    in_virtual_time(body)
+
+
+def test_it_logs_why_an_address_cannot_be_joined_once_for_each_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = CapturingLogger()
+    monkeypatch.setattr("sbon_node.workflow.rejoin.log", logged)
+
+    async def body() -> None:
+        lives, others = Lives(tmp_path), Scripted()
+        await lives.meet(1, 2)
+
+        async def alone(rejoin: Rejoin) -> None:
+            await rejoin.start()
+            await CLOCK.sleep(300)
+            others.refusing[at(1)] = "wrong-cluster"
+            await CLOCK.sleep(300)
+            said = [(call.kwargs["address"], call.kwargs["reason"]) for call in logged.calls if call.method_name == "info"]
+            assert sorted(said) == [(str(at(1)), "no node answers"), (str(at(1)), "refused"), (str(at(2)), "no node answers")]
 
         await lives.live(others, [], alone)
 
