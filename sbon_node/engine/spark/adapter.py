@@ -95,10 +95,7 @@ class SparkEngine:
 
     @property
     def status(self) -> str:
-        """``idle``, ``starting``, ``running``, or ``failed`` with a reason.
-
-        An engine that died without operators is idle: it starts when it is needed. With operators it is restarted at once.
-        """
+        """``idle`` (also once it died without operators: it starts when needed), ``starting``, ``running`` or ``failed``."""
         return "idle" if self._supervisor.died and not self._running else self._supervisor.status
 
     @property
