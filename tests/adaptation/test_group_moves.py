@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.adaptation.test_optimizer import SMALL, adapting
@@ -18,6 +19,7 @@ CHAIN = (
 ROWS = 2400
 
 
+@pytest.mark.one_part_per_commit("replacements in virtual time", parts=4)
 def test_two_operators_of_a_chain_move_together_from_a_far_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=ROWS, rate=40.0))

@@ -38,7 +38,7 @@ def described(request: pytest.FixtureRequest) -> BaseSchema:
     return schemathesis.openapi.from_dict(description_of([route for route in ASKED if route.path == request.param]))
 
 
-@pytest.mark.one_part_per_commit("paths of the API", parts=3)
+@pytest.mark.one_part_per_commit("paths of the API", parts=12)
 @schemathesis.pytest.from_fixture("described").parametrize()
 @settings(
     max_examples=EXAMPLES,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import LONG, register_of, replicated, until_owner
 from tests.calm_clusters import in_calm_cluster
@@ -13,6 +15,7 @@ from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, 
 from tests.workflow.test_pushes import http_at, push
 
 
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
 def test_a_node_that_keeps_a_backup_is_drained_and_another_keeps_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS, rows=LONG)

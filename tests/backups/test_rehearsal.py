@@ -59,7 +59,7 @@ def operator(name: str, fragment: str) -> OperatorSpec:
     return OperatorSpec(id=name, query="q", fragment=fragment, inputs=inputs, schema=())
 
 
-@pytest.mark.one_part_per_commit("kinds of rehearsed operators", parts=3)
+@pytest.mark.one_part_per_commit("kinds of rehearsed operators", parts=12)
 @pytest.mark.parametrize("kind", FRAGMENTS)
 async def test_each_kind_is_rehearsed_once(engine: Engine, kind: str) -> None:
     engine.begun.clear()

@@ -232,6 +232,7 @@ def test_a_sink_is_taken_over_twice(tmp_path: Path, other: Other, kind: str) -> 
     in_calm_cluster(tmp_path, "abcdefg", test)
 
 
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
 def test_nodes_that_do_not_reach_the_other_end_are_passed_over(tmp_path: Path, other: Other) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         other.unreachable = set("abc")
@@ -293,7 +294,7 @@ def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, othe
     in_calm_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.one_part_per_commit("kinds of sinks", parts=2)
+@pytest.mark.one_part_per_commit("kinds of sinks", parts=8)
 @pytest.mark.parametrize("kind", ["table", "hook"])
 def test_a_takeover_waits_for_the_hosts_of_the_sinks_streams(tmp_path: Path, other: Other, kind: str) -> None:
     """Both nodes are gone at once, as those of one rack: the sink goes on when the operator does."""

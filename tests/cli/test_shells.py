@@ -31,7 +31,7 @@ COMPLETED = {
 }
 
 
-@pytest.mark.one_part_per_commit("shells", parts=3)
+@pytest.mark.one_part_per_commit("shells", parts=12)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes_commands_options_names_and_files(shell: str, api: str, tmp_path: Path) -> None:
     path = program(shell, ("/bin", "/usr/bin"))

@@ -51,6 +51,7 @@ def test_results_may_go_to_a_file_at_the_consumer(api: str, node: Any) -> None:
     assert "for its progress: sbon query show q1" in result.stderr
 
 
+@pytest.mark.one_part_per_commit("commands as processes", parts=4)
 @pytest.mark.parametrize(
     "given, sent",
     [

@@ -63,7 +63,7 @@ def one_entry(rows: int, size: int) -> pa.Table:
     return numbered(pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), pa.array(["y" * size])))
 
 
-@pytest.mark.one_part_per_commit("Parquet files of repeated values", parts=3)
+@pytest.mark.one_part_per_commit("Parquet files of repeated values", parts=12)
 @pytest.mark.parametrize(
     "texts, how",
     [

@@ -77,7 +77,7 @@ def test_every_document_is_a_page_in_the_order_of_the_index(site: Path) -> None:
     assert list(dict.fromkeys(links)) == expected
 
 
-@pytest.mark.one_part_per_commit("kinds of dead links", parts=3)
+@pytest.mark.one_part_per_commit("kinds of dead links", parts=12)
 @pytest.mark.parametrize("broken", ["[nowhere](nowhere.md)", "[no such place](cli.md#no-such-place)", "![no picture](none.svg)"])
 def test_a_dead_link_fails_the_build(broken: str, tmp_path: Path) -> None:
     for part in PARTS:

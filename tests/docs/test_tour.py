@@ -87,7 +87,7 @@ def test_the_tour_has_these_parts() -> None:
     assert re.findall(r"^### (.*)$", TOUR[1], re.MULTILINE) == [part for part in PARTS if part]
 
 
-@pytest.mark.one_part_per_commit("parts of the tour", parts=3)
+@pytest.mark.one_part_per_commit("parts of the tour", parts=12)
 @pytest.mark.parametrize("part", [*PARTS[1:], pytest.param("", id="all", marks=pytest.mark.only_in_test_all("the whole tour"))])
 def test_the_tour_works_as_it_is_printed(tmp_path: Path, part: str) -> None:
     assert TOUR is not None

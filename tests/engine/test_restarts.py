@@ -66,6 +66,7 @@ def row(number: int, act: str = "") -> pa.Table:
     return pa.table({"n": pa.array([number], pa.int64()), "act": [act]})
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_whose_rows_kill_the_engine_is_quarantined_alone(tmp_path: Path) -> None:
     """The others are amid a batch whenever the engine dies."""
     async with bench(tmp_path, max_kills=2, max_restarts=0) as it:
@@ -122,6 +123,7 @@ async def test_an_engine_that_does_not_start_has_failed_though_it_has_no_operato
         os.close(lock)
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_two_that_kill_the_engine_are_both_quarantined(tmp_path: Path) -> None:
     async with bench(tmp_path, max_kills=2) as it:
         good, *poison = [await it.start(name) for name in ("good", "poison.0", "poison.1")]
@@ -140,6 +142,7 @@ async def test_an_end_that_comes_again_fails_the_operator(tmp_path: Path) -> Non
         assert await it.states.wait("ends", "failed") == "ended 3 times, at last: row 7 said so"
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_good_batches_make_earlier_ends_forgotten(tmp_path: Path) -> None:
     async with bench(tmp_path, max_restarts=2) as it:
         port = await it.start("chance")
@@ -155,6 +158,7 @@ async def test_good_batches_make_earlier_ends_forgotten(tmp_path: Path) -> None:
         assert stats.rows_out_s > 0
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_an_engine_killed_from_outside_fails_no_operator(tmp_path: Path) -> None:
     async with bench(tmp_path, max_restarts=0) as it:
         port = await it.start("idle")
@@ -214,6 +218,7 @@ async def test_conflicting_operators_are_refused(tmp_path: Path) -> None:
         await it.start("three")
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_an_engine_that_is_late_gets_more_time_at_the_next_try(tmp_path: Path) -> None:
     """The engine's own start is late, too, where the machine is busy: then the operator's first start is refused."""
     refused, limit_s = [], LATE_S / 2.5
@@ -235,6 +240,7 @@ async def test_an_engine_that_is_late_gets_more_time_at_the_next_try(tmp_path: P
         await port.wait_seen(0)
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_an_engine_that_does_not_answer_writes_where_it_hangs(tmp_path: Path) -> None:
     async with bench(tmp_path, start_timeout_s=5.0, start_timeout_max_s=PATIENCE_S) as it:
         hangs = OperatorSpec(id="hangs", query="q", fragment="hang", inputs=(), schema=SCHEMA)
@@ -259,6 +265,7 @@ def test_the_time_for_a_start_is_bounded() -> None:
     ]
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_operators_show_for_which_other_they_wait(tmp_path: Path) -> None:
     """The engine has died amid batches of both; they start one after the other, and the first batch takes some time."""
     async with bench(tmp_path, max_kills=5) as it:
@@ -277,6 +284,7 @@ async def test_operators_show_for_which_other_they_wait(tmp_path: Path) -> None:
         assert waits in (["it waits until one"], ["it waits until two"])
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_engine_dies_too(tmp_path: Path) -> None:
     async with bench(tmp_path) as it:
         await it.start("other")
@@ -298,6 +306,7 @@ async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_e
         await it.start("late")
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_an_operator_given_up_while_it_starts_leaves_no_folder(tmp_path: Path) -> None:
     """Its destruction is asked for again, since the first request was given up; both wait for the engine."""
     async with bench(tmp_path) as it:
@@ -340,6 +349,7 @@ async def test_an_operator_is_given_up_at_once_while_the_engine_itself_starts(tm
         assert it.states.told["late"] == [("starting", ""), ("stopped", "")]
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 async def test_an_operator_whose_start_breaks_an_invariant_leaves_nothing(tmp_path: Path) -> None:
     class BrokenPort(ToyPort):
         def recover(self, committed: int | None) -> None:

@@ -69,7 +69,7 @@ def _incarnation(site: Site, name: str) -> int:
     return view.incarnation
 
 
-@pytest.mark.one_part_per_commit("rumours that take a name", parts=5)
+@pytest.mark.one_part_per_commit("rumours that take a name", parts=20)
 @pytest.mark.parametrize("state", ["dead", "left", "away", "suspect"])
 @pytest.mark.parametrize("leap", [1, 1000, MAX_INCARNATION // 2, MAX_INCARNATION - 1, MAX_INCARNATION])
 def test_no_datagram_takes_a_name_from_its_node_for_good(state: str, leap: int) -> None:

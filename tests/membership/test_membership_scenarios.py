@@ -19,7 +19,7 @@ def figures(scenario: str, nodes: int, *, minutes: float = 1.0, seed: int = 1) -
     return {row["figure"]: row["value"] for row in rows}
 
 
-@pytest.mark.one_part_per_commit("clusters of some dozens of members", parts=3)
+@pytest.mark.one_part_per_commit("clusters of some dozens of members", parts=12)
 @pytest.mark.parametrize(
     "scenario, nodes, minutes, bounds",
     [
@@ -44,6 +44,7 @@ def test_a_cluster_of_some_dozens_stays_within_its_bounds(
     assert set(bounds) <= set(found)
 
 
+@pytest.mark.one_part_per_commit("clusters of members", parts=4)
 def test_an_experiment_is_a_function_of_its_seed() -> None:
     program = (
         "import json, logging, structlog\n"

@@ -122,6 +122,7 @@ async def check_all_rows(cluster: SimulatedCluster, tmp_path: Path) -> None:
     check_filtered(tmp_path / "f.csv", ROWS)
 
 
+@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
 def test_a_node_moves_the_operators_of_its_queries_away_and_leaves(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -142,6 +143,7 @@ def test_a_node_moves_the_operators_of_its_queries_away_and_leaves(tmp_path: Pat
     in_calm_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
 def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -167,6 +169,7 @@ def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
     in_calm_cluster(tmp_path, "abcde", test)
 
 
+@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
 def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
     """It dies amid the first move. The drain asks it again once it is back, rather than leave the operators where they are."""
 
@@ -195,6 +198,7 @@ def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
     in_calm_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
 def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -214,6 +218,7 @@ def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path:
     in_calm_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
 def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -240,6 +245,7 @@ def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> Non
     in_calm_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
 def test_a_query_may_end_amid_a_drain(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         _, other = await two_queries_at(cluster, tmp_path, "c")
@@ -313,7 +319,7 @@ def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path:
     in_calm_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.one_part_per_commit("drained hosts of shared operators", parts=2)
+@pytest.mark.one_part_per_commit("drained hosts of shared operators", parts=8)
 @pytest.mark.parametrize("over", ["stopped", "running"])
 def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str) -> None:
     """Also once its own query is over: the query that reads it has all rows, and nothing stays behind."""

@@ -124,7 +124,7 @@ async def test_a_query_without_operators_can_be_too_slow(name: str, plane: Any) 
     assert (refused.value.code, refused.value.where) == ("delay-bound", "max_delay_ms")
 
 
-@pytest.mark.one_part_per_commit("queries whose hosts are exchanged", parts=2)
+@pytest.mark.one_part_per_commit("queries whose hosts are exchanged", parts=8)
 @pytest.mark.parametrize("seeds", [range(6), range(6, 12)])
 async def test_hosts_are_exchanged_where_that_alone_is_in_time(seeds: range, plane: Any) -> None:
     """HYBRID finds most of what the exact optimum finds, although no operator can move alone."""
@@ -141,6 +141,7 @@ async def test_hosts_are_exchanged_where_that_alone_is_in_time(seeds: range, pla
     assert found >= len(seeds) - 1
 
 
+@pytest.mark.one_part_per_commit("random placements", parts=4)
 @pytest.mark.parametrize("name", ["edge", "edge+", "in-network", "in-network+", "centralized", "local-search"])
 async def test_placing_step_by_step_refuses_no_feasible_query(name: str, plane: Any) -> None:
     """Four operators, ten nodes of which some have room for one, and no more time than the fastest placement takes and a half."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 
 import pytest
@@ -46,20 +47,16 @@ def summary(config: pytest.Config) -> list[str]:
 
 
 def _undrawn(items: list[pytest.Item]) -> set[str]:
-    """Return the cases that this commit does not draw. Of each test function it draws at least one."""
-    functions: dict[str, list[str]] = {}
-    parts: dict[str, int] = {}
+    """Return the cases that this commit does not draw: those that are marked with the same words take turns."""
+    number, turns, out = number_of_commit() or 0, Counter[str](), set[str]()
     for item in items:
         drawn = item.get_closest_marker("one_part_per_commit")
         if drawn is not None and item.get_closest_marker("only_in_test_all") is None:
-            function = item.nodeid.partition("[")[0]
-            functions.setdefault(function, []).append(item.nodeid)
-            parts[function] = drawn.kwargs["parts"]
-    number = number_of_commit() or 0
-    out: set[str] = set()
-    for function, cases in functions.items():
-        count = min(parts[function], len(cases))
-        out.update(case for position, case in enumerate(cases) if position % count != number % count)
+            words, parts = str(drawn.args[0]), drawn.kwargs["parts"]
+            turn = zlib.crc32(words.encode()) + turns[words]  # so that first cases do not all come in the same commit
+            turns[words] += 1
+            if turn % parts != number % parts:
+                out.add(item.nodeid)
     return out
 
 

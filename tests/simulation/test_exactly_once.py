@@ -107,7 +107,7 @@ def test_undisturbed(casting: Casting) -> None:
 
 
 PARTS = 16
-SIXTEENTHS = pytest.mark.one_part_per_commit("sixteenths of the steps of a run", parts=PARTS)
+SIXTEENTHS = pytest.mark.one_part_per_commit("sixteenths of the steps of a run", parts=4 * PARTS)
 
 
 @SIXTEENTHS
@@ -117,7 +117,7 @@ def test_a_fault_at_every_step_of_a_submission(part: int) -> None:
     assert min(endings["finished"], endings["refused"]) > 2
 
 
-@pytest.mark.one_part_per_commit("parts of the steps of a run at one of two nodes", parts=4 * PARTS)
+@pytest.mark.one_part_per_commit("parts of the steps of a run at one of two nodes", parts=16 * PARTS)
 @pytest.mark.parametrize("node, part", [(node, part) for node in FILE.stage.nodes for part in range(2 * PARTS)])
 def test_a_fault_at_every_step_of_a_run(node: str, part: int) -> None:
     faults = [fault for fault in _at_run(FILE) if isinstance(fault.when, AtFailpoint) and fault.when.node == node]
@@ -136,7 +136,7 @@ def test_a_fault_at_every_step_of_the_consumer_with_a_follower(part: int) -> Non
 LOSSES = 160
 
 
-@pytest.mark.one_part_per_commit("parts of the steps with a lost disk", parts=LOSSES)
+@pytest.mark.one_part_per_commit("parts of the steps with a lost disk", parts=4 * LOSSES)
 @pytest.mark.parametrize("part", range(LOSSES))
 def test_a_lost_disk_or_a_swapped_address_at_every_step_between_nodes(part: int) -> None:
     """The query finishes, is refused, or fails with a reason, and leaves nothing."""
@@ -146,7 +146,7 @@ def test_a_lost_disk_or_a_swapped_address_at_every_step_between_nodes(part: int)
     assert sum(endings.values()) == len(faults) > 4
 
 
-@pytest.mark.one_part_per_commit("worlds of random schedules", parts=WORLDS)
+@pytest.mark.one_part_per_commit("worlds of random schedules", parts=4 * WORLDS)
 @pytest.mark.parametrize("world", range(WORLDS))
 def test_random_schedules(world: int, schedule_seed: int) -> None:
     """Any node holds the record and hosts the operator, under one to five faults."""
@@ -157,6 +157,7 @@ def test_random_schedules(world: int, schedule_seed: int) -> None:
         assert len(outcome.unstruck) < len(faults), f"schedule {number} disturbs nothing"
 
 
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
 def test_the_random_schedules_try_everything() -> None:
     drawn = [number for number in range(2 * RANDOM_SCHEDULES) if number % WORLDS < 10]  # each world takes an undisturbed run
     faults = [fault for number in drawn for fault in random_schedule(number).faults]
@@ -165,6 +166,7 @@ def test_the_random_schedules_try_everything() -> None:
     assert {fault.node for fault in faults} == set(NODES)
 
 
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
 def test_an_absent_consumer_bounds_memory_and_disk_and_loses_nothing() -> None:
     absent = [Fault(AtFailpoint("c", "receive", 3), "kill", "c", down_s=300.0)]
     outcome = run_schedule(absent, seed=3, casting=BULKY)
@@ -172,6 +174,7 @@ def test_an_absent_consumer_bounds_memory_and_disk_and_loses_nothing() -> None:
     assert outcome.virtual_s > 300
 
 
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
 def test_unbounded_memory_and_disk_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = [Fault(AtFailpoint("c", "receive", 3), "kill", "c", down_s=300.0)]
     slow = [Fault(AtFailpoint("c", "receive", 3), "slow", "c", down_s=60.0)]
@@ -202,7 +205,7 @@ def _replayed(seed: int, hash_seed: str) -> str:
     return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.one_part_per_commit("seeds that give the same run", parts=2)
+@pytest.mark.one_part_per_commit("seeds that give the same run", parts=8)
 @pytest.mark.parametrize("seed", [7, 23])
 def test_the_same_seed_is_the_same_run_to_the_byte(seed: int) -> None:
     world, casting, faults = random_schedule(seed)
@@ -352,7 +355,7 @@ def _planted(bug: Patch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.one_part_per_commit("planted bugs", parts=4)
+@pytest.mark.one_part_per_commit("planted bugs", parts=16)
 @pytest.mark.parametrize("bug, provoked_by, symptom", PLANTED, ids=[bug.__name__ for bug, _, _ in PLANTED])
 def test_a_planted_bug_is_caught(bug: Patch, provoked_by: Action | Literal["submission"], symptom: str) -> None:
     """A schedule of the suite finds the bug, the likely ones tried first; the same schedule passes without it."""

@@ -55,13 +55,14 @@ def play(fault: Fault) -> None:
     assert (outcome.ending, outcome.struck["kill"]) == ("finished", 1)
 
 
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
 def test_the_move_takes_steps_of_all_kinds_on_both_hosts() -> None:
     assert {when.step for when in steps()} == set(OF_MOVES)
     for role in ("old host", "target"):
         assert {"ask", "store", "copy"} <= {when.step for when in steps() if when.node == ROLES[role]}
 
 
-@pytest.mark.one_part_per_commit(f"chunks of every {CHUNKS}th step of a move", parts=CHUNKS)
+@pytest.mark.one_part_per_commit(f"chunks of every {CHUNKS}th step of a move", parts=4 * CHUNKS)
 @pytest.mark.parametrize("role, first", [(role, first) for role in ROLES for first in range(CHUNKS)])
 def test_a_node_dies_at_each_step(role: str, first: int) -> None:
     """The nodes of one run die at steps of their own."""

@@ -37,13 +37,14 @@ def faults_of(seed: int) -> list[Fault]:
     return faults
 
 
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
 def test_operators_move_without_faults() -> None:
     outcome = run_schedule((), seed=1, casting=MOVES)
     assert not outcome.failure, outcome.failure
     assert outcome.struck["move"] >= 4
 
 
-@pytest.mark.one_part_per_commit("seeds of moves amid faults", parts=8)
+@pytest.mark.one_part_per_commit("seeds of moves amid faults", parts=32)
 @pytest.mark.parametrize("seed", range(8))
 def test_operators_move_amid_faults(seed: int) -> None:
     outcome = run_schedule(faults_of(seed), seed=seed, casting=MOVES)

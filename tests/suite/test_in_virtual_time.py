@@ -61,7 +61,7 @@ def found(streams: dict[str, SuiteStream]) -> Found:
     return of
 
 
-@pytest.mark.one_part_per_commit("suite queries in virtual time", parts=PARTS)
+@pytest.mark.one_part_per_commit("suite queries in virtual time", parts=4 * PARTS)
 @pytest.mark.parametrize("case", IN_TURNS, ids=lambda case: case.name)
 def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
     assert not found(case)
@@ -75,7 +75,7 @@ def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream],
     assert not differences(rows[case.name], Reference(streams).answer(case))
 
 
-@pytest.mark.one_part_per_commit("suites of partial aggregates in virtual time", parts=8)
+@pytest.mark.one_part_per_commit("suites of partial aggregates in virtual time", parts=32)
 @pytest.mark.parametrize("seed", range(8))
 def test_partial_aggregates_without_state_give_duckdbs_rows_whichever_node_dies(
     streams: dict[str, SuiteStream], seed: int
@@ -89,7 +89,7 @@ def test_partial_aggregates_without_state_give_duckdbs_rows_whichever_node_dies(
     assert not [difference for case in chosen for difference in differences(rows[case.name], reference.answer(case))]
 
 
-@pytest.mark.one_part_per_commit("suite queries in virtual time whose submitting node is cut off", parts=2)
+@pytest.mark.one_part_per_commit("suite queries in virtual time whose submitting node is cut off", parts=8)
 @pytest.mark.parametrize("part", range(len(CUT_OFF)))
 def test_rows_equal_duckdbs_while_the_submitting_node_is_cut_off(streams: dict[str, SuiteStream], part: int) -> None:
     """A partition is no death: that node lives, and cannot say so."""

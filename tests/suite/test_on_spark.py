@@ -27,12 +27,13 @@ OTHERS = [
 ]
 
 
-@pytest.mark.one_part_per_commit("suite queries of each kind of operator", parts=2)
+@pytest.mark.one_part_per_commit("suite queries of each kind of operator", parts=8)
 @pytest.mark.parametrize("case", OF_EACH_KIND)
 def test_rows_of_each_kind_of_operator_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
     assert_right(case, runs, reference)
 
 
+@pytest.mark.one_part_per_commit("suite queries beside faults", parts=4)
 @pytest.mark.parametrize("case", OTHERS)
 def test_rows_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
     assert_right(case, runs, reference)

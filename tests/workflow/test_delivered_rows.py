@@ -21,6 +21,7 @@ async def over(cluster: SimulatedCluster, at: str) -> None:
         await cluster.sleep(0.5)
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_rows_taken_by_a_follower_are_counted_over_restarts_of_its_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=100, rate=5.0))
@@ -65,7 +66,7 @@ def test_rows_that_no_follower_took_are_not_delivered(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.one_part_per_commit("silent nodes during a stop", parts=2)
+@pytest.mark.one_part_per_commit("silent nodes during a stop", parts=8)
 @pytest.mark.parametrize("silent", ["", "b"])
 def test_rows_delivered_during_the_stop_count(tmp_path: Path, silent: str) -> None:
     """The sink takes rows until its node is told, however long those take that do not answer."""
@@ -106,7 +107,7 @@ async def listed(cluster: SimulatedCluster, at: str) -> QueryInfo:
     return info
 
 
-@pytest.mark.one_part_per_commit("consumers of listed queries", parts=2)
+@pytest.mark.one_part_per_commit("consumers of listed queries", parts=8)
 @pytest.mark.parametrize("consumer", "ac")
 def test_a_list_counts_the_rows_of_a_query_that_runs_or_says_that_it_has_not(tmp_path: Path, consumer: str) -> None:
     """By the sink where it is at the record's holder, ``a``; else as they were counted last."""

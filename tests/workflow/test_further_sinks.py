@@ -157,6 +157,7 @@ def test_a_further_sink_goes_on_once_its_node_is_back(tmp_path: Path, pause_s: f
     in_cluster(tmp_path, "abcd", test)
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_a_sink_that_lags_fails_alone(tmp_path: Path) -> None:
     """Its node is away for longer than its quota lasts; the others get all rows meanwhile."""
     streams = msgspec.structs.replace(FORGETS.streams, sink_quota_bytes=4_000)
@@ -184,7 +185,7 @@ def test_a_sink_that_lags_fails_alone(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, config=config)
 
 
-@pytest.mark.one_part_per_commit("nodes of further sinks that are away", parts=2)
+@pytest.mark.one_part_per_commit("nodes of further sinks that are away", parts=8)
 @pytest.mark.parametrize("away", "bd")
 def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> None:
     """The stream's host keeps no rows for it, and the sink's node forgets it."""
@@ -208,6 +209,7 @@ def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> No
 
 def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
         await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
         await added(cluster, tmp_path / "more.ndjson")
         cluster.crash(cluster.at("d"))

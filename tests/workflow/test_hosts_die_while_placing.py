@@ -22,7 +22,7 @@ def test_each_kind_of_loss_has_a_strategy_here() -> None:
     assert {PROFILES[name].lost for name in STRATEGIES} == {REFUSED, NEXT_OWNER, ANTS_LOST}
 
 
-@pytest.mark.one_part_per_commit("deaths of hosts during placements", parts=4)
+@pytest.mark.one_part_per_commit("deaths of hosts during placements", parts=16)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_query_is_placed_without_a_node_that_dies_meanwhile(tmp_path: Path, strategy: str) -> None:
     """Two nodes can host the operator. The one that the strategy takes dies as the query is submitted again."""

@@ -17,7 +17,7 @@ ROWS = 600
 ALONE = msgspec.structs.replace(CONFIG, streams=msgspec.structs.replace(CONFIG.streams, shared_window_bytes=0))
 
 
-@pytest.mark.one_part_per_commit("sinks that share frames", parts=4)
+@pytest.mark.one_part_per_commit("sinks that share frames", parts=16)
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("config", [CONFIG, ALONE])
 def test_two_sinks_at_a_node_share_the_frames_of_a_shared_operator(tmp_path: Path, config: type, crashed: bool) -> None:
@@ -39,7 +39,7 @@ def test_two_sinks_at_a_node_share_the_frames_of_a_shared_operator(tmp_path: Pat
     in_cluster(tmp_path, "abc", test, config=config)
 
 
-@pytest.mark.one_part_per_commit("shares of the cost of frames", parts=2)
+@pytest.mark.one_part_per_commit("shares of the cost of frames", parts=8)
 @pytest.mark.parametrize("config, part", [(CONFIG, 0.5), (ALONE, 1.0)])
 def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type, part: float) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -76,6 +76,7 @@ def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type
     in_cluster(tmp_path, "abc", test, config=config)
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_the_host_of_a_shared_operator_weighs_the_links_of_all_queries_once_a_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=6000, rate=60.0))

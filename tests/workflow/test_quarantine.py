@@ -14,7 +14,7 @@ from tests.workflow.test_descriptions import running
 REASON = f"it has killed the engine 2 times, at last: the engine's JVM died; {QUARANTINE_REMEDY}"
 
 
-@pytest.mark.one_part_per_commit("nodes that are asked for a lost part", parts=2)
+@pytest.mark.one_part_per_commit("nodes that are asked for a lost part", parts=8)
 @pytest.mark.parametrize("asked", ["a", "e"])
 def test_a_quarantined_operator_is_reported_with_its_remedy(tmp_path: Path, asked: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

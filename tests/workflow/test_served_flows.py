@@ -137,6 +137,7 @@ def with_speed(speed: float) -> Config:
     return replace(UNHURRIED, control=replace(CONFIG.control, speed=speed), ants=replace(RESTING_ANTS, tell_s=2.0))
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=4000, rate=40.0))

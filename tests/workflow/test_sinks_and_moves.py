@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sbon_node.errors import SbonError
 from sbon_node.model.durability import REPLICATED
 from sbon_node.model.queries import SinkRequest, SinkSpec
@@ -19,6 +21,7 @@ from tests.workflow.test_further_sinks import added, ended, ids, in_cluster, rem
 from tests.workflow.test_moved_operators import move
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_sinks_follow_an_operator_that_moves(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await running(cluster, tmp_path / "first.ndjson", rows=600)
@@ -42,6 +45,7 @@ def test_sinks_follow_an_operator_that_moves(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, orphan_check_s=5.0)
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_sinks_go_on_at_the_backup_of_a_lost_operator(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await running(cluster, tmp_path / "first.ndjson", rows=130, rate=2.0, durability=REPLICATED)
@@ -74,6 +78,7 @@ def test_sinks_go_on_at_the_backup_of_a_lost_operator(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, orphan_check_s=5.0)
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_the_leader_takes_back_what_a_node_that_died_has_left(tmp_path: Path) -> None:
     """The node that adds the sink dies between the record and the answer of the sink's node."""
 

@@ -185,7 +185,7 @@ async def at_the_end(cluster: SimulatedCluster, seconds: float) -> QueryInfo:
     return info
 
 
-@pytest.mark.one_part_per_commit("deaths of nodes of a query", parts=5)
+@pytest.mark.one_part_per_commit("deaths of nodes of a query", parts=20)
 @pytest.mark.parametrize("node", list("abcde"))
 def test_a_query_loses_with_a_node_what_it_has_said(tmp_path: Path, node: str) -> None:
     """The source is at ``b``, its operator at ``c``, the sink at ``d``."""
@@ -230,7 +230,7 @@ def test_a_source_whose_rows_are_all_taken_is_a_loss_too(tmp_path: Path) -> None
     in_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.one_part_per_commit("numbers of copies of a record", parts=2)
+@pytest.mark.one_part_per_commit("numbers of copies of a record", parts=8)
 @pytest.mark.parametrize("names, survives", [("ab", False), ("abc", True)])
 def test_a_record_with_one_copy_is_a_loss(tmp_path: Path, names: str, survives: bool) -> None:
     """All parts are at ``a``; ``b`` keeps a copy of the record, and nothing else."""
@@ -253,7 +253,7 @@ def test_a_record_with_one_copy_is_a_loss(tmp_path: Path, names: str, survives: 
     in_cluster(tmp_path, names, test)
 
 
-@pytest.mark.one_part_per_commit("deaths of nodes of a query", parts=5)
+@pytest.mark.one_part_per_commit("deaths of nodes of a query", parts=20)
 @pytest.mark.parametrize("node", list("abcde"))
 def test_a_replicated_operator_goes_on_elsewhere(tmp_path: Path, node: str) -> None:
     """The source is at ``b``, its replicated operator at ``c`` or ``e``, the sink at ``d``."""

@@ -100,7 +100,7 @@ def test_a_query_with_a_file_is_followed(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("followers that leave", parts=2)
+@pytest.mark.one_part_per_commit("followers that leave", parts=8)
 @pytest.mark.parametrize("leaves", ["its terminal", "its node"])
 def test_a_follower_that_leaves_is_removed_after_a_while(tmp_path: Path, leaves: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -29,7 +29,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.workflow.network_view import LiveNetworkView
-from sbon_protocol.ants import RouteAnt, ScoutAnt
+from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
 from tests.workflow.clusters import ask, in_warm_cluster
 
 RNG = random.Random(3)
@@ -209,6 +209,30 @@ def test_a_site_that_refuses_undoes_the_sites_before(tmp_path: Path) -> None:
         assert promised(cluster) == {}
 
     in_plane(tmp_path, test, config=brief)
+
+
+def test_a_lost_enforcement_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(4.0)
+        membership, lost = cluster.at("n02").daemon.membership, list[str]()
+        send = membership.ants.send
+
+        def lose_the_first(node: str, ant: Ant) -> None:
+            if isinstance(ant, EnforceAnt) and not lost:
+                lost.append(node)
+            else:
+                send(node, ant)
+
+        monkeypatch.setattr(membership.ants, "send", lose_the_first)
+        ants = AntLeader(cluster.at("n02").daemon.context, service_of(cluster, "n02"))
+        chain = next_chain(problem_between("n02", "n04"), {})
+        assert chain is not None
+        sites = (Site(node="n01", first=0, last=3, own_ms=99.0, others_ms=0.0),)
+        assert await ask(cluster, "n02", ants.enforce(Scouted(chain, sites, 0.0, 0.0))) is not None
+        assert lost == ["n01"]
+        assert promised(cluster) == {"n01": ("q-1.b0", "q-1.b1", "q-1.b2")}
+
+    in_plane(tmp_path, test)
 
 
 def test_operators_that_will_move_count_at_their_new_hosts_before_they_are_there(tmp_path: Path) -> None:

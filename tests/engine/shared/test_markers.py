@@ -44,7 +44,7 @@ def row(at_ms: int, key: str = "a") -> pa.Table:
     return pa.table({"ts": pa.array([at_ms * 1000], pa.timestamp("us", "UTC")), "k": [key]})
 
 
-ONE_PART = pytest.mark.one_part_per_commit("queries' markers on Spark with operations of their own", parts=4)
+ONE_PART = pytest.mark.one_part_per_commit("queries' markers on Spark with operations of their own", parts=12)
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("queries' markers on Spark")
 
 
@@ -59,6 +59,7 @@ def numbers() -> Iterator[Any]:
         yield pytest.param(number, id=sql[:70], marks=ONE_PART if new else ONLY_IN_TEST_ALL)
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 @in_one_loop
 @pytest.mark.parametrize("number", list(numbers()))
 async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: Bench, number: int) -> None:
@@ -78,7 +79,7 @@ async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: B
 
 
 @in_one_loop
-@pytest.mark.one_part_per_commit("filters of markers on Spark", parts=2)
+@pytest.mark.one_part_per_commit("filters of markers on Spark", parts=8)
 @pytest.mark.parametrize(
     "name, fragment, moves",
     [
@@ -103,7 +104,7 @@ async def test_each_half_of_the_filter_is_needed(bench: Bench, name: str, fragme
 
 
 @in_one_loop
-@pytest.mark.one_part_per_commit("restarts after an input's end on Spark", parts=2)
+@pytest.mark.one_part_per_commit("restarts after an input's end on Spark", parts=8)
 @pytest.mark.parametrize("reissues", [True, False], ids=["told again", "not told again"])
 async def test_an_ended_input_holds_no_input_back_after_a_restart(bench: Bench, reissues: bool) -> None:
     spec = operator(f"whole.restart.{reissues}", GROUPED, (0, 0))
@@ -121,6 +122,7 @@ async def test_an_ended_input_holds_no_input_back_after_a_restart(bench: Bench, 
     await bench.engine.destroy(spec.id)
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 @in_one_loop
 @pytest.mark.parametrize("kind, last_batch", [("", 0), ("LEFT SEMI", 0), ("LEFT", 1)])
 async def test_an_inner_join_ends_with_its_last_rows_and_an_outer_one_in_the_batch_after(
@@ -137,6 +139,7 @@ async def test_an_inner_join_ends_with_its_last_rows_and_an_outer_one_in_the_bat
     await bench.engine.destroy(spec.id)
 
 
+@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
 @in_one_loop
 @pytest.mark.parametrize("late_ms", [0, 1])
 async def test_a_row_at_the_watermark_is_joined_and_one_before_it_fails_the_operator(bench: Bench, late_ms: int) -> None:

@@ -16,7 +16,7 @@ from tests.engine.toy_port import ToyPort
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="session")
-ONE_PART = pytest.mark.one_part_per_commit("torn checkpoints on Spark", parts=2)
+ONE_PART = pytest.mark.one_part_per_commit("torn checkpoints on Spark", parts=8)
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("torn checkpoints on Spark")
 
 BATCHES, ROWS = 4, 50

@@ -53,7 +53,7 @@ async def refused(queries: list[str], catalog: dict[str, CatalogEntry], analyser
     return found
 
 
-@pytest.mark.one_part_per_commit("queries in stages on Spark", parts=PARTS)
+@pytest.mark.one_part_per_commit("queries in stages on Spark", parts=4 * PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_the_queries_that_are_cut_into_stages(analyser: Analyser, part: int) -> None:
     assert await refused([sql for sql, _ in test_stages.CASES][part::PARTS], test_stages.CATALOG, analyser) == []

@@ -157,7 +157,7 @@ def stages(spark: Batch) -> Stages:
     return Stages(spark)
 
 
-@pytest.mark.one_part_per_commit("pairs of queries on Spark", parts=PARTS)
+@pytest.mark.one_part_per_commit("pairs of queries on Spark", parts=4 * PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_shared_rows_are_the_rows_alone(stages: Stages, part: int) -> None:
     seen = dict.fromkeys(LEAST, 0)
