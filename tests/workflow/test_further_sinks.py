@@ -207,9 +207,9 @@ def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> No
     in_cluster(tmp_path, "abcd", test, orphan_check_s=10.0)
 
 
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
 def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
         await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
         await added(cluster, tmp_path / "more.ndjson")
         cluster.crash(cluster.at("d"))
