@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,3 +25,9 @@ def store(name: str, command: str, rows: Sequence[Mapping[str, Any]], root: Path
     commit = None if head.returncode else head.stdout.strip()
     note = "" if commit else "outside a clone"
     return write(root, Result(name, today, commit, (command,), tuple(map(dict, rows)), note))
+
+
+def stored_rows(name: str, root: Path = ROOT) -> list[dict[str, Any]]:
+    """Return the rows that are stored under this name; none if there are none yet."""
+    path = root / "docs" / "results" / f"{name}.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))["rows"]) if path.is_file() else []

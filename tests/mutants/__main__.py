@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.mutants.catalogue import ROOT, Mutant, load
 from tests.mutants.planting import Verdict, plant
-from tests.results import store
+from tests.results import store, stored_rows
 
 MISSED = 0.05
 """Share of the bugs that may be missed."""
@@ -71,14 +71,17 @@ def _package(file: Path) -> str:
 
 
 def record(verdicts: Sequence[Verdict]) -> None:
-    """Store a row for each package, and one for each bug."""
-    rows: list[dict[str, Any]] = []
-    for package in packages([one.mutant for one in verdicts]):
-        of = Counter(one.outcome for one in verdicts if _package(Path(one.mutant.file)) == package["package"])
-        rows.append({"row": "package", **package, "caught": of["caught"], "missed": of["missed"] + of["broken"]})
-    for one in sorted(verdicts, key=lambda one: one.mutant.name):
+    """Store a row for each package and one for each bug; stored rows of bugs that were not planted now stay."""
+    mutants = {one.name: one for one in load()}
+    bugs = {row["bug"]: row for row in stored_rows("mutants") if row["row"] == "bug" and row["bug"] in mutants}
+    for one in verdicts:
         bug = {"row": "bug", "bug": one.mutant.name, "outcome": one.outcome, "caught_by": one.reason}
-        rows.append({**bug, "seconds": round(one.seconds, 1)})
+        bugs[one.mutant.name] = {**bug, "seconds": round(one.seconds, 1)}
+    rows: list[dict[str, Any]] = []
+    for package in packages([mutants[name] for name in bugs]):
+        of = Counter(row["outcome"] for name, row in bugs.items() if _package(Path(mutants[name].file)) == package["package"])
+        rows.append({"row": "package", **package, "caught": of["caught"], "missed": of["missed"] + of["broken"]})
+    rows += [bugs[name] for name in sorted(bugs)]
     store("mutants", "python -m tests.mutants --record", rows)
 
 
