@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from . import endpoints
 from .async_follower import AsyncFollower
+from .async_http import AsyncHttp
 from .connection import PAUSE_S
 from .described import KnownQuery, Row, ended_well, tables_of
-from .http import AsyncHttp
 from .model import (
     Accepted,
     Explanation,

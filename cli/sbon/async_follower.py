@@ -9,8 +9,8 @@ from contextlib import aclosing
 from sbon_protocol.errors import SbonError
 
 from . import endpoints, following, states
+from .async_http import AsyncHttp
 from .following import Following, connection_ended, perhaps_terminal, recorded_end
-from .http import AsyncHttp
 from .model import Finished, Reader, Rows
 
 LAST_S = 2.0

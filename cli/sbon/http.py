@@ -1,4 +1,4 @@
-"""Requests and event streams over HTTP, with and without asyncio, by httpx and httpx-sse.
+"""Requests and event streams over HTTP, by httpx and httpx-sse; :mod:`.async_http` has them on asyncio.
 
 It keeps no connection open between requests. It ignores the environment's proxies and contacts a node's API directly.
 """
@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from .requests import ANSWER_S, SILENCE_S, Ask, bad_answer, base_url, problem_of, unreachable
+from .requests import ANSWER_S, SILENCE_S, Ask, bad_answer, base_url, frozen, problem_of, unreachable
+from .signs_of_life import CONNECT_S, Watch, longest_silence_s
 
 R = TypeVar("R")
 
 _PROBLEM = "problem"
-_NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
+NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
 class Answer(NamedTuple):
@@ -37,71 +38,44 @@ class Http:
 
     def __init__(self, api: str) -> None:
         self.api = api
-        self._client = httpx.Client(base_url=base_url(api), limits=_NOT_KEPT, trust_env=False, verify=_no_authorities())
+        self._client = httpx.Client(base_url=base_url(api), limits=NOT_KEPT, trust_env=False, verify=no_authorities())
 
     def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
         return ask.decoded(self.answer(ask, within_s).body)
 
     def answer(self, ask: Ask[Any], within_s: float = ANSWER_S) -> Answer:
         """Return the body, undecoded."""
-        with _errors(self.api):
-            response = self._client.request(
-                ask.method, ask.path, content=ask.body, headers=ask.headers, timeout=httpx.Timeout(within_s)
-            )
+        with self.awaiting(ask) as watch, errors(self.api, watch):
+            response = self._client.request(*line(ask), **plain(ask, within_s), extensions={"trace": watch.trace})
         if response.is_error:
             raise problem_of(ask, response.status_code, response.content)
         return Answer(response.content, response.headers)
 
     def events(self, ask: Ask[R], idle: Callable[[], None] = lambda: None) -> Generator[R, None, None]:
         """Yield the events of a response. Calls ``idle`` for each comment, which the node sends when it has no event."""
-        with _errors(self.api), self._client.stream(*_line(ask), **_streaming(ask)) as response:
+        with errors(self.api), closing(self._begun(ask)) as response:
             if response.is_error:
                 raise problem_of(ask, response.status_code, response.read())
             response.stream = _IdleTimedStream(response, idle)
             for event in EventSource(response).iter_sse():
                 if event.data:
-                    yield _decoded(ask, event)
+                    yield decoded(ask, event)
+
+    def _begun(self, ask: Ask[Any]) -> httpx.Response:
+        """Return a response whose events have yet to come."""
+        request = self._client.build_request(*line(ask), **streaming(ask))
+        with self.awaiting(ask) as watch, errors(self.api, watch):
+            request.extensions["trace"] = watch.trace
+            return self._client.send(request, stream=True)
+
+    @contextmanager
+    def awaiting(self, ask: Ask[Any]) -> Iterator[Watch]:
+        """Yield the watch over a request; the answer comes within the block, or the first event's response begins."""
+        with Watch(self.api) as watch:
+            yield watch
 
     def close(self) -> None:
         self._client.close()
-
-
-class AsyncHttp:
-    """An asyncio client of one node: a cancelled task closes its socket at once."""
-
-    def __init__(self, api: str) -> None:
-        self.api = api
-        self._client = httpx.AsyncClient(base_url=base_url(api), limits=_NOT_KEPT, trust_env=False, verify=_no_authorities())
-
-    async def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
-        return ask.decoded((await self.answer(ask, within_s)).body)
-
-    async def answer(self, ask: Ask[Any], within_s: float = ANSWER_S) -> Answer:
-        """Return the body, undecoded."""
-        with _errors(self.api):
-            response = await self._client.request(
-                ask.method, ask.path, content=ask.body, headers=ask.headers, timeout=httpx.Timeout(within_s)
-            )
-        if response.is_error:
-            raise problem_of(ask, response.status_code, response.content)
-        return Answer(response.content, response.headers)
-
-    async def events(self, ask: Ask[R]) -> AsyncGenerator[R, None]:
-        """Yield the events of a response."""
-        with _errors(self.api):
-            async with self._client.stream(*_line(ask), **_streaming(ask)) as response:
-                if response.is_error:
-                    raise problem_of(ask, response.status_code, await response.aread())
-                events = EventSource(response).aiter_sse()
-                try:
-                    async for event in events:
-                        if event.data:
-                            yield _decoded(ask, event)
-                finally:
-                    await events.aclose()
-
-    async def close(self) -> None:
-        await self._client.aclose()
 
 
 class _IdleTimedStream(httpx.SyncByteStream):
@@ -121,19 +95,23 @@ class _IdleTimedStream(httpx.SyncByteStream):
         self._stream.close()
 
 
-def _line(ask: Ask[Any]) -> tuple[str, str]:
+def line(ask: Ask[Any]) -> tuple[str, str]:
     return ask.method, ask.path
 
 
-def _streaming(ask: Ask[Any]) -> dict[str, Any]:
+def plain(ask: Ask[Any], within_s: float) -> dict[str, Any]:
+    return {"content": ask.body, "headers": ask.headers, "timeout": httpx.Timeout(within_s, connect=min(CONNECT_S, within_s))}
+
+
+def streaming(ask: Ask[Any]) -> dict[str, Any]:
     return {
         "content": ask.body,
         "headers": {**ask.headers, "Accept": "text/event-stream", "Cache-Control": "no-store"},
-        "timeout": httpx.Timeout(SILENCE_S),
+        "timeout": httpx.Timeout(SILENCE_S, connect=CONNECT_S),
     }
 
 
-def _decoded(ask: Ask[R], event: ServerSentEvent) -> R:
+def decoded(ask: Ask[R], event: ServerSentEvent) -> R:
     """Decode an event with data. An event without data only sets the id, and by the standard is not an event."""
     if event.event == _PROBLEM:
         raise problem_of(ask, 200, event.data)
@@ -141,13 +119,14 @@ def _decoded(ask: Ask[R], event: ServerSentEvent) -> R:
 
 
 @contextmanager
-def _errors(api: str) -> Iterator[None]:
+def errors(api: str, watch: Watch | None = None) -> Iterator[None]:
     try:
         yield
     except SSEError as error:
         raise bad_answer(Ask("GET", api, object), str(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise unreachable(api, _reason(error)) from error
+        is_frozen = watch is not None and watch.frozen
+        raise (frozen(api, longest_silence_s()) if is_frozen else unreachable(api, _reason(error))) from error
 
 
 def _reason(error: BaseException) -> str:
@@ -159,6 +138,6 @@ def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _no_authorities() -> ssl.SSLContext:
+def no_authorities() -> ssl.SSLContext:
     """Return a context without certificates: the API is plain HTTP, and loading the system's certificates takes 20 ms."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -15,7 +15,7 @@ DEFAULT_API = "http://127.0.0.1:7480"
 SILENCE_S = 60.0
 """Seconds without any byte, even a comment, after which an event stream counts as lost."""
 ANSWER_S = 120.0
-"""Longest wait for a plain answer, in seconds."""
+"""Longest wait for a plain answer of a node that lives, in seconds."""
 PLANNING_S = 600.0
 """Longest wait for a plan, in seconds; it may have to start an engine."""
 
@@ -77,6 +77,15 @@ def unreachable(api: str, why: object) -> SbonError:
         "node-unreachable",
         f"no node answers at {api}: {why}",
         hint="start one with sbon node, or name another's API (by default at port 7480) with --node URL",
+    )
+
+
+def frozen(api: str, silent_s: float) -> SbonError:
+    """Return the error of a node that takes connections, and answers nothing."""
+    return SbonError(
+        "node-unreachable",
+        f"the node at {api} takes connections, but has answered nothing for {silent_s:g} s",
+        hint="its process is stopped, or its machine overloaded; name another node's API with --node URL",
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from sbon import client
 from sbon.http import Answer
 from sbon.requests import ANSWER_S, DEFAULT_API, Ask
+from sbon.signs_of_life import Watch
 from sbon_cli import operations
 from sbon_cli.terminal.waiting import waiting
 from sbon_node.events import Kind, Level, NodeEvent
@@ -25,10 +27,16 @@ class Client(client.Client):
         self._patience_s = patience_s
 
     def answer(self, ask: Ask[Any], within_s: float = ANSWER_S) -> Answer:
+        return super().answer(ask, within_s if self._patience_s is None else self._patience_s)
+
+    @contextmanager
+    def awaiting(self, ask: Ask[Any]) -> Iterator[Watch]:
         path = ask.path.partition("?")[0]
         slow = "; where its engine has to start first, that takes some seconds" if path.startswith("/v1/explain") else ""
-        with waiting(f"{ask.method} {path} at {self.api}{slow}"):
-            return super().answer(ask, within_s if self._patience_s is None else self._patience_s)
+        what = f"{ask.method} {path} at {self.api}{slow}"
+        tells_itself = (ask.method, path) == ("POST", "/v1/queries")
+        with nullcontext() if tells_itself else waiting(what), super().awaiting(ask) as watch:
+            yield watch
 
     def examine(self) -> Examination:
         return self.ask(operations.examine())

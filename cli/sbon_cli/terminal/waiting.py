@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE_S = 1.0
-"""Seconds below which work is not shown."""
-
-
-SLOW_S = 3.0
-"""Seconds after which a step is printed in a pipe or a file."""
+"""Seconds below which work is not shown on a terminal."""
+SLOW_S = 2.0
+"""Seconds after which work is printed in a pipe or a file."""
 
 enabled = False
 """Whether progress is shown. The command line sets it, so that library users of its client see none."""
@@ -20,9 +18,14 @@ enabled = False
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show ``what`` and the elapsed time, once the block lasts longer than :data:`PATIENCE_S`."""
-    if not enabled or not sys.stderr.isatty():
+    """Show ``what`` and the time once the block lasts :data:`PATIENCE_S`; in a pipe, print a line after :data:`SLOW_S`."""
+    if not enabled:
         yield
+        return
+    if not sys.stderr.isatty():
+        with slow_steps(_print_slow) as begin:
+            begin(what)
+            yield
         return
     ended = threading.Event()
     shown = threading.Thread(target=_show, args=(what, ended), daemon=True, name="waiting")
@@ -52,6 +55,10 @@ def slow_steps(tell: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
     finally:
         if timer is not None:
             timer.cancel()
+
+
+def _print_slow(step: str) -> None:
+    print(f"waiting: {step}", file=sys.stderr, flush=True)
 
 
 def _show(what: str, ended: threading.Event) -> None:

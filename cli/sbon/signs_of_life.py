@@ -1,0 +1,81 @@
+"""Whether a node that owes an answer lives. A node may take minutes for an answer; nobody waits for a frozen one.
+
+The kernel accepts connections and requests for a process that is stopped, so that a silent connection shows nothing. Beside a
+request without an answer, ``GET /readyz`` asks for any answer at all.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from .requests import base_url
+
+CONNECT_S = 5.0
+"""Longest wait for a connection, in seconds."""
+SLOW_S = 2.0
+"""Seconds without an answer after which the node is asked for a sign of life, again and again."""
+SIGN_S = 10.0
+"""Longest wait for a sign of life, in seconds; a node on an overloaded machine takes seconds for it."""
+SIGN_PATH = "/readyz"
+"""A node answers it in every state, if only with an error."""
+
+
+def longest_silence_s() -> float:
+    """Return the seconds without any answer after which a node counts as frozen."""
+    return SLOW_S + SIGN_S
+
+
+class Watch:
+    """Watch over a blocking request; the block lasts until its answer. Cuts its connection if the node is frozen.
+
+    ``trace`` is the extension of that name for the request, from which the watch learns the request's socket.
+    """
+
+    def __init__(self, api: str) -> None:
+        self._api = api
+        self._over = threading.Event()
+        self._socket: socket.socket | None = None
+        self.frozen = False
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            self._socket = info["return_value"].get_extra_info("socket")
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._run, name=f"watch {self._api}", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(SLOW_S):
+            if self._socket is None or _gives_sign(self._api) or self._over.is_set():
+                continue
+            self.frozen = True
+            with suppress(OSError):  # The answer came at last.
+                self._socket.shutdown(socket.SHUT_RDWR)
+            return
+
+
+def _gives_sign(api: str) -> bool:
+    url = urlsplit(base_url(api))
+    assert url.hostname is not None
+    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=SIGN_S)
+    try:
+        connection.request("GET", SIGN_PATH)
+        connection.getresponse()
+    except http.client.HTTPException:
+        return True  # It says something, if not what a node says.
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True

@@ -1,0 +1,72 @@
+"""A node that accepts connections and answers nothing, as a stopped process does, is unreachable within seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sbon import SbonError, connect, connect_async, signs_of_life
+from sbon_cli.terminal import waiting
+from tests.addresses import own_host
+from tests.cli.commands import run
+
+SAID = "takes connections, but has answered nothing for 0.3 s"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signs_of_life, "SLOW_S", 0.1)
+    monkeypatch.setattr(signs_of_life, "SIGN_S", 0.2)
+
+
+@pytest.fixture
+def frozen() -> Iterator[str]:
+    """The API of such a node."""
+    with socket.create_server((own_host(), 0)) as server:
+        host, port = server.getsockname()
+        yield f"http://{host}:{port}"
+
+
+COMMANDS = [
+    ("members",),
+    ("query", "stop", "q"),
+    ("explain", "SELECT 1"),
+    ("submit", "SELECT 1"),
+    ("drain", "--dry-run"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_ends(frozen: str, command: tuple[str, ...]) -> None:
+    result = run(frozen, *command)
+    assert (result.exit_code, SAID in result.stderr) == (3, True)
+
+
+async def test_a_program_gets_an_error(frozen: str) -> None:
+    with pytest.raises(SbonError, match=SAID):
+        connect(frozen)
+    with pytest.raises(SbonError, match=SAID):
+        await connect_async(frozen)
+
+
+async def test_a_node_that_lives_may_be_slow(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer takes longer than the longest silence of a frozen one, and it gives signs of life meanwhile."""
+    quick = node.query
+
+    async def slow(query_id: str) -> Any:
+        await asyncio.sleep(0.6)
+        return await quick(query_id)
+
+    monkeypatch.setattr(node, "query", slow)
+    assert run(api, "query", "show", "q1").exit_code == 0
+    assert (await (await connect_async(api)).query("q1")).id == "q1"
+
+
+def test_a_pipe_reads_what_is_waited_for(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "enabled", True)
+    monkeypatch.setattr(waiting, "SLOW_S", 0.1)
+    assert run(frozen, "members").stderr.splitlines()[0] == f"waiting: GET /v1/members at {frozen}"
