@@ -12,6 +12,7 @@ from sbon_node.model.queries import AHEAD, HELD_BACK, QueryInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.usage import LinkUsage, QueryUsage, QueryUsagePoint
 from sbon_node.queries.describe import Description
+from sbon_node.queries.progress import slowest_lag_ms
 from sbon_node.workflow.context import Context
 
 
@@ -61,22 +62,10 @@ def _point(info: QueryInfo, at_ms: int, byte_ms: float, baseline_byte_ms: float)
         baseline_byte_ms=baseline_byte_ms,
         rows_in=sum(link.rows for link in info.links if link.stream in first),
         rows_out=info.rows,
-        lag_ms=_lag_ms(info),
+        lag_ms=slowest_lag_ms(info.sources, info.operators),
         batch_ms=max((operator_stats.batch_ms for operator_stats in stats if operator_stats.batches), default=None),
         held_back=len(waiting),
     )
-
-
-def _lag_ms(info: QueryInfo) -> int | None:
-    """Return the lag; None while an operator has no watermark, or 0, with which Spark begins.
-
-    An operator whose output has ended has no lag.
-    """
-    newest = [source.watermark_ms for source in info.sources if source.watermark_ms is not None]
-    known = [operator.watermark_ms for operator in info.operators if operator.watermark_ms is not None]
-    if not newest or not known:
-        return 0 if info.operators and all(operator.ended for operator in info.operators) else None
-    return max(0, max(newest) - min(known)) if 0 not in known else None
 
 
 def _line(stream: str, source_node: str, target_node: str, size: int, latency_ms: float | None, queries: int = 1) -> LinkUsage:

@@ -13,7 +13,7 @@ from sbon_node.model.streams import SourceInfo
 LEAST_SHARE = 0.001
 """Below this share of rows read, no time left is estimated."""
 BEGINNING_MS = 1
-"""Watermark of an operator whose engine has none yet: Spark begins at 1970, and an output promises a millisecond more."""
+"""Greatest watermark of an operator whose engine has none yet: Spark may begin at 1970, and an output promises 1 ms more."""
 
 
 def progress_of(
@@ -76,13 +76,30 @@ def _share(sources: Collection[SourceInfo], taken: dict[str, int]) -> float | No
 
 
 def _lag_ms(sources: Iterable[SourceInfo], ends: Iterable[OperatorInfo]) -> int | None:
-    """Return the event time between the sources' watermarks and those of the last operators.
-
-    None while one of the latter is at its beginning or, with a delay, before it.
-    """
+    """Return the event time between the sources' watermarks and those of the last operators; None if unknown."""
     newest = [source.watermark_ms for source in sources if source.watermark_ms is not None]
     left = [end.watermark_ms for end in ends if end.watermark_ms is not None]
-    return max(0, min(newest) - min(left)) if newest and left and min(left) > BEGINNING_MS else None
+    return _behind_ms(min(newest), min(left)) if newest and left else None
+
+
+def slowest_lag_ms(sources: Iterable[SourceInfo], operators: Collection[OperatorInfo]) -> int | None:
+    """Return the event time by which the slowest operator is behind the newest source; None if unknown.
+
+    An operator whose output has ended has no lag.
+    """
+    newest = [source.watermark_ms for source in sources if source.watermark_ms is not None]
+    known = [operator.watermark_ms for operator in operators if operator.watermark_ms is not None]
+    if not newest or not known:
+        return 0 if operators and all(operator.ended for operator in operators) else None
+    return _behind_ms(max(newest), min(known))
+
+
+def _behind_ms(source_ms: int, operator_ms: int) -> int | None:
+    """Return the event time by which an operator's watermark is behind a source's; 0 if it is not.
+
+    None while the operator is at its beginning or, with a delay, before it, and the source is not.
+    """
+    return max(0, source_ms - operator_ms) if operator_ms > BEGINNING_MS or source_ms <= BEGINNING_MS else None
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

@@ -394,3 +394,12 @@ def test_a_stream_that_a_query_makes_names_and_chooses_its_query(page: Page) -> 
         ["other"],
         ["late"],
     ]
+
+
+def test_an_operator_at_its_beginning_is_not_behind_by_all_the_time_since_1970(page: Page) -> None:
+    parts = [
+        {"id": "s", "kind": "source", "reads": [], "watermark_ms": 1_767_225_600_000},
+        {"id": "o", "kind": "operator", "reads": ["s"], "watermark_ms": 1, "state": "running"},
+    ]
+    told = run(page, "lag", "m.lag(x[1], new Map(x.map((part) => [part.id, part])), 0)", parts)
+    assert told == {"text": "no watermark yet", "behindMs": None}

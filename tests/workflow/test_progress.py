@@ -12,7 +12,7 @@ from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import LinkInfo, OperatorInfo
 from sbon_node.model.streams import SourceInfo
-from sbon_node.queries.progress import progress_of
+from sbon_node.queries.progress import progress_of, slowest_lag_ms
 
 
 def source(name: str, **told: Any) -> SourceInfo:
@@ -66,10 +66,18 @@ def test_the_lag_is_event_time_between_sources_and_output() -> None:
     told = source("f", rows=1, read_share=0.5, watermark_ms=9_000)
     assert found((told,), (link(told, 1),)).lag_ms == 6_500
     assert found((HALF,), (link(HALF, 1),)).lag_ms is None
-    for begins_ms in (promised_ms(0), 0, -2_000):
-        begun = msgspec.structs.replace(OPERATORS[1], watermark_ms=begins_ms)
-        given = {"rows": 0, "state": "running", "elapsed_s": 1.0}
-        assert progress_of((told,), (), (OPERATORS[0], begun), ("o2",), **given).lag_ms is None
+    assert slowest_lag_ms((told, HALF), OPERATORS) == 6_500
+
+
+@pytest.mark.parametrize("begins_ms", [promised_ms(0), 0, -2_000])
+def test_an_operator_at_its_beginning_has_no_lag(begins_ms: int) -> None:
+    """Else the lag would be all the time since 1970."""
+    begun = (OPERATORS[0], msgspec.structs.replace(OPERATORS[1], watermark_ms=begins_ms))
+    given = {"rows": 0, "state": "running", "elapsed_s": 1.0}
+    now, early = source("f", rows=1, watermark_ms=1_767_225_600_000), source("f", rows=1, watermark_ms=-1_000)
+    assert progress_of((now,), (), begun, ("o2",), **given).lag_ms is None
+    assert slowest_lag_ms((now,), begun) is None
+    assert slowest_lag_ms((early,), begun) == max(0, -1_000 - begins_ms)
 
 
 def test_a_query_that_finished_has_read_everything_and_has_no_pace() -> None:
