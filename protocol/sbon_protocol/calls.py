@@ -26,6 +26,7 @@ from sbon_protocol.failover import (
     TakeOverSink,
 )
 from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
+from sbon_protocol.joining import CheckMember, Members, SyncMembers
 from sbon_protocol.measuring import (
     KeepMeasurements,
     MeasuredRtts,
@@ -37,7 +38,7 @@ from sbon_protocol.measuring import (
     SampleSources,
     SourceSamples,
 )
-from sbon_protocol.messages import Call, Count, Line, Member, Message, Milliseconds, Names, Quantity
+from sbon_protocol.messages import Call, Count, Line, Message, Milliseconds, Names, Quantity
 from sbon_protocol.moving import (
     AbandonOperator,
     ActivateOperator,
@@ -59,30 +60,6 @@ from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, St
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
-
-
-class Members(Message, frozen=True):
-    """A part of the answering node's table, itself first; ``more`` if names after the last remain."""
-
-    members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
-    more: bool = False
-
-
-class SyncMembers(Call, frozen=True):
-    """Request by which a node joins: it sends its own Member, and asks for members with names after ``after``."""
-
-    members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
-    joining: bool = False
-    after: Line = ""
-
-
-class CheckMember(Call, frozen=True):
-    """Check whether the receiver is alive.
-
-    ``member`` is the caller's belief about it; the reply is the receiver's own Member alone.
-    """
-
-    member: Member
 
 
 # -- catalogue --------------------------------------------------------------------------------------------------------

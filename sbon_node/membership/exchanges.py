@@ -10,10 +10,10 @@ import structlog
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.table import GONE, Table
+from sbon_node.membership.table import GONE, LOST, Row, Table
 from sbon_node.net.peers import Caller, Expected, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, NameUnresolvedError
-from sbon_protocol.calls import CheckMember, Members, SyncMembers
+from sbon_protocol.joining import CheckMember, Members, SyncMembers
 from sbon_protocol.messages import Endpoint, Member
 
 log = structlog.get_logger()
@@ -54,6 +54,8 @@ class Exchanges:
     ) -> None:
         self._identity, self._table, self._taker = identity, table, taker
         self._peers, self._settings, self._clock = peers, settings, clock
+        self._admitted: bool | None = None
+        """Whether another node has let this node join; None for a node that has asked nobody."""
         server.handle(SyncMembers, self._synced)
         server.handle(CheckMember, self._checked)
 
@@ -66,6 +68,7 @@ class Exchanges:
         """
         unreachable: list[SbonError] = []
         selves = 0
+        self._admitted = self._admitted or False
         for seed in seeds:
             try:
                 if not await self._exchange(seed):
@@ -76,9 +79,11 @@ class Exchanges:
                     raise
                 unreachable.append(error)
             else:
+                self._admitted = True
                 await self._settle()
                 return self._table.living()
         if selves and not unreachable:
+            self._admitted = True
             return self._table.living()
         raise _join_failed(seeds, unreachable)
 
@@ -115,7 +120,7 @@ class Exchanges:
         """Send this node's record and fetch the other's table; False if the address is this node's own."""
         after = ""
         for _ in range(MAX_PARTS):
-            call = SyncMembers(members=(self._table.own,), joining=True, after=after)
+            call = SyncMembers(members=(self._table.own,), joining=True, after=after, replace=self._settings.replace)
             reply: Members = await self._peers.call(address, call)
             if not reply.members:
                 break
@@ -140,30 +145,45 @@ class Exchanges:
         record = await self.check(own)
         return record is not None and record.instance == own.instance
 
-    def _name_taken(self, own: Member) -> SbonError:
+    async def _check_name(self, own: Member, *, replace: bool) -> None:
+        """Raise ``name-taken`` if the joining node's name belongs to another data directory.
+
+        The word to ``replace`` it gives the name to the joining node, if the other one is dead or away, or if the joining node
+        answers at its address. Queries count the other one as gone for good from then on.
+        """
+        known = self._table.member(own.name)
+        if known is None or known.instance == own.instance or known.state == "left":
+            return
         row = self._table.get(own.name)
-        if row is None:  # The row is this node's own.
+        if row is None or not replace:
+            raise self._name_taken(own, row)
+        if known.state not in LOST and not (known.address == own.address and await self._is_there(own)):
+            raise self._name_taken(own, row)
+        self._taker.bury(known)
+
+    def _name_taken(self, own: Member, row: Row | None) -> SbonError:
+        if row is None:  # The name is this node's own.
             hint = "choose another name"
             return SbonError("name-taken", f"the node that was asked to join is called {own.name!r}", where="name", hint=hint)
-        known, seconds, free_s = row.member, self._clock.now() - row.since, self._settings.name_free_s
-        message = (
-            f"another node is called {own.name!r}, {known.state} for {seconds:.0f} s at {known.address.host}:{known.address.port}"
-        )
-        if known.state == "away":
-            hint = "start it on the data directory it had before, or choose another name"
-            return SbonError("name-taken", f"{message}; it is expected to return", where="name", hint=hint)
-        message = f"{message}; if it has died, its name is free in at most {free_s:.0f} s"
-        hint = "choose another name, use the data directory it had before, or have the other one leave"
+        known, seconds, dead_s = row.member, self._clock.now() - row.since, self._settings.declared_dead_s
+        there = f"{known.state} for {seconds:.0f} s at {known.address.host}:{known.address.port}"
+        if row.predecessor == own.instance:
+            message = f"a node with another data directory has taken the name {own.name!r} over, {there}"
+            hint = "to have the name back, stop that node and start this one with --replace; or choose another name"
+            hint += " and an empty data directory"
+        elif known.state in LOST:
+            message = f"the name {own.name!r} belongs to a node with another data directory, {there}"
+            hint = "start it on that data directory; if that is lost, with --replace, and queries count the old node as gone"
+        else:
+            message = f"another node is called {own.name!r}, {there}; if it has died, that is known in at most {dead_s:.0f} s"
+            hint = "choose another name, use the data directory it had before, or have the other one leave"
         return SbonError("name-taken", message, where="name", hint=hint)
 
     async def _synced(self, call: SyncMembers, caller: Caller) -> Members:
         """Serve a part of the table. The first begins with this node and its record of the caller, which may have restarted."""
         own = next((m for m in call.members if m.name == caller.node), None)
-        if call.joining and own is not None and self._table.conflicts(own):
-            row = self._table.get(own.name)
-            if row is None or row.member.address != own.address or not await self._is_there(own):
-                raise self._name_taken(own)
-            self._taker.bury(row.member)
+        if call.joining and own is not None:
+            await self._check_name(own, replace=call.replace)
         known = self._table.get(caller.node)
         self._taker.take(call.members, asked=False)
         first = (self._table.own, *(() if known is None else (known.member,))) if not call.after else (self._table.own,)
@@ -171,6 +191,9 @@ class Exchanges:
         return Members(members=(*first, *rest[:PART_MEMBERS]), more=len(rest) > PART_MEMBERS)
 
     async def _checked(self, call: CheckMember, caller: Caller) -> Members:
+        if self._admitted is False and call.member.instance != self._identity.instance:
+            # To answer would make this node the successor of that instance, before a member has given it the name.
+            raise SbonError("name-taken", "this node has not joined yet", where="name")
         if call.member.name == self._identity.node:
             self._taker.take((call.member,), asked=False)
         return Members(members=(self._table.own,))

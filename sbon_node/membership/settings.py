@@ -155,6 +155,13 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             description="time for which dead and left members are remembered; longer partitions heal only through seeds; seconds",
         ),
     ] = 86_400.0
+    replace: Annotated[
+        bool,
+        Meta(
+            description="whether this node, on an empty data directory, takes its name over from a node that is lost: queries "
+            "count that one as gone for good; for the one start that replaces it"
+        ),
+    ] = False
     join_timeout_s: Annotated[
         float, Meta(ge=0, le=600, description="time for which a starting node asks its seeds again before it gives up; seconds")
     ] = 20.0
@@ -204,8 +211,8 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         return self.indirect_timeout_s + self.suspicion_min_s
 
     @property
-    def name_free_s(self) -> float:
-        """Time from a node's death until its name is free, in 149 of 150 cases: probes are a Poisson process."""
+    def declared_dead_s(self) -> float:
+        """Time from a node's death until it is declared dead, in 149 of 150 cases: probes are a Poisson process."""
         found_s = 5 * self.probe_interval_s + self.probe_timeout_s + self.indirect_timeout_s
         return found_s + self.suspicion_max_factor * self.suspicion_min_s
 

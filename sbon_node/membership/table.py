@@ -2,8 +2,9 @@
 
 - A rumour of a greater incarnation wins. Within one incarnation the graver state wins: alive < suspect < away < dead < left. Only
   the node itself raises its incarnation: that is how it refutes, returns and restarts. Coordinates win by their own version.
-- A name belongs to its instance (data directory) until that is dead or has left. A node that is away will come back, so
-  its name is not free. The next instance outbids the incarnation of the last.
+- A name belongs to its instance (data directory) until that has left. The name of a lost node changes hands where its next
+  instance is started with ``--replace``, and joins; rumours of it win once the last instance is dead. The next instance outbids
+  the incarnation of the last.
 - A rumour that leaps more than a bound above the known incarnation, or above the member's own answer, is not believed. A member
   climbs by as much with each such rumour of itself, and others believe its answer to a ping: so both sides of a long
   partition agree in the end, and no single rumour takes a name out of its owner's reach.
@@ -40,6 +41,7 @@ class Row(msgspec.Struct):
     """One member, the time of its state, and the time its coordinate was last heard (seconds of the local clock).
 
     ``own_incarnation`` is the greatest incarnation in the member's own answers, ``seen`` the source of its last direct answer.
+    ``predecessor`` is the instance that had the name before, if this node knew it.
     """
 
     member: Member
@@ -47,6 +49,7 @@ class Row(msgspec.Struct):
     coordinate_at: float
     own_incarnation: int = 0
     seen: Endpoint | None = None
+    predecessor: str = ""
 
 
 class Table:
@@ -308,6 +311,8 @@ class Table:
         elif rumour.coordinate is not before.coordinate:
             row.coordinate_at = now
         self._put(row, rumour)
+        if self._others(before, rumour):
+            row.predecessor = before.instance
         if rumour.state == before.state:
             return "updated"
         row.since = now

@@ -253,7 +253,8 @@ class SimulatedCluster:
             api_bind=node.address.host,
             join=join,
         )
-        return msgspec.structs.replace(config, node=settings)
+        membership = msgspec.structs.replace(config.membership, replace=node.wiped)
+        return msgspec.structs.replace(config, node=settings, membership=membership)
 
     def _noted(self, process: Process, on_state: OnOperatorState) -> OnOperatorState:
         def note(operator: str, state: Any, reason: str) -> None:

@@ -31,13 +31,12 @@ class Site:
     """One node's net, space and membership."""
 
     def __init__(
-        self, transport: Transport, clock: Clock, at: Address, name: str, instance: str, incarnation: int, cluster: str
+        self, transport: Transport, clock: Clock, at: Address, who: Identity, incarnation: int, settings: MembershipSettings
     ) -> None:
-        who = Identity(cluster, name, instance)
         self.at, self.counters = at, Counters(clock.now)
         self.peers = Peers(transport, clock, who, NET, self.counters)
         self.server = PeerServer(transport, clock, who, NET, self.counters)
-        rng = random.Random(f"{name}/{incarnation}")
+        rng = random.Random(f"{who.node}/{incarnation}")
         self.space = LocalCoordinate(SpaceSettings(), rng)
         self.heard: list[tuple[str, str]] = []
         self.membership = Membership(
@@ -50,7 +49,7 @@ class Site:
             server=self.server,
             clock=clock,
             rng=rng,
-            settings=MembershipSettings(),
+            settings=settings,
             space=self.space,
             incarnation=incarnation,
             counters=self.counters,
@@ -84,13 +83,21 @@ class World:
         return Address(f"10.0.0.{ord(name) - 96}", 7400)
 
     async def start(
-        self, name: str, *seeds: str, called: str = "", instance: str = "", incarnation: int = 1, cluster: str = "sbon"
+        self,
+        name: str,
+        *seeds: str,
+        called: str = "",
+        instance: str = "",
+        incarnation: int = 1,
+        cluster: str = "sbon",
+        replace: bool = False,
     ) -> Site:
         self._starts += 1
         self.processes[name] = process = Process(f"{name}#{self._starts}")
         transport = self.network.transport(process, name, self.at(name).host)
         called = called or name
-        site = Site(transport, self.clock, self.at(name), called, instance or f"i-{called}", incarnation, cluster)
+        who = Identity(cluster, called, instance or f"i-{called}")
+        site = Site(transport, self.clock, self.at(name), who, incarnation, MembershipSettings(replace=replace))
         self.sites[name] = site
 
         async def begin() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_refused_join_has_a_reason(joiner: dict[str, str], seeds: str, code: s
         assert refused.value.code == code
         if joiner.get("called") == "b":
             told = refused.value.message
-            assert f"alive for 2 s at {world.at('b')}; if it has died, its name is free in at most" in told
+            assert f"alive for 2 s at {world.at('b')}; if it has died, that is known in at most" in told
         if code == "join-failed":
             assert [line.split(": ")[0] for line in refused.value.details] == [str(world.at("x")), str(world.at("y"))]
         assert [list(s.states()) for s in sites] == [["a", "b"]] * 2
@@ -73,17 +74,53 @@ def test_a_refused_join_has_a_reason(joiner: dict[str, str], seeds: str, code: s
     in_virtual_time(body)
 
 
-def test_the_name_of_a_dead_node_passes_to_the_next_instance() -> None:
+@pytest.mark.parametrize("state", ["dead", "away"])
+def test_the_name_of_a_lost_node_changes_hands_if_the_next_instance_says_so(state: str) -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("abc")
+        await world.until(lambda: all("c" in s.states() for s in sites), 5)
+        if state == "away":
+            await world.processes["c"].start(sites[2].membership.go_away())
+        world.processes["c"].kill()
+        await world.until(lambda: all(s.states()["c"] == state for s in sites[:2]), 15)
+        await asyncio.sleep(10)
+        message = await _refusal(world, "d", "a", called="c", instance="i-new")
+        assert message.startswith(f"the name 'c' belongs to a node with another data directory, {state} for 1")
+        await asyncio.sleep(30)
+        assert [(s.states()["c"], _instance(s, "c")) for s in sites[:2]] == [(state, "i-c")] * 2
+        await world.start("d", "a", called="c", instance="i-new", replace=True)
+        await world.until(lambda: all(s.states()["c"] == "alive" for s in sites[:2]), 5)
+        assert [s.membership.address_of("c") for s in sites[:2]] == [world.at("d")] * 2
+        for seed in "ab":
+            message = await _refusal(world, "c", seed, incarnation=2)
+            assert message.startswith("a node with another data directory has taken the name 'c' over, alive for")
+        world.processes["d"].kill()
+        await world.until(lambda: all(s.states()["c"] == "dead" for s in sites[:2]), 15)
+        await world.start("c", "b", incarnation=3, replace=True)
+        await world.until(lambda: all(_instance(s, "c") == "i-c" for s in sites[:2]), 5)
+
+    in_virtual_time(body)
+
+
+def test_a_name_stays_with_its_data_directory_though_another_runs_at_its_address() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abc")
         await world.until(lambda: all("c" in s.states() for s in sites), 5)
         world.processes["c"].kill()
-        await world.until(lambda: all(s.states()["c"] == "dead" for s in sites[:2]), 15)
-        await world.start("d", "a", called="c", instance="i-new")
-        await world.until(lambda: all(s.states()["c"] == "alive" for s in sites[:2]), 5)
-        assert [s.membership.address_of("c") for s in sites[:2]] == [world.at("d")] * 2
+        assert "alive for" in await _refusal(world, "c", "a", instance="i-new")
+        await world.start("c", "a", instance="i-new", replace=True)
+        await world.until(lambda: all(_instance(s, "c") == "i-new" for s in sites[:2]), 5)
 
     in_virtual_time(body)
+
+
+async def _refusal(world: World, *start: str, **named: Any) -> str:
+    """Return why a start is refused; its process is ended."""
+    with pytest.raises(SbonError) as refused:
+        await world.start(*start, **named)
+    assert refused.value.code == "name-taken"
+    world.processes[start[0]].kill()
+    return refused.value.message
 
 
 def test_a_dead_seed_is_passed_over_and_one_that_is_oneself_founds_a_cluster() -> None:

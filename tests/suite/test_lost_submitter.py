@@ -102,5 +102,6 @@ def test_a_query_outlives_the_node_that_took_it(
         client = cluster[node].client
         wait_for(lambda client=client: client.query(info.id).state == "finished", f"{node} says that it is finished")  # type: ignore[misc]
         wait_for(lambda client=client: client.query(doomed.id).state == "stopped", f"{node} says that it is stopped")  # type: ignore[misc]
-    cluster[SUBMITTER].restart()
+    cluster[SUBMITTER].start(replace=True)
+    cluster[SUBMITTER].wait_ready()
     cluster.wait_converged()

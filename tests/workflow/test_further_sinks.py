@@ -216,6 +216,7 @@ def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) 
         cluster.at("d").disk.wipe()
         cluster.boot(cluster.at("d"))
         await cluster.clock.sleep(30.0)
+        cluster.at("d").wiped = True
         (failed,) = (await state_of(cluster, "a")).sinks
         assert failed.state == "failed"
         assert "lost its data" in failed.reason

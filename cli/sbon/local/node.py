@@ -66,12 +66,15 @@ class LocalNode:
         """Connect to its API; raise ``node-unreachable``."""
         return connect(self.api)
 
-    def start(self, inherited: Sequence[int] = ()) -> None:
-        """Start the process without waiting; it inherits these file descriptors."""
+    def start(self, inherited: Sequence[int] = (), *, replace: bool = False) -> None:
+        """Start the process without waiting; it inherits these file descriptors.
+
+        With ``replace``, it takes its name over from the node whose data directory it had, and which is lost.
+        """
         assert not self.running, f"{self.name} runs"
         make_private(self.folder)
-        tie = ("--until-stdin-closes",) if self._tied else ()
-        command = [sys.executable, *DAEMON, "--data-dir", str(self.data_dir), *self.arguments, *tie]
+        flags = [*(("--until-stdin-closes",) if self._tied else ()), *(("--replace",) if replace else ())]
+        command = [sys.executable, *DAEMON, "--data-dir", str(self.data_dir), *self.arguments, *flags]
         command += ["--set", f"log.file={self.log}"]  # limited by log.file_bytes; also takes the first lines
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_") or k.startswith(SECRETS)}
         environment[MARK] = self._mark

@@ -124,8 +124,9 @@ def status(folder: Path, json_: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[NODE]...")
 @folder_option
 @json_option
+@click.option("--replace", is_flag=True, help="Replace nodes whose data is lost: queries count the old ones as gone for good.")
 @reports_errors
-def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
+def start(names: tuple[str, ...], replace: bool, folder: Path, json_: bool) -> None:
     """Starts again the nodes that are down, or those named, on what they have stored."""
     state = required_state(folder)
     down = {node.name: node for node in state.nodes if node.process() is None}
@@ -136,11 +137,11 @@ def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
             from sbon_node.membership.views import unknown_node
 
             raise unknown_node(name, (node.name for node in state.nodes))
-    _start(state, dict.fromkeys(names) or down, folder)
+    _start(state, dict.fromkeys(names) or down, folder, replace=replace)
     _show(required_state(folder), json_)
 
 
-def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
+def _start(state: ClusterState, names: Iterable[str], folder: Path, *, replace: bool = False) -> None:
     """Start nodes that are down on their data, in sequence."""
     if not all(node.arguments for node in state.nodes):
         hint = f"delete it, and start another: {_command_line('down', folder, '--purge')}"
@@ -149,7 +150,7 @@ def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
     for name in names:
         host = nodes[name].address.rpartition(":")[0]
         node = LocalNode(name, host, folder.absolute() / name, nodes[name].arguments, state.mark, tied=False)
-        node.start()
+        node.start(replace=replace)
         nodes[name] = NodeState.of(node)
         msgspec.structs.replace(state, nodes=tuple(nodes.values())).write(folder)
         node.wait_ready()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
@@ -26,6 +26,7 @@ NAMED = {
     "api_port": ("node.api_port", "PORT", "Port of the HTTP API."),
     "data_roots": ("connectors.data_roots", "DIR,DIR", "Folders that sources and sinks may use; / for all."),
     "join": ("node.join", "A:PORT,B:PORT", "Nodes to join; any live one will do."),
+    "replace": ("membership.replace", "", "Take the name over from a lost node, whose data directory is lost, too."),
     "emulation": ("node.emulation", "FILE", "Emulated round-trip times between nodes."),
     "log_level": ("log.level", "LEVEL", "debug, info, warning or error."),
     "log_format": ("log.format", "FORMAT", "auto, console or json."),
@@ -38,7 +39,8 @@ def settings_options(command: Callable[P, R]) -> Callable[P, R]:
         "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."
     )(command)
     for parameter, (_, metavar, help_) in reversed(NAMED.items()):
-        command = click.option(_flag(parameter), parameter, default=None, metavar=metavar, help=help_)(command)
+        form: dict[str, Any] = {"metavar": metavar} if metavar else {"is_flag": True, "flag_value": "true", "type": str}
+        command = click.option(_flag(parameter), parameter, default=None, help=help_, **form)(command)
     return click.option(
         "--config",
         "config_file",

@@ -166,7 +166,8 @@ class Injector:
                 self._user.let_leave(node, drain=fault.action == "drain")
             _delete(node)
             time.sleep(fault.down_s)
-            self._start([node])
+            node.start(replace=fault.action == "wipe")
+            node.wait_ready(READY_S)
         self._disk_lost_s = time.monotonic()
 
     def _may_be_lost(self, fault: Fault) -> str:
