@@ -121,7 +121,7 @@ def test_a_node_that_has_forgotten_its_incarnations_comes_back(instance: str, be
         await world.until(lambda: all(s.states().get("d") == "alive" for s in first), 10)
         world.processes["d"].kill()
         await world.until(lambda: all(s.states()["d"] == "dead" for s in first), 60)
-        await world.start("d", "a", instance=instance, incarnation=1)
+        await world.start("d", "a", instance=instance, incarnation=1, replace=True)
         await world.until(lambda: all(s.states()["d"] == "alive" for s in first), 300)
         await asyncio.sleep(60)
         assert all(set(s.states().values()) == {"alive"} for s in first)

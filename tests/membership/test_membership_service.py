@@ -11,9 +11,11 @@ import pytest
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.membership.settings import MembershipSettings
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays, DelayTable
 from sbon_node.net.emulation import EmulatedTransport
+from sbon_node.net.peers import Identity
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
 from sbon_node.simulation.network.paths import NetworkQuality
@@ -186,7 +188,7 @@ async def test_two_nodes_over_real_sockets() -> None:
         for number, name in enumerate("ab", start=1):
             transport = SocketTransport(clock, NET, Counters(clock.now))
             at = Address(own_host(number), 4700)
-            site = Site(transport, clock, at, name, f"i-{name}", 1, "sbon")
+            site = Site(transport, clock, at, Identity("sbon", name, f"i-{name}"), 1, MembershipSettings())
             sites.append(site)
             await site.start()
         a, b = sites
@@ -213,7 +215,8 @@ async def test_samples_of_a_process_that_stood_still_are_dropped() -> None:
         for host, name in zip(hosts, "ab", strict=True):
             sockets = SocketTransport(clock, NET, counters, source_host=host)
             transport = EmulatedTransport(sockets, Delays(table), host, clock, random.Random(1), NET, counters)
-            sites.append(Site(transport, clock, Address(host, 4705), name, f"i-{name}", 1, "sbon"))
+            who = Identity("sbon", name, f"i-{name}")
+            sites.append(Site(transport, clock, Address(host, 4705), who, 1, MembershipSettings()))
             await sites[-1].start()
         a, b = sites
         await b.membership.join([a.at])
