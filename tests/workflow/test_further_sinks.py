@@ -214,9 +214,9 @@ def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) 
         await added(cluster, tmp_path / "more.ndjson")
         cluster.crash(cluster.at("d"))
         cluster.at("d").disk.wipe()
+        cluster.at("d").wiped = True
         cluster.boot(cluster.at("d"))
         await cluster.clock.sleep(30.0)
-        cluster.at("d").wiped = True
         (failed,) = (await state_of(cluster, "a")).sinks
         assert failed.state == "failed"
         assert "lost its data" in failed.reason

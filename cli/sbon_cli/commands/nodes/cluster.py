@@ -122,9 +122,9 @@ def status(folder: Path, json_: bool) -> None:
 
 @cluster.command()
 @click.argument("names", nargs=-1, metavar="[NODE]...")
+@click.option("--replace", is_flag=True, help="Replace nodes whose data is lost: queries count the old ones as gone for good.")
 @folder_option
 @json_option
-@click.option("--replace", is_flag=True, help="Replace nodes whose data is lost: queries count the old ones as gone for good.")
 @reports_errors
 def start(names: tuple[str, ...], replace: bool, folder: Path, json_: bool) -> None:
     """Starts again the nodes that are down, or those named, on what they have stored."""
