@@ -148,7 +148,7 @@ class Node:
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
         self._source_backups = NodeSourceBackups(self.context, self._catalogue, self.registers, config.backups, self._sources)
-        self._pushes = Pushes(self.context, self._catalogue, self._sources)
+        self._pushes = Pushes(self.context, self._catalogue, self._sources, config.connectors)
         known = self._catalogue.node_of, self._catalogue.is_detached
         self._record_acceptors = RecordAcceptors(self.context, self.registers, *known)
         records = Records(self._acceptors, self.registers, config.control.max_queries, self._distance_ms)

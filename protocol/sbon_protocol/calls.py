@@ -55,6 +55,7 @@ from sbon_protocol.moving import (
     SettleOperator,
     WeighJointMove,
 )
+from sbon_protocol.posting import PostRows, RowsPosted
 from sbon_protocol.sharing import AskStreams, OperatorShared, ShareOperator, StreamOffers
 from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
@@ -329,6 +330,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "describe-components": (DescribeComponents, ComponentStates),
     "follow-rows": (FollowRows, FollowedRows),
     "acknowledge-rows": (AcknowledgeRows, None),
+    "post-rows": (PostRows, RowsPosted),
     "keep-measurements": (KeepMeasurements, None),
     "recall-measurements": (RecallMeasurements, Measurements),
     "sample-sources": (SampleSources, SourceSamples),

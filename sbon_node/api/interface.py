@@ -125,7 +125,7 @@ class NodeInterface(Protocol):
     async def stream(self, name: str) -> StreamInfo: ...
 
     async def push(self, stream: str, source: str, post: Post) -> Pushed:
-        """Pass rows to a source of the stream at this node that accepts them (empty: the only one); they are durable on
+        """Pass rows to a source of the stream that accepts them (empty: the only one here, else anywhere); they are durable on
         return.
         """
         ...

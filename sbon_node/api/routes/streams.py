@@ -52,8 +52,8 @@ async def attach_source(call: ApiCall[None, SourceDeclaration]) -> StreamInfo:
 
 
 async def push_rows(call: ApiCall[PushQuery, None]) -> Pushed:
-    """Hands rows to a source of the stream at this node; answered once they are durable. The header Idempotency-Key names the
-    post, so that it counts once however often it is made."""
+    """Hands rows to a source of the stream, at whatever node; answered once they are durable. The header Idempotency-Key names
+    the post, so that it counts once however often it is made."""
     headers = call.request.headers
     key = headers.get("Idempotency-Key", "").strip()
     # The draft of the header's standard writes a string of structured fields (RFC 8941), most clients a plain word.

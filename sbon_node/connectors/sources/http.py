@@ -22,7 +22,7 @@ from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.push import MAX_KEY, MAX_REPORTED, Post, Pushed, RefusedRow
+from sbon_node.connectors.sources.push import MAX_REPORTED, Post, PostBuffer, Pushed, RefusedRow
 from sbon_node.errors import SbonError
 
 JSON = "application/json"
@@ -89,7 +89,7 @@ class HttpSource:
         name: str,
     ) -> None:
         self._options, self._schema, self._settings = options, schema, settings
-        self._clock, self._name = clock, name
+        self._name = name
         self._added = {event_time: Arrival(clock.wall_ms)} if options.stamp else None
         self._posts = 0
         self._seen: dict[bytes, SeenPost] = {}
@@ -98,7 +98,7 @@ class HttpSource:
         self._queue: deque[_Waiting] = deque()
         self._read: deque[_Waiting] = deque()
         self._news = asyncio.Event()
-        self._buffered_bytes = 0
+        self._buffer = PostBuffer(settings, clock)
         self._open = False
 
     def check(self) -> None:
@@ -146,9 +146,7 @@ class HttpSource:
         if not self._open:
             raise _stopped(self._name)
         kind, delimiter, header = _kind_of(post.media_type)
-        if len(post.key) > MAX_KEY:
-            raise SbonError("bad-request", f"the key has more than {MAX_KEY} characters", where="Idempotency-Key")
-        body = await self._body(post)
+        body = await self._buffer.read(post, self._settings.push_max_bytes, self._name)
         try:
             key = hashlib.blake2b(post.key.encode(), digest_size=16).digest() if post.key and self._options.keys else b""
             digest = hashlib.blake2b(body, digest_size=8).digest()
@@ -157,7 +155,7 @@ class HttpSource:
             text = _in_lines(body) if _is_json(post.media_type) else body
             waiting = await self._parsed(text, kind, delimiter, header, key, digest)
         finally:
-            self._buffered_bytes -= len(body)
+            self._buffer.release(len(body))
         # The same post may have arrived meanwhile.
         return await self._repeated(key, digest) or await self._stored(waiting)
 
@@ -173,32 +171,6 @@ class HttpSource:
         if under_way is not None:
             await asyncio.shield(under_way.answer)
         return Pushed(source=self._name, rows=known.rows, bad=known.bad, repeated=True)
-
-    async def _body(self, post: Post) -> bytes:
-        """Read the body. Its bytes count at once, so that many simultaneous posts share the limit of a single post."""
-        chunks: list[bytes] = []
-        size = 0
-        settings = self._settings
-        try:
-            async with self._clock.timeout(settings.push_timeout_s):
-                async for chunk in post.body:
-                    size += len(chunk)
-                    self._buffered_bytes += len(chunk)
-                    chunks.append(chunk)
-                    if size > settings.push_max_bytes:
-                        message = f"a post has at most {settings.push_max_bytes:,} bytes"
-                        raise SbonError("post-too-large", message, where="body", hint="post its rows in parts")
-                    if self._buffered_bytes > settings.push_buffer_bytes:
-                        message = "more is being posted than is stored meanwhile"
-                        raise SbonError("source-busy", message, where=self._name, hint="post it again a little later")
-        except TimeoutError as error:
-            self._buffered_bytes -= size
-            message = f"the body did not come within {settings.push_timeout_s:g} s"
-            raise SbonError("post-too-slow", message, where="body", hint="post its rows in parts") from error
-        except BaseException:
-            self._buffered_bytes -= size
-            raise
-        return b"".join(chunks)
 
     async def _parsed(self, body: bytes, kind: RowFormat, delimiter: str, header: bool, key: bytes, digest: bytes) -> _Waiting:
         options, block = self._options, self._settings.block_bytes
@@ -234,7 +206,7 @@ class HttpSource:
             raise _stopped(self._name)
         if post.seen.key:
             self._waiting[post.seen.key] = post
-        self._buffered_bytes += post.size
+        self._buffer.hold(post.size)
         self._queue.append(post)
         self._news.set()
         receipt = await asyncio.shield(post.answer)
@@ -249,7 +221,7 @@ class HttpSource:
         )
 
     def _done(self, post: _Waiting, receipt: Receipt | None) -> None:
-        self._buffered_bytes -= post.size
+        self._buffer.release(post.size)
         self._waiting.pop(post.seen.key, None)
         if receipt is not None:
             post.answer.set_result(receipt)
