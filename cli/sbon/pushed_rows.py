@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -39,7 +40,7 @@ def _mappings(rows: Any) -> Iterable[object]:
 
 
 def _of_arrow(rows: Any) -> Iterable[dict[str, Any]]:
-    """Return the rows of a table. Times of nanoseconds are cut to microseconds, which is what streams have."""
+    """Return the rows of a table. Times of nanoseconds are cut to the microsecond before: streams have microseconds."""
     import pyarrow as pa
 
     try:
@@ -47,21 +48,28 @@ def _of_arrow(rows: Any) -> Iterable[dict[str, Any]]:
     except (pa.ArrowException, TypeError) as error:
         raise SbonError("bad-request", f"rows are no table: {error}", where="rows", hint=HINT) from error
     table = table.drop_columns([name for name in table.column_names if _INDEX.match(name)])
-    fields = [field.with_type(_in_microseconds(field.type)) for field in table.schema]
-    mappings: list[dict[str, Any]] = table.cast(pa.schema(fields), safe=False).to_pylist()
-    for name in [field.name for field in fields if pa.types.is_floating(field.type)]:
+    columns = {name: _in_microseconds(table[name]) for name in table.column_names}
+    mappings: list[dict[str, Any]] = pa.table(columns).to_pylist()
+    for name in [field.name for field in table.schema if pa.types.is_floating(field.type)]:
         for row in mappings:
             if row[name] is not None and math.isnan(row[name]):
                 row[name] = "NaN"  # NULL is another value in Arrow
     return mappings
 
 
-def _in_microseconds(type_: Any) -> Any:
+def _in_microseconds(column: Any) -> Any:
+    """Return a column of times of nanoseconds in microseconds. Arrow's cast would cut towards 1970, and times before be later."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    if pa.types.is_timestamp(type_) and type_.unit == "ns":
-        return pa.timestamp("us", type_.tz)
-    return pa.time64("us") if pa.types.is_time64(type_) else type_
+    if pa.types.is_time64(column.type):
+        return column.cast(pa.time64("us"), safe=False)
+    if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
+        return column
+    nanoseconds = column.cast(pa.int64())
+    towards_1970 = pc.divide(nanoseconds, 1000)
+    later = pc.greater(pc.multiply(towards_1970, 1000), nanoseconds)
+    return pc.subtract(towards_1970, later.cast(pa.int64())).cast(pa.timestamp("us", column.type.tz))
 
 
 def _lines(rows: Iterable[object]) -> Iterator[bytes]:
@@ -82,7 +90,10 @@ def _said(value: float) -> float | str:
 
 
 def _scalar(value: Any) -> object:
-    """Return the value of a scalar of NumPy."""
+    """Return the value of a scalar of NumPy, or of pandas' times, in microseconds: Python has no finer ones."""
+    if isinstance(value, datetime):
+        is_missing = value != value  # pandas' NaT
+        return None if is_missing else datetime(*value.timetuple()[:6], value.microsecond, value.tzinfo)
     if not hasattr(value, "item"):
         raise TypeError(f"{type(value).__name__} is no value of a row")
-    return value.item()
+    return value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()

@@ -78,6 +78,24 @@ def test_rows_are_read_as_they_were(way: str) -> None:
     assert read(ask.body) == ROWS
 
 
+@pytest.mark.parametrize("nanoseconds", [-1, -1000, -1001, 1, 999, 1001, -(2**62) - 1, 2**63 - 1])
+def test_nanoseconds_are_cut_downwards_as_in_files(nanoseconds: int) -> None:
+    micros = pa.array([nanoseconds // 1000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    array = pa.array([nanoseconds], pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    ways: dict[str, Any] = {
+        "Arrow": pa.table({"ts": array}),
+        "pandas": pd.DataFrame({"ts": array.to_pandas()}),
+        "a dict of pandas": [{"ts": pd.Timestamp(nanoseconds, unit="ns", tz="UTC")}],
+        "a dict of NumPy": [{"ts": np.datetime64(nanoseconds, "ns")}],
+    }
+    for way, rows in ways.items():
+        body = push_rows("s", rows, "", "").body
+        assert body is not None
+        assert [row["ts"] for row in read(body)] == micros.to_pylist(), way
+    missing = push_rows("s", [{"ts": pd.NaT}], "", "").body
+    assert missing == b'{"ts":null}\n'
+
+
 def test_numbers_that_json_lacks_and_scalars_of_numpy_are_read_as_they_were() -> None:
     values = [math.inf, -math.inf, math.nan, None]
     of_table = push_rows("s", pa.table({"x": pa.array(values, pa.float64())}), "", "").body
