@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -156,7 +156,7 @@ class Client(Http):
     def explain_query_placement(self, query_id: str) -> PlacementExplanation:
         return self.ask(endpoints.explain_query_placement(query_id), PLANNING_S)
 
-    def submit(self, submission: Submission) -> Iterator[Progress | Accepted]:
+    def submit(self, submission: Submission) -> Generator[Progress | Accepted, None, None]:
         """Yield the steps of a submission; the last is :class:`Accepted`."""
         return self.events(endpoints.submit(submission))
 

@@ -320,10 +320,14 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
-    """Begin or end of a submission's step: ``parsing``, ``analysing``, ``placing``, ``reserving``, ``starting`` ..."""
+    """Begin or end of a submission's step: ``parsing``, ``analysing``, ``placing``, ``reserving``, ``starting`` ...
+
+    ``query`` is the name of the query, in the first step: who gives up the submission can stop it by that, wherever it is then.
+    """
 
     step: str
     message: str
+    query: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="event"):

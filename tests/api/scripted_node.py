@@ -113,6 +113,8 @@ class ScriptedNode:
     unanswered: list[Unanswered] = field(default_factory=list)
     """Queries and nodes that a list of queries has beside the existing query."""
     refuse_submit: SbonError | None = None
+    withholds: bool = False
+    """Whether it accepts no query, nor refuses one."""
     refuse_detach: SbonError | None = None
     delay_s: float = 0.0
     """Which listing members takes."""
@@ -257,9 +259,11 @@ class ScriptedNode:
 
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         self.submitted.append(submission)
-        yield Progress(step="placing", message="placing 1 operator [by relaxation]")
+        yield Progress(step="placing", message="placing 1 operator [by relaxation]", query="q1")
         if self.refuse_submit is not None:
             raise self.refuse_submit
+        if self.withholds:
+            await asyncio.Event().wait()
         yield Accepted(query=await self.query("q1"))
 
     async def explain(self, question: QuerySpec) -> Explanation:

@@ -101,3 +101,26 @@ def test_a_signal_stops_a_tied_query_whose_rows_go_elsewhere(api: str, node: Any
         process.stderr.read()
         assert process.wait(60) == (130 if signum == signal.SIGINT else 128 + signum)
     assert node.stopped == ["q1"]
+
+
+@pytest.mark.parametrize(
+    "command, signum",
+    [
+        (("submit", "SELECT 1", "--rm"), signal.SIGTERM),
+        (("submit", "SELECT 1", "--rm", "--follow", "--to", "rows.csv"), signal.SIGINT),
+        (("sql", "-c", "SELECT 1"), signal.SIGHUP),
+    ],
+)
+def test_a_signal_before_the_answer_stops_a_query_that_may_run(
+    api: str, node: Any, command: tuple[str, ...], signum: signal.Signals
+) -> None:
+    """The node may accept the query in the moment in which the command ends; no later signal can stop it then."""
+    node.withholds = True
+    line = [sys.executable, "-m", "sbon_cli.main", "--node", api, *command]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, preexec_fn=hearing_ctrl_c) as process:
+        assert process.stderr is not None
+        assert b"waiting: placing 1 operator" in process.stderr.readline()
+        process.send_signal(signum)
+        process.stderr.read()
+        assert process.wait(60) == (130 if signum == signal.SIGINT else 128 + signum)
+    assert node.stopped == ["q1"]

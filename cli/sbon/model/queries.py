@@ -290,6 +290,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_fi
 
     step: str
     message: str
+    query: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="event"):

@@ -13,7 +13,7 @@ from sbon_cli.commands.nodes.members import show_members
 from sbon_cli.commands.queries.explain import show_explanation
 from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_cli.commands.queries.query import print_unanswered, show_queries, show_query, show_query_usage
-from sbon_cli.commands.queries.rows import follow_to_the_end
+from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
 from sbon_cli.shell import actions
@@ -156,8 +156,9 @@ class Runner:
 
     def _query(self, sql: str) -> int:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""
-        info = submitted(self._client, Submission(sql=sql, **self._goal_options))
-        return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
+        with tied(self._client, stop_after=True) as tie:
+            info = submitted(self._client, Submission(sql=sql, **self._goal_options), tie=tie)
+            return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
 
     def _explain(self, statement: actions.Explain) -> None:
         client = self._client

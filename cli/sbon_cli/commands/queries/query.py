@@ -16,7 +16,7 @@ from sbon_cli.commands.queries.durability import show_backups, show_survival
 from sbon_cli.commands.queries.follow import ANY_SINK, unread
 from sbon_cli.commands.queries.migrate import migrate, step_text
 from sbon_cli.commands.queries.progress import progress_text
-from sbon_cli.commands.queries.rows import follow_to_the_end
+from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.sinks import show_sinks, sink
 from sbon_cli.options.names import LIVE_QUERY, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
@@ -353,7 +353,10 @@ def follow(api: str, query_id: str, rm: bool, sink: str, json_: bool) -> None:
     first row if all are still there, or else from now on.
     """
     client = Client(api)
-    sys.exit(follow_to_the_end(client, client.query(query_id), json_=json_, stop_after=rm, sink=sink))
+    info = client.query(query_id)
+    with tied(client, info.id, stop_after=rm):
+        code = follow_to_the_end(client, info, json_=json_, stop_after=rm, sink=sink)
+    sys.exit(code)
 
 
 query.add_command(sink)

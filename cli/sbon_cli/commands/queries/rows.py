@@ -106,21 +106,19 @@ def follow_to_the_end(
 ) -> int:
     """Print the query's rows until it ends, and its progress unless ``quiet``; return the exit code.
 
-    Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to this command. Rows that have arrived are
-    printed first, so that the next follower begins after them; a second Ctrl-C does not wait for that.
+    Ctrl-C detaches and leaves the query running, or stops it with ``stop_after``, within a block of :func:`tied`. Rows that have
+    arrived are printed first, so that the next follower begins after them; a second Ctrl-C does not wait for that.
     """
     write = writer(json_)
     follower = Follower(client, info.id, write, _notice, sink=sink)
     try:
-        with (
-            tied(client, info.id, stop_after=stop_after),
-            watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console,
-        ):
+        with watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console:
             if isinstance(write, LineWriter):
                 write.console = console
             end = follower.run()
     except KeyboardInterrupt:
         if stop_after:
+            client.stop_query(info.id)
             _notice(f"stopped {info.id} after {rows_text(write.rows)}")
         else:
             _notice(f"detached after {rows_text(write.rows)}; {info.id} keeps running: sbon query follow {info.id}")
@@ -139,17 +137,39 @@ def follow_to_the_end(
     return 0
 
 
+class Tie:
+    """A query that ends with this command: its name or id once that is known, and whether the node has accepted it."""
+
+    def __init__(self, client: Client, query: str) -> None:
+        self._client, self.query, self.accepted = client, query, bool(query)
+
+    def stop(self) -> None:
+        """Stop the query, if there is one: the node gives up a submission whose connection ends, and may just have accepted it."""
+        if not self.query:
+            return
+        try:
+            self._client.stop_query(self.query)
+        except SbonError as error:
+            if self.accepted or error.code != "unknown-query":
+                raise
+
+
 @contextmanager
-def tied(client: Client, query: str, *, stop_after: bool) -> Iterator[None]:
-    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running."""
+def tied(client: Client, query: str = "", *, stop_after: bool) -> Iterator[Tie]:
+    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running.
+
+    The block begins before the submission, which tells the tie its query: no moment is left in which a signal ends the command
+    alone.
+    """
+    tie = Tie(client, query)
     if not stop_after:
-        yield
+        yield tie
         return
     leave_on_signals()
     try:
-        yield
+        yield tie
     except BaseException:
-        client.stop_query(query)
+        tie.stop()
         raise
 
 

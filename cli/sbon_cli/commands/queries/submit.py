@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 
 import click
 from rich.markup import escape
@@ -26,7 +27,7 @@ from sbon_cli.commands.queries.query_flags import (
     reuse_option,
     state_provider_option,
 )
-from sbon_cli.commands.queries.rows import follow_to_the_end, tied
+from sbon_cli.commands.queries.rows import Tie, follow_to_the_end, tied
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions
 from sbon_cli.options.names import NODE
@@ -141,31 +142,41 @@ def submit(
         sink=sink,
         allow_restart_from_sources=restarts,
     )
-    info = submitted(client, submission, quiet=quiet)
-    if not following:
-        if json_:
-            print_json(info)
-        else:
-            click.echo(info.id)
-        if not quiet and sink.kind != FOLLOW:
-            err().print(f"[dim]delivered by {escape(info.consumer)}; for its progress: sbon query show {escape(info.id)}[/]")
-        return
-    if sink.kind == FOLLOW:
-        sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm, quiet=quiet))
-    sys.exit(_wait(client, info, stop_after=rm, quiet=quiet))
+    with tied(client, stop_after=rm) as tie:
+        info = submitted(client, submission, quiet=quiet, tie=tie)
+        if following:
+            if sink.kind == FOLLOW:
+                code = follow_to_the_end(client, info, json_=json_, stop_after=rm, quiet=quiet)
+            else:
+                code = _wait(client, info, stop_after=rm, quiet=quiet)
+    if following:
+        sys.exit(code)
+    if json_:
+        print_json(info)
+    else:
+        click.echo(info.id)
+    if not quiet and sink.kind != FOLLOW:
+        err().print(f"[dim]delivered by {escape(info.consumer)}; for its progress: sbon query show {escape(info.id)}[/]")
 
 
-def submitted(client: Client, submission: Submission, *, quiet: bool = False) -> QueryInfo:
+def submitted(client: Client, submission: Submission, *, quiet: bool = False, tie: Tie | None = None) -> QueryInfo:
     """Submit the query and return it once it is accepted.
 
-    Unless ``quiet``, a terminal shows each step of the node meanwhile, and a pipe or file each slow step.
+    Unless ``quiet``, a terminal shows each step of the node meanwhile, and a pipe or file each slow step. ``tie`` gets the query
+    with the first step, long before it is accepted.
     """
     console = err()
     is_shown = not quiet and console.is_terminal
     try:
-        with slow_steps(lambda step: None if is_shown or quiet else console.print(f"[dim]waiting: {escape(step)}[/]")) as begin:
+        with (
+            slow_steps(lambda step: None if is_shown or quiet else console.print(f"[dim]waiting: {escape(step)}[/]")) as begin,
+            closing(client.submit(submission)) as events,
+        ):
             begin(f"no answer of the node at {client.api} yet")
-            for event in client.submit(submission):
+            for event in events:
+                if tie is not None:
+                    tie.accepted = isinstance(event, Accepted)
+                    tie.query = event.query.id if isinstance(event, Accepted) else event.query or tie.query
                 if isinstance(event, Accepted):
                     if not quiet:
                         console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
@@ -174,7 +185,8 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
                 if is_shown:
                     console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
     except KeyboardInterrupt:
-        console.print("[dim]interrupted before the query was accepted; to see whether it runs: sbon query list[/]")
+        after = "it does not stay" if tie is not None and tie.query else "to see whether it runs: sbon query list"
+        console.print(f"[dim]interrupted before the query was accepted; {after}[/]")
         raise
     raise SbonError("node-unreachable", f"the node at {client.api} ended the connection before the query was accepted")
 
@@ -184,7 +196,7 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> 
     printed: list[str] = []
     silence = Silence(lambda: silence_reason(info), printed.append, time.monotonic)
     try:
-        with tied(client, info.id, stop_after=stop_after), watched(client, info, quiet=quiet):
+        with watched(client, info, quiet=quiet):
             while info.state in LIVE:
                 time.sleep(0.5)
                 before, info = info.rows, client.query(info.id)
@@ -195,6 +207,8 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> 
                 while printed:
                     err().print(f"[dim]{escape(printed.pop())}[/]")
     except KeyboardInterrupt:
+        if stop_after:
+            client.stop_query(info.id)
         return EXIT_INTERRUPTED
     for line in [*unread(info), *skipped(info)]:
         err().print(f"[dim]{escape(line)}[/]")
