@@ -118,8 +118,8 @@ class AsyncConnection:
             return await self.stream(name)
         return await self._http.ask(endpoints.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment)))
 
-    async def create_view(self, name: str, sql: str, *, comment: str = "") -> StreamInfo:
-        return await self._http.ask(endpoints.create_view(ViewDeclaration(name=name, sql=sql, comment=comment)))
+    async def create_view(self, name: str, sql: str, *, comment: str = "", replace: bool = False) -> StreamInfo:
+        return await self._http.ask(endpoints.create_view(ViewDeclaration(name=name, sql=sql, comment=comment, replace=replace)))
 
     async def drop_stream(self, name: str) -> None:
         await self._http.ask(endpoints.drop_stream(name))

@@ -109,9 +109,12 @@ class Connection:
             return self.stream(name)
         return self._client.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment))
 
-    def create_view(self, name: str, sql: str, *, comment: str = "") -> StreamInfo:
-        """Create a view, a name for a query, which is read in its place when a query that names it is submitted."""
-        return self._client.create_view(ViewDeclaration(name=name, sql=sql, comment=comment))
+    def create_view(self, name: str, sql: str, *, comment: str = "", replace: bool = False) -> StreamInfo:
+        """Create a view, a name for a query, which is read in its place when a query that names it is submitted.
+
+        With ``replace``, it takes the place of a view of that name, which stays if this one is refused.
+        """
+        return self._client.create_view(ViewDeclaration(name=name, sql=sql, comment=comment, replace=replace))
 
     def drop_stream(self, name: str) -> None:
         """Drop a stream with its sources and their stored rows; rejected while a query reads it."""

@@ -184,18 +184,23 @@ class Catalogue:
         """Return the entry of a stream, dropped or not; None if this node knows of none, or no more."""
         return self._entries.get(name)
 
-    def check_new(self, name: str) -> None:
-        """Raise ``stream-exists`` if a stream or view has that name."""
+    def check_new(self, name: str, *, replace: bool = False) -> None:
+        """Raise ``stream-exists`` if a stream or view has that name; to ``replace`` a view, only ``not-a-view`` for a stream."""
         if name in self.entries:
             kind = "view" if self._entries[name].declaration.sql else "stream"
+            if replace and kind == "view":
+                return
+            if replace:
+                hint = f"DROP STREAM {name} drops it with its sources and what they keep"
+                raise SbonError("not-a-view", f"{name} is a stream, no view", where="name", hint=hint)
             hint = "choose another name, or drop it first"
             raise SbonError("stream-exists", f"the {kind} {name!r} exists already", where="name", hint=hint)
 
-    async def create(self, declaration: StreamDeclaration) -> None:
-        """Declare a stream; raise ``stream-exists`` or ``too-many-streams``."""
-        self.check_new(declaration.name)
+    async def create(self, declaration: StreamDeclaration, *, replace: bool = False) -> None:
+        """Declare a stream, in place of a view that it is to ``replace``; raise ``stream-exists`` or ``too-many-streams``."""
+        self.check_new(declaration.name, replace=replace)
         old = self._entries.get(declaration.name)
-        if not self._has_capacity():
+        if declaration.name not in self.entries and not self._has_capacity():
             raise SbonError("too-many-streams", f"the catalogue is full ({self._context.settings.max_streams})", where="name")
         version = old.version + 1 if old else 1
         if version > MAX_VERSION:

@@ -42,11 +42,12 @@ class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ViewDeclaration(msgspec.Struct, frozen=True, kw_only=True):
-    """A view as a user creates it."""
+    """A view as a user creates it; with ``replace``, in place of a view of that name, if there is one."""
 
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
     sql: Annotated[str, Meta(min_length=1, max_length=MAX_VIEW_CHARACTERS)]
     comment: str = ""
+    replace: bool = False
 
 
 class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):

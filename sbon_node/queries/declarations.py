@@ -35,15 +35,21 @@ class Declarations:
         await self._catalogue.create(declaration)
 
     async def create_view(self, view: ViewDeclaration) -> None:
-        """Plan the view's query, for its columns, and declare it. Raises as a submission of the query, and ``stream-exists``."""
+        """Plan the view's query, for its columns, and declare it. Raises as a submission of the query, and ``stream-exists``.
+
+        A view that it replaces stays until then, and is no stream that the query may read. Raises ``not-a-view``, or
+        ``stream-in-use`` if another view reads it.
+        """
         check_name(view.name)
-        self._catalogue.check_new(view.name)
-        plan = await self._planning.plan(QuerySpec(sql=view.sql), view.name)
+        self._catalogue.check_new(view.name, replace=view.replace)
+        if view.name in self._catalogue.entries:
+            await self._check_in_no_view(view.name)
+        plan = await self._planning.plan(QuerySpec(sql=view.sql), view.name, without=view.name)
         declaration = StreamDeclaration(
             name=view.name, schema=plan.schema, event_time=plan.event_time, comment=view.comment, sql=view.sql.strip()
         )
         check_stream(declaration)
-        await self._catalogue.create(declaration)
+        await self._catalogue.create(declaration, replace=view.replace)
 
     async def detach(self, stream: str, source: str) -> None:
         """Take a source away; raise ``unknown-stream``, ``unknown-source``, ``stream-in-use``, ``is-a-result``."""

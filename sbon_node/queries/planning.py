@@ -17,6 +17,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.membership.views import unknown_node
 from sbon_node.model.adaptation import OFF, Adapt, adapted
+from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.durability import Durability
 from sbon_node.model.goal import Goal
@@ -83,32 +84,42 @@ class Planning:
         """Return where the state of the query's operators will be kept."""
         return spec.durability or self._durability
 
-    async def plan(self, spec: QuerySpec, query: str, times: StepTimes | None = None) -> Plan:
+    async def plan(self, spec: QuerySpec, query: str, times: StepTimes | None = None, *, without: str = "") -> Plan:
         """Plan the query by operators of its own; as :meth:`propose`."""
-        return (await self.propose(spec, query, times)).without_alternatives()
+        return (await self.propose(spec, query, times, without=without)).without_alternatives()
 
     async def reads(self, sql: str, name: str) -> bool:
         """Return whether the text of a view reads the stream or view of that name."""
-        catalog = {known: entry for known, entry in self._catalogue.entries.items() if known != name}
+        request = PlanRequest(text=sql, catalog=self._streams(without=name), query="q")
         try:
-            await self._context.planner.plan(PlanRequest(text=sql, catalog=catalog, query="q"), _unanalysed, nothing_measured)
+            await self._context.planner.plan(request, _unanalysed, nothing_measured)
         except SbonError as error:
             return error.code == "unknown-stream" and repr(name.lower()) in error.message.lower()
         return False
 
+    def _streams(self, *, without: str) -> dict[str, CatalogEntry]:
+        return {name: entry for name, entry in self._catalogue.entries.items() if name != without}
+
     async def propose(
-        self, spec: QuerySpec, query: str, times: StepTimes | None = None, offers: tuple[RunningComputation, ...] = ()
+        self,
+        spec: QuerySpec,
+        query: str,
+        times: StepTimes | None = None,
+        offers: tuple[RunningComputation, ...] = (),
+        *,
+        without: str = "",
     ) -> ProposedPlan:
         """Plan the query with remembered measurements of equal sub-plans.
 
         Operator needs respect the requested throughput. ``times`` takes the times of planning and of the engine's analysis.
-        ``offers`` are running operators from which the plan's alternatives are made.
+        ``offers`` are running operators from which the plan's alternatives are made. The query cannot read the stream or view
+        ``without``.
         Raises :class:`SbonError` if the node of a source is not alive.
         """
         times = StepTimes(self._context.clock) if times is None else times
         request = PlanRequest(
             text=spec.sql,
-            catalog=self._catalogue.entries,
+            catalog=self._streams(without=without),
             query=query,
             decompose=spec.decompose,
             join_window_ms=spec.join_window_ms,

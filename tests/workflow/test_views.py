@@ -16,8 +16,9 @@ FEW = "SELECT id, ts FROM numbers WHERE id % 3 = 0"
 FEWER = "SELECT id AS number FROM few WHERE id > 50"
 
 
-async def create(cluster: SimulatedCluster, node: str, name: str, sql: str) -> None:
-    await ask(cluster, node, cluster.at(node).daemon.create_view(ViewDeclaration(name=name, sql=sql)))
+async def create(cluster: SimulatedCluster, node: str, name: str, sql: str, *, replace: bool = False) -> None:
+    view = ViewDeclaration(name=name, sql=sql, replace=replace)
+    await ask(cluster, node, cluster.at(node).daemon.create_view(view))
 
 
 async def refused(cluster: SimulatedCluster, node: str, work: object) -> SbonError:
@@ -83,3 +84,31 @@ def test_bad_views_leave_nothing(tmp_path: Path) -> None:
         assert set(daemon._catalogue.entries) == {"numbers", "few"}
 
     in_cluster(tmp_path, "a", test)
+
+
+def test_a_view_is_replaced_in_one_change_or_stays(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=10))
+        await create(cluster, "a", "few", FEW, replace=True)
+        catalogue = cluster.at("b").daemon._catalogue
+        await cluster.until(lambda: "few" in catalogue.entries)
+        seen: list[str] = []
+        notify = catalogue.on_change
+        catalogue.on_change = lambda entry: (seen.append("" if entry.dropped else entry.declaration.sql), notify(entry))[1]
+        for name, sql, code, where in (
+            ("few", "SELECT no FROM numbers", "unknown-column", "line 1, column 8"),
+            ("few", "SELECT id FROM few", "unknown-stream", "line 1, column 16"),
+            ("numbers", FEW, "not-a-view", "name"),
+        ):
+            error = await refused(cluster, "a", create(cluster, "a", name, sql, replace=True))
+            assert (error.code, error.where) == (code, where), sql
+        await create(cluster, "a", "few", "SELECT id AS number FROM numbers", replace=True)
+        await cluster.until(lambda: seen != [])
+        assert seen == ["SELECT id AS number FROM numbers"]
+        await create(cluster, "b", "fewer", "SELECT number FROM few WHERE number > 5")
+        await cluster.until(lambda: "fewer" in cluster.at("a").daemon._catalogue.entries)
+        read = await refused(cluster, "a", create(cluster, "a", "few", FEW, replace=True))
+        assert (read.code, "few is read by the view fewer" in read.message) == ("stream-in-use", True)
+        assert cluster.at("a").daemon._catalogue.entry("few").declaration.sql == seen[0]
+
+    in_cluster(tmp_path, "ab", test)

@@ -29,6 +29,7 @@ class ViewDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     sql: str
     comment: str = ""
+    replace: bool = False
 
 
 class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):

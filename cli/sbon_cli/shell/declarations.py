@@ -66,15 +66,11 @@ class CreateResult(NamedTuple):
 
 
 class CreateView(NamedTuple):
-    """``view.sql`` has spaces in place of the words before it, so that lines and columns stay those of the statement.
-
-    With ``replace``, it takes the place of an existing view.
-    """
+    """``view.sql`` has spaces in place of the words before it, so that lines and columns stay those of the statement."""
 
     view: ViewDeclaration
     positions: Positions
     if_missing: bool = False
-    replace: bool = False
 
     @property
     def name(self) -> str:
@@ -292,8 +288,8 @@ def _create_view(reader: Reader, *, replace: bool) -> CreateView:
     positions = {"name": reader.position()}
     name = reader.name("the view")
     reader.needs("as")
-    fields = {"name": name, "sql": reader.rest("a query")}
-    return CreateView(_checked(fields, ViewDeclaration, catalogue.ViewDeclaration, positions), positions, if_missing, replace)
+    fields = {"name": name, "sql": reader.rest("a query"), "replace": replace}
+    return CreateView(_checked(fields, ViewDeclaration, catalogue.ViewDeclaration, positions), positions, if_missing)
 
 
 def _delay_ms(reader: Reader, positions: dict[str, str]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon import SbonError, endpoints
-from sbon.model import QuerySpec, StreamInfo, Submission, ViewDeclaration
+from sbon.model import QuerySpec, StreamInfo, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
 from sbon_cli.commands.queries.explain import show_explanation
@@ -102,10 +102,9 @@ class Runner:
                 case CreateResult(name=name, sql=sql):
                     result = submitted(client, endpoints.result_of(name, sql, **self._goal_options))
                     self._tell(result, lambda info: say(f"{name} created: the result of {info.id} at {info.consumer}"))
-                case CreateView(view=view, replace=True) if self._exists(view.name):
-                    self._replace(view)
                 case CreateView(view=view):
-                    self._tell(client.create_view(view), lambda info: say(f"{view.name} created"))
+                    done = "replaced" if view.replace and self._exists(view.name) else "created"
+                    self._tell(client.create_view(view), lambda info: say(f"{view.name} {done}"))
                 case Attach():
                     options = {**action.options}
                     if action.connector == "file" and "path" in options:
@@ -136,23 +135,6 @@ class Runner:
                 raise
             return False
         return True
-
-    def _replace(self, view: ViewDeclaration) -> None:
-        """Put a view in the place of one of its name, which returns if the new one is refused.
-
-        A query that begins in between does not find it.
-        """
-        client = self._client
-        before = client.stream(view.name)
-        _check_kind(before, view=True)
-        client.drop_stream(view.name)
-        try:
-            info = client.create_view(view)
-        except SbonError:
-            old = before.entry.declaration
-            client.create_view(ViewDeclaration(name=old.name, sql=old.sql, comment=old.comment))
-            raise
-        self._tell(info, lambda info: say(f"{view.name} replaced"))
 
     def _query(self, sql: str) -> int:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""
