@@ -144,7 +144,7 @@ class Tie:
         self._client, self.query, self.accepted = client, query, bool(query)
 
     def stop(self) -> None:
-        """Stop the query, if there is one: the node gives up a submission whose connection ends, and may just have accepted it."""
+        """Stop the query, if there is one: a node gives up a submission whose connection ends, or has just accepted it."""
         if not self.query:
             return
         try:
