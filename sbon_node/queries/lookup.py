@@ -19,7 +19,15 @@ from sbon_node.queries.names import NameRecord
 from sbon_node.queries.summary import stale
 from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
-from sbon_protocol.calls import ListQueries, QueryDescription, QueryRecords, ShowQuery, StopQuery
+from sbon_protocol.calls import (
+    CheckQueries,
+    ListQueries,
+    QueriesChecked,
+    QueryDescription,
+    QueryRecords,
+    ShowQuery,
+    StopQuery,
+)
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 
@@ -67,7 +75,7 @@ class QueryLookup:
     async def is_over(self, name: NameRecord) -> bool:
         """Return whether the query of that record is known to be over, or was never accepted.
 
-        It may live while its holder does not answer, or while a node hosts parts of it.
+        It may live while a node hosts parts of it, and while its holder does not answer, unless another member remembers its end.
         """
         answers = await self._ask_all(name.uid)
         known = [info.state for answer in answers for info in answer.queries or () if info.uid == name.uid]
@@ -75,7 +83,21 @@ class QueryLookup:
             return not any(state in LIVE for state in known)
         if any(component.query == name.uid for answer in answers for component in answer.components):
             return False
-        return not any(answer.node == name.holder and answer.queries is None for answer in answers)
+        if not any(answer.node == name.holder and answer.queries is None for answer in answers):
+            return True
+        return any(await asyncio.gather(*(self._remembers_end(name.uid, answer) for answer in answers)))
+
+    async def _remembers_end(self, uid: str, answer: Answer) -> bool:
+        """Return whether a member that has answered was an acceptor of the query's record, and knows that it is over."""
+        if answer.queries is None:
+            return False
+        call, timeout_s = CheckQueries(queries=(uid,)), self._context.settings.component_timeout_s
+        try:
+            checked = await self._context.ask(answer.node, call, QueriesChecked, timeout_s=timeout_s)
+        except SbonError as error:
+            log.info("end-not-asked", query=uid, node=answer.node, code=error.code, reason=str(error))
+            return False
+        return uid in (*checked.over, *checked.refused)
 
     async def show(self, query: str, history_after_ms: int = NO_HISTORY) -> tuple[QueryInfo, QueryUsage]:
         """Return the query with its network usage and the history points later than ``history_after_ms``."""

@@ -200,3 +200,25 @@ def test_an_engine_that_does_not_start_is_the_reason_where_no_other_node_is_left
         await settled(cluster)
 
     in_cluster(tmp_path, "a", test)
+
+
+def test_the_name_of_a_refused_submission_is_free_though_its_node_is_gone(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+        engines = [node.engine for node in cluster.nodes.values() if node.engine is not None]
+
+        async def fails(*_: object) -> None:
+            raise SbonError("engine-failed", "the engine was not ready within 180 s")
+
+        for engine in engines:
+            engine.instantiate = fails  # type: ignore[method-assign]
+        with pytest.raises(SbonError, match="did not start"):
+            await submitted(cluster, "b", None)
+        for engine in engines:
+            del engine.instantiate
+        await settled(cluster)
+        cluster.crash(cluster.at("b"))
+        await cluster.until(lambda: cluster.at("a").daemon.context.away("b") != "")
+        assert (await submitted(cluster, "c", None)).id == "q"
+
+    in_cluster(tmp_path, "abcd", test)
