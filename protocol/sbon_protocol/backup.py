@@ -68,3 +68,10 @@ class DropBackup(Call, frozen=True):
 
     query: Line
     operator: Line
+
+
+class YieldOperator(Call, frozen=True):
+    """Ask the backup to go on with an operator, which the engine of the caller, its host in ``epoch``, cannot run."""
+
+    operator: Line
+    epoch: Count

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
 from sbon_protocol.failover import (
     AddQuerySink,
     AddSink,
@@ -346,6 +346,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "open-backup": (OpenBackup, BackupOpened),
     "store-backup": (StoreBackup, BackupStored),
     "drop-backup": (DropBackup, None),
+    "yield-operator": (YieldOperator, None),
     "open-source-backup": (OpenSourceBackup, SourceBackupOpened),
     "store-source": (StoreSource, None),
     "yield-source": (YieldSource, None),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.model.durability import REPLICATED, Durability
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states.backup_states import BEHIND, CURRENT
@@ -104,6 +105,26 @@ def test_a_lost_host_is_followed_by_its_backup(tmp_path: Path, sql: str) -> None
         await until_more_rows(cluster)
         await finished(cluster)
         CHECKS[sql](tmp_path / "out.csv", ROWS)
+
+    in_calm_cluster(tmp_path, "abcde", test)
+
+
+def test_a_host_whose_engine_does_not_start_yields_to_the_backup(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS)
+        register = await register_of(cluster, operator)
+        engine = cluster.at(register.host).engine
+        assert engine is not None
+        engine.is_broken = True
+        engine.kill_engine_process()
+        broke_s = cluster.clock.now()
+        await until_owner(cluster, operator, register.backup)
+        assert cluster.clock.now() - broke_s > BackupSettings().yield_after_s
+        (shown,) = [one for one in (await state_of(cluster, "a")).operators if one.id == operator]
+        assert shown.past_moves[-1].reason == "the engine of its host did not run it"
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv", ROWS)
+        assert operator not in cluster.at(register.host).daemon._operators.hosted()
 
     in_calm_cluster(tmp_path, "abcde", test)
 

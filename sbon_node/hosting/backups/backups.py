@@ -53,7 +53,9 @@ class NodeBackups:
             self._tasks,
             self._pin,
         )
-        self._ports = operators.ports
+        self._ports, self._operators = operators.ports, operators
+        self._stuck_since: dict[str, float] = {}
+        """Since when the engine has not run, by operators that wait for it."""
         limits = CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes)
         self._rehearsals = Rehearsals(engine, context.clock, checkpoint_of(context, ""), settings.rehearse_s)
         self._engine, self.followers = engine, BackupFollowers(context, operators, engine, moves.starter, settings)
@@ -71,13 +73,26 @@ class NodeBackups:
         self._tasks.start("check", self._check())
 
     async def _check(self) -> None:
-        """Look in the registers for ever whether this node's replicated operators are still its own."""
+        """Look in the registers for ever whether this node's replicated operators are still its own.
+
+        Those that its engine has not run for long are yielded to their backups.
+        """
         context, settings = self._parts.context, self._parts.settings
         while True:
             await context.clock.sleep(settings.own_s * context.rng.uniform(0.5, 1.0))
             for operator in [one for one in self._known if one in context.outbox.streams()]:
                 if (backup := self._known.get(operator)) is not None and await backup.check():
                     self.begin(operator)
+                if (backup := self._known.get(operator)) is not None and self._is_stuck(operator):
+                    await backup.yield_operator()
+
+    def _is_stuck(self, operator: str) -> bool:
+        """Return whether the engine has not run at all for so long, though an operator waits for it."""
+        now_s = self._parts.context.clock.now()
+        if self._engine.status == "running" or self._operators.is_running(operator):
+            self._stuck_since.pop(operator, None)
+            return False
+        return now_s - self._stuck_since.setdefault(operator, now_s) >= self._parts.settings.yield_after_s
 
     async def stop(self) -> None:
         """Store nothing more, and take over nothing more."""
@@ -123,4 +138,5 @@ class NodeBackups:
 
     def forget(self, operator: str) -> None:
         self._known.pop(operator, None)
+        self._stuck_since.pop(operator, None)
         self.keeper.recovered.pop(operator, None)

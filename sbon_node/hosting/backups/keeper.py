@@ -15,7 +15,7 @@ from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.followers import BackupFollowers
-from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, files_of
+from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, described, files_of
 from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.owner import BackupOwners
 from sbon_node.hosting.backups.settings import BackupSettings
@@ -36,14 +36,13 @@ from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import OperatorRegister
-from sbon_node.model.states import operator_states
 from sbon_node.net.peers import Caller
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import NO_BATCH
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 
@@ -81,6 +80,7 @@ class BackupKeeper:
         handle(OpenBackup, self._open)
         handle(StoreBackup, self._store)
         handle(DropBackup, self._drop)
+        handle(YieldOperator, self._yield)
 
     def start(self) -> None:
         """Delete what no backup needs, and look after the hosts."""
@@ -107,20 +107,7 @@ class BackupKeeper:
 
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query with a backup here: what users see once the register names this node as the host."""
-        return [
-            OperatorInfo(
-                id=operator,
-                node=self._context.name,
-                fragment=kept.spec.fragment,
-                state=operator_states.STARTING,
-                reason=f"goes on here after {kept.stored.host}",
-                epoch=kept.spec.epoch,
-                durability=kept.spec.durability,
-                stats=None,
-            )
-            for operator, kept in sorted(self._known.items())
-            if kept.spec.query == query
-        ]
+        return [described(kept, self._context.name) for _, kept in sorted(self._known.items()) if kept.spec.query == query]
 
     async def destroy(self, call: DestroyComponents) -> None:
         """Forget the backups among the components of a query that is over."""
@@ -203,6 +190,7 @@ class BackupKeeper:
             kept.heard_s = self._context.clock.now()
             sent = SentFrames(call.operator, stream, kept.stored.settled, call.after, call.frames)
             keep_frames(self._context, sent, caller.node, self._settings.stream_bytes)
+            kept.is_yielded = False  # The operator runs at its host again.
             if call.more:
                 return BackupStored()
             check_end(sent)
@@ -247,6 +235,13 @@ class BackupKeeper:
             return
         await self._forget(kept)
 
+    async def _yield(self, call: YieldOperator, caller: Caller) -> None:
+        kept = self._named(call.operator, caller)
+        self._check_open(kept, call.epoch)
+        kept.is_yielded = True
+        kept.interrupt(f"{kept.stored.host} cannot run it")
+        self._tasks.start(f"recover {call.operator}", self._recover(kept))
+
     def _put(self, kept: Kept, stored: StoredBackup) -> None:
         self._context.store.put("backup", kept.spec.id, stored, sync=True)
         kept.stored = stored
@@ -276,7 +271,9 @@ class BackupKeeper:
                 self._tasks.start(f"check {operator}", self._check(kept))
 
     def _is_lost(self, kept: Kept) -> bool:
-        """Return whether the host is dead, or is back without its disk."""
+        """Return whether the host is dead, is back without its disk, or has no engine that runs the operator."""
+        if kept.is_yielded:
+            return True
         member = self._context.membership.get(kept.stored.host)
         if member is None:  # After a start, members come one after another.
             return self._context.clock.now() - self._started_s > self._settings.check_s
@@ -352,7 +349,8 @@ class BackupKeeper:
         for stream, lineage in kept.stored.lineages.items():
             if lineage:
                 self._operators.ports.lineages.learner(operator, stream)(lineage)
-        spec = kept.spec.moved_from(kept.stored.host, context.clock.wall_ms(), "its host was lost")
+        why = "the engine of its host did not run it" if kept.is_yielded else "its host was lost"
+        spec = kept.spec.moved_from(kept.stored.host, context.clock.wall_ms(), why)
         if self._operators.get(operator) is None:  # Otherwise the backup could not be deleted before.
             hosted = msgspec.structs.replace(kept.stored.hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
             await self._operators.adopt(hosted, register, runs=runs)

@@ -15,6 +15,8 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.model.measures import MeasureSums
 from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.states import operator_states
 from sbon_node.net.peers import Expected
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
@@ -73,6 +75,8 @@ class Kept:
         self.lost_since_s: float | None = None
         self.is_ending = self.goes_on = False
         """Whether it is deleted; whether the operator belongs to this node, and is to go on here."""
+        self.is_yielded = False
+        """Whether the host has asked this node to go on with the operator."""
         self._end_of_copy: asyncio.Future[str] | None = None
 
     async def copy(self, fetch: Coroutine[Any, Any, None]) -> None:
@@ -100,3 +104,17 @@ async def _ended(end: asyncio.Future[str], operator: str) -> None:
 def files_of(context: Context, operator: str) -> Path:
     """Return the folder of the files of a backup, each under its digest."""
     return context.data_dir / "backups" / operator
+
+
+def described(kept: Kept, node: str) -> OperatorInfo:
+    """Return the operator as users see it once the register names ``node``, which keeps the backup, as its host."""
+    return OperatorInfo(
+        id=kept.spec.id,
+        node=node,
+        fragment=kept.spec.fragment,
+        state=operator_states.STARTING,
+        reason=f"goes on here after {kept.stored.host}",
+        epoch=kept.spec.epoch,
+        durability=kept.spec.durability,
+        stats=None,
+    )

@@ -32,7 +32,7 @@ from sbon_node.net.peers import Expected
 from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
-from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup
+from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
 
 log = structlog.get_logger()
 
@@ -208,6 +208,18 @@ class OperatorBackup:
         self._had = self._stored if self._stored >= 0 else self._had
         self._stored, self._is_open = -1, False
         return True
+
+    async def yield_operator(self) -> None:
+        """Ask the backup to go on with the operator, which this node's engine does not run."""
+        operator, context = self._spec.id, self._context
+        try:
+            register = await self._present()
+            if register.backup:
+                log.warning("operator-yielded", operator=operator, backup=register.backup)
+                await context.call(register.backup, YieldOperator(operator, register.epoch))
+        except SbonError as error:
+            check_cancelled()
+            log.warning("operator-not-yielded", operator=operator, code=error.code, reason=str(error))
 
     async def _present(self) -> OperatorRegister:
         """Return the register; raise ``not-owner`` if it names another host, or another epoch."""

@@ -58,6 +58,15 @@ class BackupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "nodes often return soon",
         ),
     ] = 0.0
+    yield_after_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="seconds for which the engine of a host runs no operator before its replicated operators go on at their "
+            "backups; above the time in which an engine starts",
+        ),
+    ] = 300.0
     watch_s: Annotated[
         float,
         Meta(

@@ -108,6 +108,8 @@ class SimulatedEngine:
         self.orphan_s: float | None = None
         self.fails = ""
         """The reason with which every operator fails soon after it runs; empty for none."""
+        self.is_broken = False
+        """Whether no engine process starts again after the present one, as without memory or Java."""
         self._on_state: OnOperatorState = on_state or (lambda operator, state, reason: None)
         self._engine_processes = 0
         self._operators: dict[str, RunningOperator] = {}
@@ -122,7 +124,10 @@ class SimulatedEngine:
 
     @property
     def status(self) -> str:
-        return "idle" if self.engine_process is None else "running" if self.engine_process.process.alive else "starting"
+        if self.engine_process is None:
+            return "idle"
+        dead = "failed: it does not start" if self.is_broken else "starting"
+        return "running" if self.engine_process.process.alive else dead
 
     @property
     def starts(self) -> int:
@@ -288,6 +293,10 @@ class SimulatedEngine:
 
     async def _start_again(self) -> None:
         await asyncio.sleep(self.draw(self.times.notice_death))
+        while self.is_broken:
+            for operator in [operator for operator in self._operators.values() if not operator.failed]:
+                self._on_state(operator.spec.id, operator_states.STARTING, "the engine does not start")
+            await asyncio.sleep(self.draw(self.times.retry))
         self.engine_process = self._new_engine_process()
         for operator in [operator for operator in self._operators.values() if not operator.failed]:
             self._on_state(operator.spec.id, operator_states.STARTING, "the engine process has died")
