@@ -8,6 +8,7 @@ import pytest
 
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.model.durability import REPLICATED, Durability
+from sbon_node.model.queries import SinkRequest, SinkSpec
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states.backup_states import BEHIND, CURRENT
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -125,6 +126,33 @@ def test_a_host_whose_engine_does_not_start_yields_to_the_backup(tmp_path: Path)
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
         assert operator not in cluster.at(register.host).daemon._operators.hosted()
+
+    in_calm_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.one_part_per_commit("moments in which a host dies while a sink is added", parts=2)
+@pytest.mark.parametrize("after_s", [0.1, 0.2])
+def test_a_sink_added_while_a_host_dies_has_all_rows_or_is_refused(tmp_path: Path, after_s: float) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        operator = await replicated(cluster, tmp_path / "out.csv", FILTER)
+        register = await register_of(cluster, operator)
+        sink = SinkSpec(kind="file", options={"path": str(tmp_path / "more.csv")})
+        request = SinkRequest(sink=sink, consumer="a", begin="now")
+        adding = cluster.call("a", cluster.at("a").daemon.sinks.add("q", request))
+        await cluster.clock.sleep(after_s)
+        assert not adding.done()
+        cluster.crash(cluster.at(register.host))
+        await cluster.until(adding.done)
+        assert (adding.exception() is None) == (after_s > 0.1)
+        await until_owner(cluster, operator, register.backup)
+        await cluster.clock.sleep(2.0)
+        if adding.exception() is None:
+            info = adding.result()
+        else:
+            info = await ask(cluster, "a", cluster.at("a").daemon.sinks.add("q", request))
+        await finished(cluster)
+        rows = (tmp_path / "out.csv").read_text().splitlines()[1:]
+        assert (tmp_path / "more.csv").read_text().splitlines()[1:] == rows[info.begins_after :]
 
     in_calm_cluster(tmp_path, "abcde", test)
 
