@@ -54,8 +54,6 @@ class Exchanges:
     ) -> None:
         self._identity, self._table, self._taker = identity, table, taker
         self._peers, self._settings, self._clock = peers, settings, clock
-        self._admitted: bool | None = None
-        """Whether another node has let this node join; None for a node that has asked nobody."""
         server.handle(SyncMembers, self._synced)
         server.handle(CheckMember, self._checked)
 
@@ -68,7 +66,6 @@ class Exchanges:
         """
         unreachable: list[SbonError] = []
         selves = 0
-        self._admitted = self._admitted or False
         for seed in seeds:
             try:
                 if not await self._exchange(seed):
@@ -79,11 +76,9 @@ class Exchanges:
                     raise
                 unreachable.append(error)
             else:
-                self._admitted = True
                 await self._settle()
                 return self._table.living()
         if selves and not unreachable:
-            self._admitted = True
             return self._table.living()
         raise _join_failed(seeds, unreachable)
 
@@ -191,9 +186,6 @@ class Exchanges:
         return Members(members=(*first, *rest[:PART_MEMBERS]), more=len(rest) > PART_MEMBERS)
 
     async def _checked(self, call: CheckMember, caller: Caller) -> Members:
-        if self._admitted is False and call.member.instance != self._identity.instance:
-            # To answer would make this node the successor of that instance, before a member has given it the name.
-            raise SbonError("name-taken", "this node has not joined yet", where="name")
         if call.member.name == self._identity.node:
             self._taker.take((call.member,), asked=False)
         return Members(members=(self._table.own,))

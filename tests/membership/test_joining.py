@@ -107,7 +107,10 @@ def test_a_name_stays_with_its_data_directory_though_another_runs_at_its_address
         sites = await world.cluster("abc")
         await world.until(lambda: all("c" in s.states() for s in sites), 5)
         world.processes["c"].kill()
-        assert "alive for" in await _refusal(world, "c", "a", instance="i-new")
+        await world.until(lambda: any(s.states()["c"] == "suspect" for s in sites[:2]), 15)
+        # While it waits for seeds that do not answer, it is pinged at the last instance's address.
+        assert "another node is called 'c'" in await _refusal(world, "c", *"xyz", "a", instance="i-new")
+        assert {_instance(site, "c") for site in sites[:2]} == {"i-c"}
         await world.start("c", "a", instance="i-new", replace=True)
         await world.until(lambda: all(_instance(s, "c") == "i-new" for s in sites[:2]), 5)
 
