@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.push import Post, PostBuffer, Pushable, Pushed
+from sbon_node.connectors.sources.post_buffer import PostBuffer
+from sbon_node.connectors.sources.push import Post, Pushable, Pushed
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost

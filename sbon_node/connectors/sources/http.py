@@ -22,7 +22,8 @@ from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.push import MAX_REPORTED, Post, PostBuffer, Pushed, RefusedRow
+from sbon_node.connectors.sources.post_buffer import PostBuffer
+from sbon_node.connectors.sources.push import MAX_REPORTED, Post, Pushed, RefusedRow
 from sbon_node.errors import SbonError
 
 JSON = "application/json"
