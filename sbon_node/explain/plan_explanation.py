@@ -17,6 +17,7 @@ from sbon_node.model.states import source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.streams import SourceInfo
+from sbon_node.model.usage import LinkUsage, QueryUsage
 from sbon_node.queries.terminal_description import state_of_component
 
 
@@ -90,7 +91,9 @@ class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
     """The planned rate, which the placement uses."""
     usage: float | None
     measured_bytes_s: float | None = None
+    """The recent rate at which the stream grows."""
     measured_usage: float | None = None
+    """The mean usage since the query began, of the bytes that its :class:`.QueryUsage` counts."""
     queries: int = 1
     """Queries that share the target: each bears an equal part of the usage, which is that of one."""
 
@@ -112,7 +115,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     baseline_usage: float | None
     """Predicted usage of the consumer baseline."""
     measured_usage: float | None = None
-    """None unless every link between two nodes is measured."""
+    """Its :class:`.QueryUsage` over the time since it began; None unless every latency is known."""
     measured_baseline_usage: float | None = None
     saved_usage: float = 0.0
     """Predicted usage that the query would have in addition with operators of its own in place of shared ones, at their nodes."""
@@ -141,12 +144,15 @@ def explained(
     reason: str = "",
     taken: int | None = None,
     sink_lost: bool = False,
+    usage: QueryUsage | None = None,
+    life_ms: int = 0,
 ) -> Explanation:
     """Explain a plan.
 
     ``hosts`` are of all operators; ``sources`` and ``operators``, by id, as far as they were described; ``taken`` is the number
-    of rows that the sink has, if its node knows it.
+    of rows that the sink has, if its node knows it; ``usage`` is the cost of a query in the ``life_ms`` since it began.
     """
+    mean = _Mean(usage, life_ms)
     sink = f"{uid or query}.sink" if query else "sink"
     components = {planned.source.id: _source(planned, sources.get(planned.source.id)) for planned in plan.sources}
     planned_rates = {planned.source.id: planned.rate for planned in plan.sources}
@@ -164,7 +170,7 @@ def explained(
     sink_state = LOST if sink_lost else state
     components[sink] = ExplainedComponent(id=sink, kind="sink", node=consumer, state=sink_state, reads=plan.outputs, rows=taken)
     links = tuple(
-        _link(components[read], component, planned_rates[read].bytes_s, latency_ms, sharing.get(component.id, 1))
+        _link(components[read], component, planned_rates[read].bytes_s, latency_ms, sharing.get(component.id, 1), mean)
         for component in components.values()
         for read in component.reads
     )
@@ -182,10 +188,8 @@ def explained(
         usage=_sum(link.usage for link in links),
         saved_usage=sum(link.usage * (link.queries - 1) for link in links if link.usage is not None),
         baseline_usage=_sum(_usage(planned.rate.bytes_s, path_ms) for planned, path_ms in direct),
-        measured_usage=_sum(link.measured_usage for link in links),
-        measured_baseline_usage=_sum(
-            _usage(components[planned.source.id].measured.bytes_s, path_ms) for planned, path_ms in direct
-        ),
+        measured_usage=mean.of_all(usage.links) if usage is not None else None,
+        measured_baseline_usage=mean.of_all(usage.baseline) if usage is not None else None,
         median_ratio=statistics.median(off) if off else None,
         worst_ratio=max(off, default=None),
     )
@@ -292,11 +296,26 @@ def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:
     )
 
 
+class _Mean:
+    """The mean of a query's usage since it began, in bytes."""
+
+    def __init__(self, usage: QueryUsage | None, life_ms: int) -> None:
+        self._links = {} if usage is None else {(one.stream, one.source_node, one.target_node): one for one in usage.links}
+        self._life_ms = max(1, life_ms)
+
+    def of_link(self, stream: str, source: str, target: str) -> float | None:
+        line = self._links.get((stream, source, target))
+        return None if line is None or line.byte_ms is None else line.byte_ms / self._life_ms
+
+    def of_all(self, lines: Iterable[LinkUsage]) -> float | None:
+        total = _sum(line.byte_ms for line in lines)
+        return None if total is None else total / self._life_ms
+
+
 def _link(
-    source: ExplainedComponent, target: ExplainedComponent, bytes_s: float, latency_ms: Latency, queries: int
+    source: ExplainedComponent, target: ExplainedComponent, bytes_s: float, latency_ms: Latency, queries: int, mean: _Mean
 ) -> ExplainedLink:
     one_way_ms = 0.0 if source.node == target.node else latency_ms(source.node, target.node)
-    measured = source.measured.bytes_s
     return ExplainedLink(
         stream=source.id,
         source_node=source.node,
@@ -305,8 +324,8 @@ def _link(
         latency_ms=one_way_ms,
         bytes_s=bytes_s,
         usage=_part(_usage(bytes_s, one_way_ms), queries),
-        measured_bytes_s=measured,
-        measured_usage=_part(0.0 if source.node == target.node else _usage(measured, one_way_ms), queries),
+        measured_bytes_s=source.measured.bytes_s,
+        measured_usage=mean.of_link(source.id, source.node, target.node),
         queries=queries,
     )
 

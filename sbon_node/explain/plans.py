@@ -70,6 +70,8 @@ class Explainer:
             reason=info.reason,
             taken=info.rows,
             sink_lost=info.sink_lost,
+            usage=query_usage,
+            life_ms=query_usage.at_ms - info.submitted_ms,
         )
 
     async def _described(self, plan: Plan) -> dict[str, SourceInfo]:

@@ -17,6 +17,7 @@ from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo, QuerySpec
 from sbon_node.model.schema import parse_schema
 from sbon_node.model.streams import SourceInfo
+from sbon_node.model.usage import LinkUsage, QueryUsage
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.syntax.dialect import parse
 from tests.cli.commands import run
@@ -66,6 +67,11 @@ async def explanation(sql: str, *, runs: bool, latency_ms: Latency = forty) -> E
         one.source.id: SourceInfo(source=one.source, state="running", rows=400, bytes=12_000, rows_s=50.0, bytes_s=1500.0, late=3)
         for one in plan.sources
     }
+    lines = [_line(one.source.id, one.source.node, latency_ms(one.source.node, "singapore")) for one in plan.sources]
+    total = sum(line.byte_ms or 0.0 for line in lines)
+    usage = QueryUsage(
+        query="q7", strategy="consumer", links=tuple(lines), baseline=tuple(lines), byte_ms=total, baseline_byte_ms=total
+    )
     return explained(
         plan,
         sql=sql,
@@ -77,6 +83,15 @@ async def explanation(sql: str, *, runs: bool, latency_ms: Latency = forty) -> E
         operators=operators if runs else {},
         query="q7" if runs else "",
         state="running" if runs else "planned",
+        usage=usage if runs else None,
+        life_ms=10_000,
+    )
+
+
+def _line(stream: str, source: str, one_way_ms: float | None) -> LinkUsage:
+    byte_ms = None if one_way_ms is None else 12_000 * one_way_ms
+    return LinkUsage(
+        stream=stream, source_node=source, target_node="singapore", bytes=12_000, latency_ms=one_way_ms, byte_ms=byte_ms
     )
 
 
@@ -115,7 +130,7 @@ async def test_usage_is_rate_times_latency_over_links_between_nodes() -> None:
     planned, running = await explanation(sql, runs=False), await explanation(sql, runs=True)
     assert planned.usage == planned.baseline_usage == pytest.approx(2 * 600 * 100 * 0.040)
     assert (planned.measured_usage, planned.measured_baseline_usage) == (None, None)
-    assert running.measured_usage == running.measured_baseline_usage == pytest.approx(2 * 1500 * 0.040)
+    assert running.measured_usage == running.measured_baseline_usage == pytest.approx(2 * 12_000 * 40.0 / 10_000)
     assert [(link.latency_ms, link.usage) for link in running.links if link.stream.startswith("q7")] == [(0.0, 0.0)] * 2
 
 

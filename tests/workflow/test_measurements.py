@@ -88,8 +88,11 @@ def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> Non
         assert operator.estimated.selectivity == pytest.approx(0.25, rel=0.2), "a sample of a's rows tells it"
         sizes = [link.measured_bytes_s for link in running.links]
         assert sizes == [source.measured.bytes_s, operator.measured.bytes_s]
+        bill = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
         assert running.measured_usage is not None
-        assert running.measured_usage > 0
+        assert running.measured_baseline_usage is not None
+        share = running.measured_usage / running.measured_baseline_usage
+        assert share == pytest.approx(bill.byte_ms / bill.baseline_byte_ms, rel=0.02), "as sbon query usage has it"
         assert operator.ratio == pytest.approx(operator.estimated.selectivity / operator.measured.selectivity, rel=0.05)
         assert source.ratio == pytest.approx(1.0, rel=0.2)
         assert running.worst_ratio == max(operator.ratio, 1 / operator.ratio)

@@ -43,7 +43,7 @@ from sbon_node.model.sharing import Reuse
 FIGURE = 7
 """Width of a number in characters, with the space before it."""
 LEAST_LABEL = 24
-WINDOWS = "meas.: recent rows/s; mean bytes/row and selectivity since the start"
+WINDOWS = "meas.: recent rows/s; mean bytes/row, selectivity and usage since the start"
 
 
 class Explained(click.Group):
