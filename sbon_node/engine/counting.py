@@ -8,10 +8,8 @@ from sbon_node.model.operators import OperatorStats
 from sbon_node.streams.mean_rate import MeanRate
 
 
-def with_batch(
-    before: OperatorStats, read: tuple[int, int], written: tuple[int, int], batch_ms: float, pace: MeanRate
-) -> OperatorStats:
-    """Return the counts with another batch: its rows and bytes ``read`` and ``written``, its time, and the ``pace`` of output."""
+def with_batch(before: OperatorStats, read: tuple[int, int], written: tuple[int, int], batch_ms: float) -> OperatorStats:
+    """Return the counts with another batch: its rows and bytes ``read`` and ``written``, and its time."""
     return msgspec.structs.replace(
         before,
         rows_in=before.rows_in + read[0],
@@ -20,6 +18,10 @@ def with_batch(
         bytes_out=before.bytes_out + written[1],
         batches=before.batches + 1,
         batch_ms=batch_ms,
-        rows_out_s=pace.rows_s,
-        bytes_out_s=pace.bytes_s,
     )
+
+
+def at_present(counted: OperatorStats, pace: MeanRate, now: float) -> OperatorStats:
+    """Return the counts with the present ``pace`` of output."""
+    rate = pace.at_present(now)
+    return msgspec.structs.replace(counted, rows_out_s=rate.rows_s, bytes_out_s=rate.bytes_s)

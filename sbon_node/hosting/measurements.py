@@ -132,9 +132,9 @@ class MeasurementStore:
     def _recalled(self, call: RecallMeasurements) -> Measurements:
         sources = []
         for name in call.sources:
-            report = self._sources.report(name)
-            if report is not None and report.rows:
-                rows_s = report.rows_s if report.paced and report.rows_s else 0.0
+            report, runner = self._sources.report(name), self._sources.runner(name)
+            if report is not None and runner is not None and report.rows:
+                rows_s = runner.observed_rows_s if report.paced and runner.observed_rows_s else 0.0
                 sources.append(SourceMeasurement(source=name, rows_s=rows_s, row_bytes=report.bytes / report.rows))
         return Measurements(sources=tuple(sources), operators=self.recall(call.signatures))
 

@@ -165,8 +165,8 @@ class SourceHost:
         rows, read_rows_s = beginning.rows, beginning.read_rows_s
         if report is not None and report.read_share and report.rows >= passed.seen >= beginning.sample.seen:
             rows = report.rows / report.read_share
-        if report is not None and read_rows_s is not None and not report.paced:
-            read_rows_s = report.rows_s or read_rows_s
+        if runner is not None and report is not None and read_rows_s is not None and not report.paced:
+            read_rows_s = runner.observed_rows_s or read_rows_s
         sample = passed if passed.seen >= beginning.sample.seen else beginning.sample
         return TakenSample(sample, max(rows, float(sample.seen)) if rows is not None else None, read_rows_s)
 

@@ -189,7 +189,7 @@ class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
     batches: Counted = 0
     batch_ms: Annotated[float, Meta(ge=0)] = 0.0
     rows_out_s: PerSecond | None = None
-    """Recent rate while it runs, weighted towards the present; None before the first measurement."""
+    """Recent rate, weighted towards the present: silence brings it to 0; None before the first measurement."""
     bytes_out_s: PerSecond | None = None
     under_way_s: Annotated[float, Meta(ge=0)] | None = None
     """Age of the running batch, whose output is not there yet; None if no batch runs."""

@@ -25,7 +25,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: str = ""
     """The file, on the source's node, that keeps the bad rows with their line numbers."""
     rows_s: PerSecond | None = None
-    """Recent rate while it runs, weighted towards the present; None before the first measurement."""
+    """Recent rate, weighted towards the present: silence brings it to 0; None before the first measurement."""
     bytes_s: PerSecond | None = None
     paced: bool = False
     """Whether it has its own pace, instead of its subscribers' speed."""

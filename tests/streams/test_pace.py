@@ -55,3 +55,28 @@ def test_two_observations_at_one_time_are_one() -> None:
     pace.observe(2.0, 10, 10)
     pace.observe(2.0, 10, 10)
     assert pace.rows_s == 10.0
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_the_present_rate_falls_in_silence(*, paused: bool) -> None:
+    pace = MeanRate()
+    assert pace.at_present(0.0) == (None, None)
+    for second in range(100):
+        pace.observe(float(second), 15, 150)
+    if paused:
+        pace.pause()
+    assert pace.at_present(99.0) == (pytest.approx(15.0), pytest.approx(150.0))
+    rates = [pace.at_present(99.0 + silent_s).rows_s or 0.0 for silent_s in (1.0, 30.0, 80.0)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 1.5
+    assert pace.at_present(99.0 + 300.0) == (0.0, 0.0)
+    assert pace.rows_s == pytest.approx(15.0)
+
+
+def test_the_present_rate_is_that_of_an_observation_without_rows() -> None:
+    looked_at, observed = MeanRate(), MeanRate()
+    for pace in (looked_at, observed):
+        for second in range(50):
+            pace.observe(float(second), 7, 0)
+    observed.observe(90.0, 0, 0)
+    assert looked_at.at_present(90.0).rows_s == pytest.approx(observed.rows_s)

@@ -132,18 +132,24 @@ class SourceRunner:
         """Return the connector's position after all written rows."""
         return self._stored.connector
 
+    @property
+    def observed_rows_s(self) -> float | None:
+        """Return the rows a second while it had rows to read, as a plan expects them; None before the first measurement."""
+        return self._pace.rows_s
+
     def describe(self) -> SourceInfo:
         state = f"{self.state}: {self.reason}" if self.reason else self.state
         letters = str(self._letters.path) if self.counts.bad or self.counts.too_large else ""
         name = self.declaration.id
+        rate = self._pace.at_present(self._clock.now())
         return SourceInfo(
             source=self.declaration,
             state=state,
             trouble=self._trouble,
             dropped=self._outbox.link_counts(name).dropped if name in self._outbox.streams() else 0,
             dead_letters=letters,
-            rows_s=self._pace.rows_s,
-            bytes_s=self._pace.bytes_s,
+            rows_s=rate.rows_s,
+            bytes_s=rate.bytes_s,
             paced=self._paced,
             watermark_ms=shown_watermark(self._time.watermark_of(self._stored.greatest_ms)),
             advanced_ms=self._advanced_ms,

@@ -15,7 +15,7 @@ from sbon_node.clock import Clock
 from sbon_node.engine import state_provider
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.counting import with_batch
+from sbon_node.engine.counting import at_present, with_batch
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.moving import SETTLE_POLL_S, frames_planned
 from sbon_node.engine.settings import EngineSettings
@@ -100,10 +100,11 @@ class Running:
 
     def current_stats(self) -> OperatorStats:
         """Return the statistics, with the current batch."""
+        stats = at_present(self.stats, self._pace, self._clock.now())
         if self._began_s is None or not self.live:
             return self.stats
         return msgspec.structs.replace(
-            self.stats,
+            stats,
             under_way_s=max(0.0, self._clock.now() - self._began_s),
             under_way_rows=self._read_rows,
             under_way_bytes=self._read_bytes,
@@ -392,9 +393,8 @@ class Running:
 
     def _count(self, rows_out: int, bytes_out: int, batch_ms: float) -> None:
         """Count a batch's input together with its output, so that their quotient covers the same rows."""
-        read = (self._read_rows, self._read_bytes)
         self._pace.observe(self._clock.now(), rows_out, bytes_out)
         batch_ms = 0.9 * self.stats.batch_ms + 0.1 * batch_ms if self.stats.batches else batch_ms
-        self.stats = with_batch(self.stats, read, (rows_out, bytes_out), batch_ms, self._pace)
+        self.stats = with_batch(self.stats, (self._read_rows, self._read_bytes), (rows_out, bytes_out), batch_ms)
         self._read_rows = self._read_bytes = 0
         self._began_s = None

@@ -173,4 +173,4 @@ def _count(operator: RunningOperator, frames: Sequence[Sequence[Frame]], drafts:
     read = [frame for of_input in frames for frame in of_input]
     operator.pace.observe(asyncio.get_running_loop().time(), rows, size)
     taken = (sum(frame.rows for frame in read), sum(len(frame.payload) for frame in read))
-    operator.stats = with_batch(operator.stats, taken, (rows, size), seconds * 1000, operator.pace)
+    operator.stats = with_batch(operator.stats, taken, (rows, size), seconds * 1000)

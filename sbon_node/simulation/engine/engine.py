@@ -18,6 +18,7 @@ from sbon_node.clock import Clock
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.checkpoint_copy import copy_checkpoint
+from sbon_node.engine.counting import at_present
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import resting
@@ -225,7 +226,9 @@ class SimulatedEngine:
 
     def stats(self, operator: str) -> OperatorStats:
         known = self._operators.get(operator)
-        return known.stats if known is not None else OperatorStats()
+        if known is None:
+            return OperatorStats()
+        return at_present(known.stats, known.pace, asyncio.get_running_loop().time())
 
     async def close(self) -> None:
         self._closing = True
