@@ -137,6 +137,8 @@ def test_each_confirmed_post_survives_its_node(tmp_path: Path) -> None:
         assert SOURCE not in cluster.at("b").daemon.outbox.streams()
         info = await state_of(cluster, "a")
         assert [source.source.node for source in info.sources] == [backup.node]
+        assert info.progress is not None
+        assert info.progress.rows_in == POSTS * ROWS
         check_each_once(tmp_path / "out.csv", POSTS * ROWS)
 
     in_calm_cluster(tmp_path, "abcde", test)

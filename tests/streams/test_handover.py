@@ -152,3 +152,25 @@ def test_a_follower_is_subscribed_as_long_as_it_is_connected(outbox: Outbox, oth
     again.close()
     outbox.subscribe("op", "reader", 1, reader=Reader(epoch=2))
     assert sorted(outbox.link_counts("op").links) == ["reader"]
+
+
+def test_a_reader_has_been_sent_all_rows_wherever_they_came_from(outbox: Outbox, other: Outbox) -> None:
+    outbox.subscribe("op", "reader", 1)
+    publish(outbox, "op", "a", "bb", "ccc")
+    for frame in outbox.read("op", 0, 2**30)[:2]:
+        outbox.count_sent("op", "reader", frame)
+    outbox.acknowledge("op", "reader", 1)
+    move(outbox, other)
+    assert other.link_counts("op").links["reader"].rows == 3
+    other.subscribe("op", "reader", 4, reader=Reader(lineage=other.lineage("op"), acknowledged=1))  # The third came, too.
+    assert other.link_counts("op").links["reader"].rows == 6
+    for frame in other.read("op", 1, 2**30):
+        other.count_sent("op", "reader", frame)
+    assert other.link_counts("op").links["reader"].rows == 6
+
+
+def test_a_reader_that_the_earlier_host_did_not_name_has_read_what_is_retained(outbox: Outbox, other: Outbox) -> None:
+    publish(outbox, "op", "a", "bb", "ccc")
+    move(outbox, other)
+    other.subscribe("op", "reader", 3, reader=Reader(lineage=other.lineage("op")))
+    assert other.link_counts("op").links["reader"].rows == 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sbon_node.model.frames import Frame
 from sbon_node.model.subscribers import is_follower
@@ -18,7 +18,8 @@ class StreamState:
     """A stream without its frames: those after number ``trimmed`` are retained.
 
     ``trimmed_upto`` are the bytes weighed up to there. Each subscription has its name, the last frame that it has acknowledged,
-    its reader's epoch, and the code of its failure, if any. Those of followers are left out.
+    its reader's epoch, and the code of its failure, if any. Those of followers are left out. ``carried`` are the rows that each
+    has been sent, and the last frame of these.
     """
 
     lineage: int
@@ -26,21 +27,19 @@ class StreamState:
     trimmed: int
     trimmed_upto: int
     subscriptions: tuple[tuple[str, int, int, str], ...]
+    carried: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def state_of(known: Stream, tail: Tail) -> StreamState:
     """Return the state of a stream once it has come to that tail."""
-    subscriptions = tuple(
-        (name, subscription.acknowledged, subscription.reader_epoch, subscription.failed)
-        for name, subscription in sorted(known.subscriptions.items())
-        if not is_follower(name)
-    )
+    readers = [(name, one) for name, one in sorted(known.subscriptions.items()) if not is_follower(name)]
     return StreamState(
         lineage=known.lineage,
         tail=tail,
         trimmed=known.trimmed,
         trimmed_upto=known.trimmed_upto,
-        subscriptions=subscriptions,
+        subscriptions=tuple((name, one.acknowledged, one.reader_epoch, one.failed) for name, one in readers),
+        carried={name: (one.rows, max(one.counted or 0, one.acknowledged)) for name, one in readers},
     )
 
 

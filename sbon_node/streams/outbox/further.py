@@ -57,7 +57,7 @@ class FurtherReaders:
             raise SbonError("not-retained", reason, where=stream.name, hint="begin with the rows from now on: --from now")
         after = stream.visible.last if begin == "now" else 0
         upto = stream.visible.upto if begin == "now" else stream.trimmed_upto
-        new = Subscription(subscriber, after, upto, after, upto, reader_epoch=reader_epoch)
+        new = Subscription(subscriber, after, upto, after, upto, counted=after, reader_epoch=reader_epoch)
         self._retention.replace(stream, new)
         return new
 

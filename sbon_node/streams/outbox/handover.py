@@ -132,6 +132,7 @@ class Handover:
             statements.update_tail(connection, adopted, tail)
             for name, acknowledged, reader_epoch, failed in state.subscriptions:
                 upto = statements.weighed_upto(self._store, adopted, acknowledged)
+                rows, counted = state.carried.get(name, (0, acknowledged))
                 adopted.subscriptions[name] = Subscription(
                     name,
                     received=acknowledged,
@@ -139,6 +140,8 @@ class Handover:
                     acknowledged=acknowledged,
                     acknowledged_upto=upto,
                     failed=failed,
+                    rows=rows,
+                    counted=counted,
                     reader_epoch=reader_epoch,
                 )
                 statements.save_subscription(connection, adopted, adopted.subscriptions[name])

@@ -71,8 +71,9 @@ class Subscription:
     bytes: int = 0
     saved: int = 0
     """Bytes of these that others bear, as one payload was sent for all."""
-    counted: int = 0
-    """The last frame whose rows are counted; not stored, so after a restart of this node frames under way count twice."""
+    counted: int | None = 0
+    """The last frame whose rows are counted; not stored, so that frames under way count twice after a restart of this node. None
+    until the reader connects again then."""
     dropped: int = 0
     reader_epoch: int = 0
     """The greatest epoch in which the subscriber has connected."""

@@ -80,6 +80,7 @@ class Retention:
             # A full disk must not refuse the reader whose acknowledgements free it: the epoch is stored with these then.
             self._settle(stream, stream.trimmed)
         self._end_followers(stream, known)
+        self._count_read(stream, known, first - 1)
         known.received, known.received_upto = first - 1, upto
         stream.room.notify()
         return first
@@ -119,7 +120,16 @@ class Retention:
         if next_number and reader.acknowledged is not None:
             acknowledged = min(acknowledged, max(reader.acknowledged, stream.trimmed))
         upto = statements.weighed_upto(self._store, stream, acknowledged)
-        return Subscription(subscriber, acknowledged, upto, acknowledged, upto, reader_epoch=reader.epoch or 0)
+        counted = stream.trimmed if reader.lineage else first - 1  # It has read what is retained, if not here.
+        return Subscription(subscriber, acknowledged, upto, acknowledged, upto, counted=counted, reader_epoch=reader.epoch or 0)
+
+    def _count_read(self, stream: Stream, known: Subscription, upto: int) -> None:
+        """Count the rows of frames up to number ``upto`` that a reader has from an earlier host of the stream."""
+        if known.counted is not None and known.counted < upto:
+            known.rows += statements.rows_after(self._store, stream, known.counted)
+            known.rows -= statements.rows_after(self._store, stream, upto)
+            stream.unsaved = True
+        known.counted = max(known.counted or 0, upto)
 
     def check_reader(self, stream: Stream, known: Subscription | None, reader: Reader) -> None:
         """See :meth:`sbon_node.streams.outbox.outbox.Outbox.check_reader`."""
@@ -202,8 +212,8 @@ class Retention:
         known = stream.subscriptions.get(subscriber)
         if known is not None:
             known.frames += 1
-            known.rows += frame.rows if frame.number > known.counted else 0
-            known.counted = max(known.counted, frame.number)
+            known.rows += frame.rows if frame.number > (known.counted or 0) else 0
+            known.counted = max(known.counted or 0, frame.number)
             known.bytes += len(frame.payload)
             stream.unsaved = True
         for name, saved in saved_bytes(len(frame.payload), (*sharers, subscriber)):

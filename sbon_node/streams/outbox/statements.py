@@ -112,6 +112,7 @@ def load(store: FrameStore) -> dict[str, Stream]:
                 dropped=dropped,
                 reader_epoch=reader_epoch,
                 saved=saved,
+                counted=None,
             )
     return {stream.name: stream for stream in streams.values()}
 
