@@ -20,6 +20,7 @@ KNOWN = SinkDelay(frames=9, p50_ms=12.34, p95_ms=45.0, error_ms=3.21)
             "sink, any wait in the source's history included: p50 12.3 ms, p95 45.0 ms, ± 3.2 ms, over 9 frames (see streams.",
         ),
         (KNOWN, 80.0, "(see streams.delay_window_s); --max-delay 80 ms bounds the part of the network\n"),
+        (SinkDelay(frames=9, p50_ms=522_715.8, p95_ms=1e4, error_ms=9_999.9), None, "p50 9 min, p95 10 s, ± 9,999.9 ms, over"),
         (SinkDelay(frames=1, p50_ms=1.0, p95_ms=2.0), None, "p95 2.0 ms, of unknown error, over 1 frame (see "),
     ],
 )

@@ -162,6 +162,19 @@ def bytes_text(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def span_text(seconds: float) -> str:
+    """Format a length of time: ``2.1 s``, ``45 s``, ``9 min``, ``3 h``, ``20 days``."""
+    for upto, length, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < upto:
+            return f"{seconds:.1f} s" if seconds < 10 else f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
+
+
+def milliseconds_text(milliseconds: float) -> str:
+    """Format a delay: ``12.3 ms``, and as a length of time from 10 s."""
+    return f"{milliseconds:,.1f} ms" if milliseconds < 10_000 else span_text(milliseconds / 1000)
+
+
 def rows_text(count: int | None) -> str:
     """Format a number of rows: ``1,400 rows``."""
     return "rows not known" if count is None else counted(count, "row")

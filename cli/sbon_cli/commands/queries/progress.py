@@ -16,7 +16,7 @@ from sbon import SbonError
 from sbon.model import QueryInfo, QueryProgress
 from sbon.states import LIVE
 from sbon_cli.client import Client
-from sbon_cli.terminal.output import err, rows_text
+from sbon_cli.terminal.output import err, rows_text, span_text
 
 EVERY_S = 1.0
 """Seconds between requests for the record of a followed query, and before the first."""
@@ -39,9 +39,9 @@ def progress_text(progress: QueryProgress) -> str:
         if rate is not None
     ]
     if progress.lag_ms is not None:
-        texts.append(f"lag {_span(progress.lag_ms / 1000)}")
+        texts.append(f"lag {span_text(progress.lag_ms / 1000)}")
     if progress.left_s is not None:
-        texts.append(f"about {_span(progress.left_s)} left")
+        texts.append(f"about {span_text(progress.left_s)} left")
     return ", ".join(texts)
 
 
@@ -49,10 +49,10 @@ def short_text(progress: QueryProgress) -> str:
     """Return the text beside a bar: ``45 %, 40 s left, 1,204 rows in, 310 out, 120 rows/s in, lag 2.1 s``."""
     share = "" if progress.read_share is None else f"{100 * progress.read_share:.0f} %"
     texts = [share or ("no end" if progress.endless else "")]
-    texts.append("" if progress.left_s is None else f"{_span(progress.left_s)} left")
+    texts.append("" if progress.left_s is None else f"{span_text(progress.left_s)} left")
     texts += [f"{rows_text(progress.rows_in)} in", "" if progress.rows_out is None else f"{progress.rows_out:,} out"]
     texts.append("" if progress.rows_in_s is None else f"{progress.rows_in_s:,.0f} rows/s in")
-    texts.append("" if progress.lag_ms is None else f"lag {_span(progress.lag_ms / 1000)}")
+    texts.append("" if progress.lag_ms is None else f"lag {span_text(progress.lag_ms / 1000)}")
     return ", ".join(text for text in texts if text)
 
 
@@ -60,14 +60,6 @@ def _read(progress: QueryProgress) -> str:
     if progress.read_share is not None:
         return f"{100 * progress.read_share:.0f} % of the sources read"
     return f"no end: {', '.join(progress.endless)}" if progress.endless else "share of the sources read: unknown"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 class Bar:

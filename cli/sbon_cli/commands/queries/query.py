@@ -26,6 +26,7 @@ from sbon_cli.terminal.output import (
     err,
     json_option,
     print_json,
+    milliseconds_text,
     print_table,
     reports_errors,
     rows_text,
@@ -197,10 +198,11 @@ def _doing(operator: OperatorInfo, query: QueryInfo) -> str:
 
 def _delay_text(delay: SinkDelay, bound_ms: float | None) -> str:
     """Return the delay of its newest rows, with its error and the query's bound."""
-    error = "of unknown error" if delay.error_ms is None else f"± {delay.error_ms:.1f} ms"
+    error = "of unknown error" if delay.error_ms is None else f"± {milliseconds_text(delay.error_ms)}"
     bound = "" if bound_ms is None else f"; --max-delay {bound_ms:g} ms bounds the part of the network"
     rows = f"over {counted(delay.frames, 'frame')} (see streams.delay_window_s)"
-    return f"{DELAY} p50 {delay.p50_ms or 0.0:.1f} ms, p95 {delay.p95_ms or 0.0:.1f} ms, {error}, {rows}{bound}"
+    p50, p95 = milliseconds_text(delay.p50_ms or 0.0), milliseconds_text(delay.p95_ms or 0.0)
+    return f"{DELAY} p50 {p50}, p95 {p95}, {error}, {rows}{bound}"
 
 
 def _show_measures(info: QueryInfo) -> None:

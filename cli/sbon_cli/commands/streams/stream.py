@@ -20,7 +20,7 @@ from sbon_cli.commands.streams.lineage import Line, Lineage
 from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
 from sbon_cli.options.checked import checked
-from sbon_cli.options.durations import milliseconds_of
+from sbon_cli.options.durations import duration_of, milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
@@ -292,7 +292,8 @@ def show_stream(info: StreamInfo) -> None:
     if declaration.sql:
         say(f"[bold]{declaration.name}[/] is a view of {declaration.comment}")
     else:
-        say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}")
+        delay = duration_of(declaration.delay_ms)
+        say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {delay} {declaration.comment}")
     print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
     say()
     if declaration.sql:
