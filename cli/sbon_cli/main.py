@@ -52,7 +52,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "submit": Verb("sbon_cli.commands.queries.submit:submit", "Submits a query and prints its rows as they arrive."),
         "explain": Verb("sbon_cli.commands.queries.explain:explain", "Explains a query that is not submitted, or one that is."),
         "query": Verb("sbon_cli.commands.queries.query:query", "Lists, shows, follows and stops queries."),
-        "queries": Verb("sbon_cli.commands.queries.query:list_", "Lists every query of the cluster."),
+        "queries": Verb("sbon_cli.commands.queries.query:list_", "Lists every query of the cluster, the oldest first."),
         "usage": Verb("sbon_cli.commands.queries.query:query_usage", "Shows what a query cost the network."),
     },
     "Trying and measuring": {

@@ -62,7 +62,7 @@ class QueryLookup:
         self._context = context
 
     async def all(self) -> QueryList:
-        """Return the queries of all nodes that answer, each as the acceptor with the newest state knows it.
+        """Return the queries of all nodes that answer, each as the acceptor with the newest state knows it; the oldest first.
 
         For queries whose record no node that answers has, return what the hosts of their components know.
         """
@@ -70,7 +70,7 @@ class QueryLookup:
         answered = frozenset(answer.node for answer in answers if answer.queries is not None)
         known = [_marked(info, answered) for info in _newest_states(answers)]
         lost = [self._without_record(query, parts, answered) for query, parts in (await self._orphans(answers)).items()]
-        return QueryList([*_newest(known), *lost], self._unanswered(answers))
+        return QueryList(sorted([*_newest(known), *lost], key=_by_age), self._unanswered(answers))
 
     async def is_over(self, name: NameRecord) -> bool:
         """Return whether the query of that record is known to be over, or was never accepted.
@@ -329,6 +329,11 @@ def _is_it(info: QueryInfo, query: str) -> bool:
 def _of_query(by_query: Mapping[str, list[ForeignComponent]], query: str) -> list[ForeignComponent] | None:
     """Return the parts of a query by uid or name."""
     return next((components for uid, components in by_query.items() if query in (uid, name_of(uid))), None)
+
+
+def _by_age(info: QueryInfo) -> tuple[bool, int, str]:
+    """Sort by the time of submission; queries without a known one come last."""
+    return not info.submitted_ms, info.submitted_ms, info.id
 
 
 def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:

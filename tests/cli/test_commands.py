@@ -38,6 +38,9 @@ def test_a_list_of_queries_says_on_stderr_who_may_hold_more(api: str, node: Any,
     assert (result.exit_code, result.stderr.splitlines()) == (0, told)
     assert [(found["id"], found["state"]) for found in lines(result.stdout)] == [("q1", "running"), ("st1", "unreachable")]
     assert Client(api).queries().unanswered == tuple(node.unanswered)
+    only = run(api, "query", "list", "--json", "--state", "unreachable", "--state", "lost")
+    assert (only.exit_code, [found["id"] for found in lines(only.stdout)], only.stderr.splitlines()) == (0, ["st1"], told)
+    assert run(api, "query", "list", "--state", "ill").exit_code == 2
     on_a_terminal(monkeypatch)
     result = run(api, "query", "list")
     assert (result.exit_code, result.stderr.splitlines()) == (0, told)

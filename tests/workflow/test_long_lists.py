@@ -47,6 +47,8 @@ def test_all_records_a_node_may_hold_are_listed(tmp_path: Path) -> None:
         await filled(cluster)
         found = await ask(cluster, "c", cluster.at("c").daemon.queries())
         assert (len(found), found.unanswered) == (MOST, ())
+        ages = [info.submitted_ms for info in found]
+        assert (ages[:-1], ages[-1]) == (sorted(ages[:-1]), 0), "the oldest first, and last the one of unknown age"
         cut = next(info for info in found if info.id == "q7")
         assert cut.sql.startswith("SELECT '漢漢")
         assert cut.sql.endswith("漢…")

@@ -89,7 +89,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explain plan": (f"sbon explain plan {LARGE}", "sbon explain plan --query large", "cat report.sql | sbon explain -"),
     "explain placement": (f"sbon explain placement {LARGE}", "sbon explain placement large --out large.svg"),
     "query": ("sbon query list", "sbon query follow large", "sbon query stop large"),
-    "query list": ("sbon query list", "sbon query list --json | jq -r 'select(.state == \"running\") | .id'"),
+    "query list": ("sbon query list", "sbon query list --state running --json | jq -r .id"),
     "queries": ("sbon queries",),
     "query show": ("sbon query show large",),
     "query migrate": (

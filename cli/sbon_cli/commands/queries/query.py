@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from typing import get_args
 
 import click
 from rich.markup import escape
@@ -25,14 +26,15 @@ from sbon_cli.terminal.output import (
     counted,
     err,
     json_option,
-    print_json,
     milliseconds_text,
+    print_json,
     print_table,
     reports_errors,
     rows_text,
     say,
 )
 from sbon_node.model.query_ids import name_of
+from sbon_node.model.states.query_states import QueryState
 
 DELAY = "delay from source to sink, any wait in the source's history included:"
 LONG_BATCH_S = 5.0
@@ -45,16 +47,24 @@ def query() -> None:
 
 
 @query.command("list")
+@click.option(
+    "--state",
+    "states_",
+    multiple=True,
+    type=click.Choice(get_args(QueryState)),
+    help="Only queries in this state; may be repeated.",
+)
 @json_option
 @click.pass_obj
 @reports_errors
-def list_(api: str, json_: bool) -> None:
-    """Lists every query of the cluster."""
+def list_(api: str, states_: tuple[str, ...], json_: bool) -> None:
+    """Lists every query of the cluster, the oldest first."""
     queries = Client(api).queries()
+    shown = QueryList((one for one in queries if not states_ or one.state in states_), queries.unanswered)
     if json_:
-        print_json(queries)
+        print_json(shown)
     else:
-        show_queries(queries)
+        show_queries(shown)
     print_unanswered(queries)
 
 
