@@ -11,7 +11,7 @@ from .model import Finished, Rows
 from .states import LIVE
 
 PATIENCE_S = 600.0
-"""Seconds that a node may be unreachable before its follower gives up."""
+"""Seconds that a node may be unreachable before the reader of its events gives up."""
 FIRST_PATIENCE_S = 10.0
 """The same limit before the first event."""
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -52,19 +52,17 @@ class Member(Protocol):
 M = TypeVar("M", bound=Member)
 
 
-class Following:
-    """A follower's record of events, and its reaction to errors."""
+class Reconnection:
+    """Reaction of a reader of events to lost connections."""
 
-    def __init__(self, seen: dict[str, int]) -> None:
-        self.seen = seen
+    def __init__(self) -> None:
         self.tries = 0
         self._lost_since: float | None = None
         self._followed = False
 
-    def is_new(self, event: Rows | Finished) -> bool:
-        """Whether the event is not a repeated frame."""
+    def heard(self) -> None:
+        """An event has come."""
         self._lost_since, self.tries, self._followed = None, 0, True
-        return isinstance(event, Rows) and event.number > self.seen.get(event.stream, 0)
 
     def pause_s(self, error: SbonError, now: float) -> float:
         """Return the seconds to wait before the next try; raise the error if there is none."""
@@ -75,6 +73,19 @@ class Following:
             raise error
         self.tries += 1
         return PAUSES_S[min(self.tries, len(PAUSES_S)) - 1]
+
+
+class Following(Reconnection):
+    """A follower's record of events, and its reaction to errors."""
+
+    def __init__(self, seen: dict[str, int]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def is_new(self, event: Rows | Finished) -> bool:
+        """Whether the event is not a repeated frame."""
+        self.heard()
+        return isinstance(event, Rows) and event.number > self.seen.get(event.stream, 0)
 
 
 def perhaps_terminal(error: SbonError) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from sbon_cli.commands.nodes.monitor import line_of
 from sbon_node.events import Listening, LogLine, Lost, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
+from tests.addresses import own_host
 from tests.cli.commands import hearing_ctrl_c, run
 
 
@@ -52,12 +54,25 @@ def test_events_are_json_lines_in_a_pipe_until_ctrl_c(api: str, node: Any) -> No
         assert "Traceback" not in process.communicate()[1]
 
 
-def test_a_node_that_goes_ends_it_with_code_3(api: str, node: Any) -> None:
+def test_it_listens_again_to_a_node_that_was_gone(api: str, node: Any) -> None:
     with monitoring(api) as (process, out):
         out.readline()
         node.cut_from_outside()
-        assert process.wait(30) == 3
-        assert "no node answers" in process.communicate()[1]
+        assert json.loads(out.readline())["event"] == "listening"
+        node.tell("logs", partial(LogLine, level="info", message="back"))
+        assert json.loads(out.readline())["message"] == "back"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        (said,) = process.communicate()[1].splitlines()
+        assert said.startswith("lost the node (")
+        assert said.endswith("; trying again")
+
+
+def test_a_node_that_was_never_there_ends_it_with_code_3() -> None:
+    with socket.create_server((own_host(), 0)) as taken:
+        host, port = taken.getsockname()
+    result = run(f"http://{host}:{port}", "monitor")
+    assert (result.exit_code, "no node answers" in result.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("arguments", [("--events", "weather"), ("--log-level", "loud")])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -10,9 +12,10 @@ import click
 import msgspec
 from rich.markup import escape
 
-from sbon.requests import unreachable
+from sbon import SbonError
+from sbon.following import Reconnection, connection_ended
 from sbon_cli.client import Client
-from sbon_cli.terminal.output import json_option, reports_errors, rows_output, say
+from sbon_cli.terminal.output import err, json_option, reports_errors, rows_output, say
 from sbon_node.events import (
     Kind,
     Level,
@@ -66,15 +69,35 @@ def monitor(api: str, kinds: tuple[Kind, ...], level: Level, json_: bool) -> Non
     """Prints the events of the node asked, until Ctrl-C: lines on a terminal, JSON lines in a pipe.
 
     Members as this node sees them, the placements and states of queries whose records it holds, the states of operators it hosts,
-    decisions about their places, and its log. It prints no earlier events. A slow reader gets the number of events it missed.
+    decisions about their places, and its log. It prints no earlier events. A slow reader gets the number of events it missed. If
+    the node goes, the command tries again for ten minutes, and prints that it listens again.
     """
-    for event in Client(api).node_events(kinds, level):
+    for event in _heard(Client(api), kinds, level):
         if rows_output(json_) == "json":
             sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
             sys.stdout.flush()
         else:
             say(line_of(event))
-    raise unreachable(api, "it ended the connection")
+
+
+def _heard(client: Client, kinds: tuple[Kind, ...], level: Level) -> Iterator[NodeEvent]:
+    """Yield a node's events; connect again if the connection is lost, which begins with another ``listening``."""
+    reconnection, has_listened = Reconnection(), False
+    while True:
+        try:
+            for event in client.node_events(kinds, level):
+                reconnection.heard()
+                has_listened = True
+                yield event
+            error = connection_ended(client.api)
+        except SbonError as refusal:
+            error = refusal
+        if not has_listened:
+            raise error
+        pause_s = reconnection.pause_s(error, time.monotonic())
+        if reconnection.tries == 1:
+            err().print(f"[dim]lost the node ({escape(error.message)}); trying again[/]")
+        time.sleep(pause_s)
 
 
 def line_of(event: NodeEvent) -> str:
