@@ -41,6 +41,7 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
+from .model.shown import Listing
 from .pushed_rows import Tabular
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
@@ -100,11 +101,13 @@ class AsyncConnection:
     async def status(self) -> NodeStatus:
         return await self._http.ask(endpoints.status())
 
-    async def members(self) -> list[MemberInfo]:
-        return await self._http.ask(endpoints.members())
+    async def members(self) -> Listing[MemberInfo]:
+        members = await self._http.ask(endpoints.members())
+        return Listing(members)
 
-    async def streams(self) -> list[StreamInfo]:
-        return await self._http.ask(endpoints.streams())
+    async def streams(self) -> Listing[StreamInfo]:
+        streams = await self._http.ask(endpoints.streams())
+        return Listing(streams)
 
     async def stream(self, name: str) -> StreamInfo:
         return await self._http.ask(endpoints.stream(name))

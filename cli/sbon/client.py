@@ -42,6 +42,7 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
+from .model.shown import Listing
 from .readiness import UNREADY, unready
 from .requests import DEFAULT_API, PLANNING_S, base_url, not_accepted
 
@@ -78,12 +79,14 @@ class Client(Http):
     def status(self) -> NodeStatus:
         return self.ask(endpoints.status())
 
-    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
+    def members(self, near: str = "", within_ms: float | None = None) -> Listing[MemberInfo]:
         """Return all members, or those within a round-trip time of the node ``near``."""
-        return self.ask(endpoints.members(near, within_ms))
+        members = self.ask(endpoints.members(near, within_ms))
+        return Listing(members)
 
-    def rtt(self, question: RttRequest) -> list[PairInfo]:
-        return self.ask(endpoints.rtt(question))
+    def rtt(self, question: RttRequest) -> Listing[PairInfo]:
+        pairs = self.ask(endpoints.rtt(question))
+        return Listing(pairs)
 
     def join(self, *addresses: str) -> int:
         """Join the cluster of the nodes at these addresses; return the number of its known members."""
@@ -96,8 +99,9 @@ class Client(Http):
     def leave(self, *, force: bool = False) -> None:
         self.ask(endpoints.leave(force=force))
 
-    def streams(self) -> list[StreamInfo]:
-        return self.ask(endpoints.streams())
+    def streams(self) -> Listing[StreamInfo]:
+        streams = self.ask(endpoints.streams())
+        return Listing(streams)
 
     def stream(self, name: str) -> StreamInfo:
         return self.ask(endpoints.stream(name))

@@ -45,6 +45,7 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
+from .model.shown import Listing
 from .pushed_rows import Tabular
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
@@ -85,10 +86,10 @@ class Connection:
     def status(self) -> NodeStatus:
         return self._client.status()
 
-    def members(self) -> list[MemberInfo]:
+    def members(self) -> Listing[MemberInfo]:
         return self._client.members()
 
-    def streams(self) -> list[StreamInfo]:
+    def streams(self) -> Listing[StreamInfo]:
         return self._client.streams()
 
     def stream(self, name: str) -> StreamInfo:

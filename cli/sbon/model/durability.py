@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from .shown import Shown
 
 
-class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
+class BackupInfo(Shown, frozen=True, kw_only=True):
     """The backup of a replicated operator: its ``state``, and the newest batch that ``node`` has, since ``age_s``.
 
     ``follows`` says whether a follower of a hot operator runs there (None for others), ``follows_not`` why none does, and
@@ -22,7 +22,7 @@ class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
     recovered: str = ""
 
 
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
+class Loss(Shown, frozen=True, kw_only=True):
     """A ``part`` of a query (operator, source, sink or record) that is lost with the disk of ``node``, or already ``lost``."""
 
     node: str
@@ -32,7 +32,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     lost: bool = False
 
 
-class Survival(msgspec.Struct, frozen=True, kw_only=True):
+class Survival(Shown, frozen=True, kw_only=True):
     """Whether a running query survives the loss of any one node, what it would lose, and both in a sentence, ``text``."""
 
     any_node: bool

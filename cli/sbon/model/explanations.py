@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from .queries import MoveInfo
+from .shown import Shown
 
 
-class Flow(msgspec.Struct, frozen=True, kw_only=True):
+class Flow(Shown, frozen=True, kw_only=True):
     rows_s: float | None = None
     bytes_s: float | None = None
     row_bytes: float | None = None
     selectivity: float | None = None
 
 
-class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedComponent(Shown, frozen=True, kw_only=True):
     id: str
     kind: str
     node: str
@@ -42,7 +41,7 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     queries: tuple[str, ...] = ()
 
 
-class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedLink(Shown, frozen=True, kw_only=True):
     stream: str
     source_node: str
     target: str
@@ -55,7 +54,7 @@ class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
     queries: int = 1
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(Shown, frozen=True, kw_only=True):
     """A plan; usages are sums over links, in bytes in flight."""
 
     query: str

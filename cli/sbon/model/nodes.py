@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
+from .shown import Columns, Shown
 
-class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+
+class NodeStatus(Shown, frozen=True, kw_only=True):
     name: str
     cluster: str
     address: str
@@ -23,7 +27,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[str, int]
 
 
-class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
+class MemberInfo(Shown, frozen=True, kw_only=True):
+    COLUMNS: ClassVar[Columns] = {
+        one: one for one in ("name", "state", "address", "api", "rtt_ms", "measured", "tags", "version")
+    }
     name: str
     state: str
     address: str
@@ -37,13 +44,13 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     load_per_core: float | None = None
     distance_ms: float | None = None
     distance_measured: bool = False
-    tags: dict[str, str] = {}
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
     cores: float = 0.0
     memory_mb: float = 0.0
     version: str = ""
 
 
-class RttRequest(msgspec.Struct, frozen=True, kw_only=True):
+class RttRequest(Shown, frozen=True, kw_only=True):
     """Request for round-trip times; an empty name is the node that is asked. ``cached`` measures nothing."""
 
     pairs: tuple[tuple[str, str], ...]
@@ -51,7 +58,7 @@ class RttRequest(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool = False
 
 
-class PairInfo(msgspec.Struct, frozen=True, kw_only=True):
+class PairInfo(Shown, frozen=True, kw_only=True):
     """Round-trip times between two nodes; ``code``, ``reason``, ``where`` and ``hint`` say why a measurement failed."""
 
     a: str
@@ -68,13 +75,13 @@ class PairInfo(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
+class Joined(Shown, frozen=True, kw_only=True):
     """Number of the members known after a join."""
 
     members: int
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class Reason(Shown, frozen=True, kw_only=True):
     """A reason against readiness; ``weight`` is ``unready`` or ``impaired``."""
 
     code: str
@@ -83,7 +90,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+class Readiness(Shown, frozen=True, kw_only=True):
     """Whether the node can do its work; ``reasons`` start with the worst."""
 
     ready: bool

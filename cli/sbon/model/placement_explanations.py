@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from .plans import Needs
+from .shown import Shown
 
 
-class WeighedNode(msgspec.Struct, frozen=True, kw_only=True):
+class WeighedNode(Shown, frozen=True, kw_only=True):
     node: str
     distance_ms: float | None = None
     predicted: float | None = None
@@ -17,7 +18,7 @@ class WeighedNode(msgspec.Struct, frozen=True, kw_only=True):
     lost: str = ""
 
 
-class WeighedOperator(msgspec.Struct, frozen=True, kw_only=True):
+class WeighedOperator(Shown, frozen=True, kw_only=True):
     id: str
     node: str
     now: str
@@ -27,7 +28,7 @@ class WeighedOperator(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[WeighedNode, ...] = ()
 
 
-class WeighedLink(msgspec.Struct, frozen=True, kw_only=True):
+class WeighedLink(Shown, frozen=True, kw_only=True):
     source: str
     target: str
     source_node: str
@@ -39,9 +40,9 @@ class WeighedLink(msgspec.Struct, frozen=True, kw_only=True):
     rate_measured: bool = False
 
 
-class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+class Alternative(Shown, frozen=True, kw_only=True):
     strategy: str
-    hosts: dict[str, str] = {}
+    hosts: dict[str, str] = msgspec.field(default_factory=dict)
     cost: float | None = None
     usage: float | None = None
     delay_ms: float | None = None
@@ -55,7 +56,7 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     lost: str = ""
 
 
-class BoundCheck(msgspec.Struct, frozen=True, kw_only=True):
+class BoundCheck(Shown, frozen=True, kw_only=True):
     bound: str
     where: str = ""
     limit: float | None
@@ -63,19 +64,19 @@ class BoundCheck(msgspec.Struct, frozen=True, kw_only=True):
     slack: float | None
 
 
-class TurningPoint(msgspec.Struct, frozen=True, kw_only=True):
+class TurningPoint(Shown, frozen=True, kw_only=True):
     a: str
     b: str
     latency_ms: float | None
     known: str
     age_s: float | None
     below_ms: float | None = None
-    moves_below: dict[str, str] = {}
+    moves_below: dict[str, str] = msgspec.field(default_factory=dict)
     above_ms: float | None = None
-    moves_above: dict[str, str] = {}
+    moves_above: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class KnownNode(msgspec.Struct, frozen=True, kw_only=True):
+class KnownNode(Shown, frozen=True, kw_only=True):
     node: str
     vector: tuple[float, ...] | None
     height_ms: float = 0.0
@@ -83,7 +84,7 @@ class KnownNode(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None = None
 
 
-class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementExplanation(Shown, frozen=True, kw_only=True):
     """Costs are by the objective; usage is in bytes in transit, latencies are one-way in milliseconds."""
 
     strategy: str = ""

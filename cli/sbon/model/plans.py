@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from .shown import Shown
 from .streams import Column, SourceDeclaration
 
 
-class Needs(msgspec.Struct, frozen=True, kw_only=True):
+class Needs(Shown, frozen=True, kw_only=True):
     """Resources that an operator reserves at its host."""
 
     cores: float = 0.1
@@ -15,7 +16,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_bytes_s: float = 0.0
 
 
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
+class Rate(Shown, frozen=True, kw_only=True):
     """Rate of a stream, estimated unless ``measured``."""
 
     rows_s: float
@@ -23,7 +24,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     measured: bool = False
 
 
-class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedSource(Shown, frozen=True, kw_only=True):
     """A source with its rate; ``estimate`` is its rate without measurements."""
 
     source: SourceDeclaration
@@ -32,7 +33,7 @@ class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Rate | None = None
 
 
-class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedInput(Shown, frozen=True, kw_only=True):
     """A stream that an operator reads as part of view ``in<view>``."""
 
     stream: str
@@ -45,7 +46,7 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
     by_position: bool = False
 
 
-class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):
+class TimeBuckets(Shown, frozen=True, kw_only=True):
     """Buckets of time that divide the rows of an interval join; rows of ``copied_view`` are in one or two of them."""
 
     view: int
@@ -57,7 +58,7 @@ class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):
     width_ms: int
 
 
-class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedOperator(Shown, frozen=True, kw_only=True):
     """An operator with its SQL fragment; placement chooses its node."""
 
     id: str
@@ -80,7 +81,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     residual: bool = False
 
 
-class SharedOperator(msgspec.Struct, frozen=True, kw_only=True):
+class SharedOperator(Shown, frozen=True, kw_only=True):
     """An operator of another query, at ``node``, that is read in place of one of its own."""
 
     operator: PlannedOperator
@@ -89,7 +90,7 @@ class SharedOperator(msgspec.Struct, frozen=True, kw_only=True):
     queries: tuple[str, ...] = ()
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(Shown, frozen=True, kw_only=True):
     """A query's operators in topological order; ``schema`` is that of the query's rows."""
 
     text: str
@@ -100,10 +101,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     schema: tuple[Column, ...]
     event_time: str = ""
     since_ms: int | None = None
-    starts: dict[str, int] = {}
+    starts: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(Shown, frozen=True, kw_only=True):
     """A node that placement considered for an operator."""
 
     node: str
@@ -114,7 +115,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     measured: float | None = None
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+class Assignment(Shown, frozen=True, kw_only=True):
     """An operator's host, with the reason."""
 
     operator: str
@@ -124,7 +125,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...] = ()
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
+class Placement(Shown, frozen=True, kw_only=True):
     """The hosts of a query's operators. ``usage`` is in bytes in transit, ``probes`` counts nodes asked and pairs measured."""
 
     strategy: str

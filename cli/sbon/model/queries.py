@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from .durability import BackupInfo, Survival
 from .plans import Placement, Plan
+from .shown import Columns, Listing, Shown
 from .sinks import SinkInfo, SinkReport, SinkSpec
 from .streams import SourceInfo
 
 
-class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
+class QuerySpec(Shown, frozen=True, kw_only=True):
     """A query and the goal of its placement; the node checks the values (docs/api.md)."""
 
     sql: str
@@ -40,14 +41,14 @@ class Submission(QuerySpec, frozen=True, kw_only=True):
     allow_restart_from_sources: bool = False
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class Sample(Shown, frozen=True, kw_only=True):
     """The newest rows of a query, as shortened texts for people."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
 
 
-class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorStats(Shown, frozen=True, kw_only=True):
     rows_in: int = 0
     rows_out: int = 0
     bytes_in: int = 0
@@ -61,13 +62,13 @@ class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
     under_way_bytes: int = 0
 
 
-class SpillCount(msgspec.Struct, frozen=True, kw_only=True):
+class SpillCount(Shown, frozen=True, kw_only=True):
     frames: int = 0
     bytes: int = 0
     now_bytes: int = 0
 
 
-class InputMeasures(msgspec.Struct, frozen=True, kw_only=True):
+class InputMeasures(Shown, frozen=True, kw_only=True):
     """Measures of one input; the frames that wait have been received and not finished with."""
 
     stream: str
@@ -78,7 +79,7 @@ class InputMeasures(msgspec.Struct, frozen=True, kw_only=True):
     clock_error_ms: float | None = None
 
 
-class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorMeasures(Shown, frozen=True, kw_only=True):
     """Measures of a running operator, weighted towards the present; None before the first measurement.
 
     A row of input takes ``row_ms`` of its host's time on average, with a squared coefficient of variation of ``row_scv``.
@@ -107,7 +108,7 @@ class OperatorMeasures(msgspec.Struct, frozen=True, kw_only=True):
         return sum(rates) if rates else None
 
 
-class MoveProgress(msgspec.Struct, frozen=True, kw_only=True):
+class MoveProgress(Shown, frozen=True, kw_only=True):
     """``copied_bytes`` of ``total_bytes`` of state are copied; the follower has still to read ``frames_behind`` frames of input.
 
     ``total_bytes`` is 0 until the list of files has arrived.
@@ -118,7 +119,7 @@ class MoveProgress(msgspec.Struct, frozen=True, kw_only=True):
     frames_behind: int = 0
 
 
-class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
+class MoveInfo(Shown, frozen=True, kw_only=True):
     """A move under way, of an operator to node ``target``: its step, and how far it is."""
 
     target: str
@@ -126,7 +127,7 @@ class MoveInfo(msgspec.Struct, frozen=True, kw_only=True):
     progress: MoveProgress = MoveProgress()
 
 
-class PastMove(msgspec.Struct, frozen=True, kw_only=True):
+class PastMove(Shown, frozen=True, kw_only=True):
     """A move that an operator has made: the host ``node`` that it left, when, and why."""
 
     node: str
@@ -134,7 +135,7 @@ class PastMove(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class MoveDecision(msgspec.Struct, frozen=True, kw_only=True):
+class MoveDecision(Shown, frozen=True, kw_only=True):
     """A decision of an operator's host, or of the ``leader`` of its query: the operator ``moves`` or ``stays``.
 
     Equal decisions in a row are one, made ``times`` times.
@@ -159,7 +160,7 @@ class MoveDecision(msgspec.Struct, frozen=True, kw_only=True):
     leader: str = ""
 
 
-class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorInfo(Shown, frozen=True, kw_only=True):
     id: str
     node: str
     fragment: str
@@ -181,7 +182,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     queries: tuple[str, ...] = ()
 
 
-class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+class LinkInfo(Shown, frozen=True, kw_only=True):
     stream: str
     source_node: str
     target: str
@@ -197,7 +198,7 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     saved_bytes: int = 0
 
 
-class SinkDelay(msgspec.Struct, frozen=True, kw_only=True):
+class SinkDelay(Shown, frozen=True, kw_only=True):
     """Delay of the newest rows from their source to the sink, at most ``error_ms`` wrong; None where it is unknown.
 
     ``frames`` count, ``undated`` frames do not, since the clock of a node on their way was unknown.
@@ -210,7 +211,7 @@ class SinkDelay(msgspec.Struct, frozen=True, kw_only=True):
     error_ms: float | None = None
 
 
-class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
+class QueryProgress(Shown, frozen=True, kw_only=True):
     """Progress of a query: ``read_share`` (0 to 1) of its sources; None if a source has no end, or its end is unknown."""
 
     rows_in: int
@@ -223,11 +224,13 @@ class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float | None = None
 
 
-class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
+class QueryInfo(Shown, frozen=True, kw_only=True):
     """A query: its name ``id``, and the ``uid`` that no other query has.
 
     ``stale`` if no majority of its ``acceptors``, the nodes that keep its record, confirms it; ``reason`` then says why.
     """
+
+    COLUMNS: ClassVar[Columns] = {one: one for one in ("id", "state", "reason", "consumer", "strategy", "rows", "sql")}
 
     id: str
     uid: str = ""
@@ -277,7 +280,7 @@ class Unanswered(NamedTuple):
         return f"{self.node} ({self.state})"
 
 
-class QueryList(list[QueryInfo]):
+class QueryList(Listing[QueryInfo]):
     """Queries; the members in ``unanswered`` may hold more."""
 
     def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
@@ -285,7 +288,7 @@ class QueryList(list[QueryInfo]):
         self.unanswered = tuple(unanswered)
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+class Progress(Shown, frozen=True, kw_only=True, tag="progress", tag_field="event"):
     """A step of a submission."""
 
     step: str
@@ -293,7 +296,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_fi
     query: str = ""
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="event"):
+class Accepted(Shown, frozen=True, kw_only=True, tag="accepted", tag_field="event"):
     """The query runs.
 
     ``seconds`` are the times of the steps of the submission: ``plan``, ``analyse`` (the engine's analysis of fragments),
@@ -301,17 +304,17 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_fi
     """
 
     query: QueryInfo
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-class Moving(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+class Moving(Shown, frozen=True, kw_only=True, tag="progress", tag_field="event"):
     """Step of a move: ``stopping``, ``copying``, ``starting``, ``following``, ``settling``, ``switching``; and how far it is."""
 
     step: str
     progress: MoveProgress = MoveProgress()
 
 
-class MoveCancelled(msgspec.Struct, frozen=True, kw_only=True):
+class MoveCancelled(Shown, frozen=True, kw_only=True):
     """The move is given up: the operator goes on at ``node``."""
 
     query: str
@@ -319,7 +322,7 @@ class MoveCancelled(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
-class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="event"):
+class Moved(Shown, frozen=True, kw_only=True, tag="moved", tag_field="event"):
     """The operator runs at ``node`` now. For ``pause_ms`` it has read no rows; None if that is not known."""
 
     query: str
@@ -330,7 +333,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True, tag="moved", tag_field="e
     pause_ms: int | None = None
 
 
-class DrainStep(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+class DrainStep(Shown, frozen=True, kw_only=True, tag="progress", tag_field="event"):
     """Step of an operator that leaves a drained node: ``planned``, ``waiting``, a step of its move, ``moved`` or ``stays``."""
 
     query: str
@@ -341,7 +344,7 @@ class DrainStep(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_f
     reason: str = ""
 
 
-class NodeDrained(msgspec.Struct, frozen=True, kw_only=True, tag="drained", tag_field="event"):
+class NodeDrained(Shown, frozen=True, kw_only=True, tag="drained", tag_field="event"):
     """End of a drain: the node ``has_left``, or stays drained with what could not move."""
 
     node: str
@@ -350,7 +353,7 @@ class NodeDrained(msgspec.Struct, frozen=True, kw_only=True, tag="drained", tag_
     stays: tuple[str, ...] = ()
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
+class Rows(Shown, frozen=True, kw_only=True, tag="rows", tag_field="event"):
     """The rows of one frame, identified by ``stream`` and ``number``."""
 
     stream: str
@@ -363,13 +366,13 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="eve
     """The further sink whose rows these are; empty for the query's first one."""
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True, tag="reader", tag_field="event"):
+class Reader(Shown, frozen=True, kw_only=True, tag="reader", tag_field="event"):
     """The begin of the rows: acknowledgements name this ``word``, which nobody else knows."""
 
     word: str
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):
+class Finished(Shown, frozen=True, kw_only=True, tag="finished", tag_field="event"):
     """No row will follow."""
 
     state: str

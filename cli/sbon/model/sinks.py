@@ -6,24 +6,26 @@ from typing import Any
 
 import msgspec
 
+from .shown import Shown
+
 FOLLOW = "follow"
 """The sink whose rows a follower reads; any other sink delivers by itself."""
 
 
-class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
+class SinkSpec(Shown, frozen=True, kw_only=True):
     """A sink with its options (docs/connectors.md): ``SinkSpec(kind="file", options={"path": "/srv/rows.csv"})``.
 
     With ``failover``, another node takes the sink over if its node is lost.
     """
 
     kind: str = FOLLOW
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     failover: bool = False
     claim: str = ""
     """Set by the node, and not shown."""
 
 
-class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
+class SinkReport(Shown, frozen=True, kw_only=True):
     state: str
     rows: int = 0
     refused: int = 0
@@ -31,7 +33,7 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
 
 
-class SinkRequest(msgspec.Struct, frozen=True, kw_only=True):
+class SinkRequest(Shown, frozen=True, kw_only=True):
     """A further sink for a query that runs. It begins with the ``earliest`` row, or ``now``; by default with the earliest if no
     row is gone.
     """
@@ -42,7 +44,7 @@ class SinkRequest(msgspec.Struct, frozen=True, kw_only=True):
     temporary: bool = False
 
 
-class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+class SinkInfo(Shown, frozen=True, kw_only=True):
     """A further sink of a query at ``node``, which does not get the first ``begins_after`` rows."""
 
     id: str

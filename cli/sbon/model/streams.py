@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from .durability import BackupInfo
+from .shown import Columns, Shown
 
 
-class Column(msgspec.Struct, frozen=True):
+class Column(Shown, frozen=True):
     """One column; ``type`` is a Spark SQL type in lower case: ``bigint``, ``timestamp``, ``decimal(10,2)``."""
 
     name: str
     type: str
 
 
-class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+class StreamDeclaration(Shown, frozen=True, kw_only=True):
     name: str
     schema: tuple[Column, ...]
     event_time: str
@@ -25,19 +26,19 @@ class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     sql: str = ""
 
 
-class ViewDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+class ViewDeclaration(Shown, frozen=True, kw_only=True):
     name: str
     sql: str
     comment: str = ""
     replace: bool = False
 
 
-class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+class SourceDeclaration(Shown, frozen=True, kw_only=True):
     stream: str
     name: str
     node: str
     connector: str
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     rows_s: float | None = None
     row_bytes: float | None = None
     version: int = 1
@@ -54,17 +55,17 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         return f"source/{self.stream}@{self.version}/{self.name}{again}"
 
 
-class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogEntry(Shown, frozen=True, kw_only=True):
     declaration: StreamDeclaration
     sources: tuple[SourceDeclaration, ...] = ()
     version: int = 1
     origin: str = ""
     dropped: bool = False
     dropped_ms: int = 0
-    detached: dict[str, int] = {}
+    detached: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
+class SourceInfo(Shown, frozen=True, kw_only=True):
     source: SourceDeclaration
     state: str
     trouble: str = ""
@@ -85,17 +86,21 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     backup: BackupInfo | None = None
 
 
-class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+class StreamInfo(Shown, frozen=True, kw_only=True):
+    COLUMNS: ClassVar[Columns] = {
+        **{one: f"entry.declaration.{one}" for one in ("name", "event_time", "delay_ms", "schema", "comment")},
+        "sources": "sources",
+    }
     entry: CatalogEntry
     sources: tuple[SourceInfo, ...] = ()
 
 
-class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedRow(Shown, frozen=True, kw_only=True):
     line: int
     reason: str
 
 
-class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+class Pushed(Shown, frozen=True, kw_only=True):
     """Result of a post whose rows are durable; ``rows`` excludes ``late`` and ``bad`` rows."""
 
     source: str

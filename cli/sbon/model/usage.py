@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from .shown import Shown
 
 
-class LinkUsage(msgspec.Struct, frozen=True, kw_only=True):
+class LinkUsage(Shown, frozen=True, kw_only=True):
     stream: str
     source_node: str
     target_node: str
@@ -15,7 +15,7 @@ class LinkUsage(msgspec.Struct, frozen=True, kw_only=True):
     queries: int = 1
 
 
-class QueryUsagePoint(msgspec.Struct, frozen=True, kw_only=True):
+class QueryUsagePoint(Shown, frozen=True, kw_only=True):
     at_ms: int
     byte_ms: float
     baseline_byte_ms: float
@@ -26,7 +26,7 @@ class QueryUsagePoint(msgspec.Struct, frozen=True, kw_only=True):
     held_back: int | None = None
 
 
-class QueryUsage(msgspec.Struct, frozen=True, kw_only=True):
+class QueryUsage(Shown, frozen=True, kw_only=True):
     query: str
     strategy: str
     links: tuple[LinkUsage, ...]
