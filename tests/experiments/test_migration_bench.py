@@ -8,6 +8,7 @@ import pytest
 from sbon_cli.commands.experiments.migration.figures import Peer, row_of
 from sbon_cli.commands.experiments.migration.measuring import Case, Cost, Measured
 from sbon_cli.commands.experiments.migration.moving_query import Move
+from sbon_cli.commands.experiments.migration.run import cases_of
 from sbon_node.experiments.bench.migration.feed import BURST_ROWS, Feed, table_of
 from sbon_node.experiments.bench.migration.kinds import KINDS, Answers
 
@@ -87,3 +88,17 @@ def test_a_pause_is_a_gap_beyond_the_usual_one() -> None:
     }
     assert (row["level_p50_s"], row["copied_mb"], row["follow_cores"], row["probe_max_ms"]) == (3.0, 1.0, 0.5, 40.0)
     assert (row["moves"], row["wrong"], row["usual_probe_p99_ms"]) == (3, 3, None)
+
+
+def test_state_is_kept_where_a_node_would_keep_it_unless_the_user_names_providers() -> None:
+    kinds, sizes = ("filter", "left-join"), (0, 1, 200, 2000)
+    assert cases_of(kinds, (), sizes) == [
+        Case("filter", "hdfs", 0),
+        Case("left-join", "hdfs", 0),
+        Case("left-join", "hdfs", 1),
+        Case("left-join", "rocksdb", 200),
+        Case("left-join", "rocksdb", 2000),
+    ]
+    both = cases_of(kinds, ("hdfs", "rocksdb"), sizes)
+    assert [case.provider for case in both if case.kind == "left-join"] == [*["hdfs", "rocksdb"] * 3, "rocksdb"]
+    assert [case for case in both if case.kind == "filter"] == [Case("filter", "hdfs", 0)]

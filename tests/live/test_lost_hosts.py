@@ -15,6 +15,7 @@ from sbon_cli.commands.experiments.migration.measuring import SOURCE
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
+from sbon_node.experiments.harness.experiment import ignore
 from sbon_node.model.durability import HOT, REPLICATED, Durability
 from tests.live.world import UNHURRIED, World
 
@@ -47,7 +48,7 @@ def test_no_row_is_lost_or_repeated_with_a_host(world: World, tmp_path: Path, du
 @durabilities
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_row_is_lost_or_repeated_with_three_hosts(tmp_path: Path, kind: str, durability: Durability) -> None:
-    (row,) = losses.run(tmp_path, (kind,), 3, lambda _: None, durability)
+    (row,) = losses.run(tmp_path, (kind,), 3, ignore, ignore, durability)
     assert_right(row, 3)
 
 

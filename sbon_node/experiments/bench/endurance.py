@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,11 +21,12 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.jvm.archive import make_archive
 from sbon_node.experiments.bench.sites import Ours
 from sbon_node.experiments.bench.work import AGGREGATE, FILTER, JOIN, Pass, Work, aggregate_passes, filter_passes, join_passes
-from sbon_node.experiments.harness.experiment import Notify, ignore
+from sbon_node.experiments.harness.experiment import Found, Notify, Row, ignore
 from sbon_node.logging.output import LogSettings, configure
 
 SPAN = 100
 """Number of first queries compared with as many last ones; half of all if there are fewer."""
+GROWING = ("threads", "descriptors", "heap_mb")
 MAX_GROWTH = 0.05
 _LOOK_EVERY = 5
 _ROWS = {"filter": 500, "partitioned": 500, "window": 11_000, "join": 400}
@@ -45,18 +46,18 @@ KINDS = {
 }
 
 
-def run(queries: int, *, seed: int = 1, notify: Notify = ignore) -> dict[str, Any]:
+def run(queries: int, *, seed: int = 1, notify: Notify = ignore, found: Found = ignore) -> dict[str, Any]:
     """Return ``{"name": "endurance", "rows": [...]}``, a row for each ``metric``.
 
     A row has the medians over the ``first`` and the ``last`` queries, the growth ``grown`` (a share of the first), and
-    whether that is ``within`` the limit.
+    whether that is ``within`` the limit. ``found`` gets the medians of every :data:`SPAN` queries meanwhile.
     """
     configure(LogSettings(level="warning"))
     make_archive(EngineSettings())
-    times, looks = uvloop.run(_queries(queries, seed, notify))
+    times, looks = uvloop.run(_queries(queries, seed, notify, found))
     span = min(SPAN, queries // 2)
     rows = [_row("query_s", times[:span], times[-span:])]
-    for metric in ("threads", "descriptors", "heap_mb"):
+    for metric in GROWING:
         first = [getattr(look, metric) for number, look in looks if number <= span]
         last = [getattr(look, metric) for number, look in looks if number > queries - span]
         rows.append(_row(metric, first, last))
@@ -75,7 +76,7 @@ def _row(metric: str, first: list[float], last: list[float]) -> dict[str, Any]:
     }
 
 
-async def _queries(queries: int, seed: int, notify: Notify) -> tuple[list[float], list[tuple[int, Footprint]]]:
+async def _queries(queries: int, seed: int, notify: Notify, found: Found) -> tuple[list[float], list[tuple[int, Footprint]]]:
     """Return each query's seconds, and the footprints with the number of queries before each."""
     clock = Clock.real()
     times: list[float] = []
@@ -93,7 +94,15 @@ async def _queries(queries: int, seed: int, notify: Notify) -> tuple[list[float]
                 times.append(clock.now() - began_s)
                 if number % _LOOK_EVERY == 0 or number == queries:
                     looks.append((number, await ours.footprint()))
+                if number % SPAN == 0:
+                    found(_so_far(number, times, looks))
     return times, looks
+
+
+def _so_far(number: int, times: Sequence[float], looks: Sequence[tuple[int, Footprint]]) -> Row:
+    lately = [look for at, look in looks if at > number - SPAN]
+    counts = {name: statistics.median(getattr(look, name) for look in lately) for name in GROWING}
+    return {"queries": number, "query_s": round(statistics.median(times[-SPAN:]), 3), **counts}
 
 
 async def _query(ours: Ours, operator: str, kind: Kind, rows: Pass) -> None:

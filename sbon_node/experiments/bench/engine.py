@@ -42,7 +42,7 @@ from sbon_node.experiments.bench.work import (
     filter_passes,
     join_passes,
 )
-from sbon_node.experiments.harness.experiment import Notify, ignore
+from sbon_node.experiments.harness.experiment import Found, Notify, Row, ignore
 from sbon_node.logging.output import LogSettings, configure
 from sbon_node.model.frames import FrameDraft
 
@@ -104,22 +104,27 @@ class Side(Protocol):
     async def stop(self, operator: str) -> None: ...
 
 
-def run(*, quick: bool = False, seed: int = 1, notify: Notify = ignore) -> dict[str, Any]:
+def run(*, quick: bool = False, seed: int = 1, notify: Notify = ignore, found: Found = ignore) -> dict[str, Any]:
     """Return ``{"name": "engine", "rows": [...]}``, a row for each ``metric`` with ``ours``, ``bare`` and their ``ratio``."""
     configure(LogSettings(level="warning"))
     make_archive(EngineSettings())
-    figures = uvloop.run(_figures(QUICK if quick else Size(), seed, notify))
-    return {"name": "engine", "rows": [_row(metric, ours, bare) for metric, (ours, bare) in figures.items()]}
+    return {"name": "engine", "rows": uvloop.run(_rows(QUICK if quick else Size(), seed, notify, found))}
 
 
 def _row(metric: str, ours: float, bare: float) -> dict[str, Any]:
     return {"metric": metric, "ours": round(ours, 4), "bare": round(bare, 4), "ratio": round(ours / bare, 3) if bare else None}
 
 
-async def _figures(size: Size, seed: int, notify: Notify) -> dict[str, tuple[float, float]]:
-    clock = Clock.real()
+async def _rows(size: Size, seed: int, notify: Notify, found: Found) -> list[Row]:
+    clock, rows = Clock.real(), list[Row]()
+
+    def measured(metric: str, ours: float, bare: float) -> None:
+        rows.append(_row(metric, ours, bare))
+        found(rows[-1])
+
     notify("starts")
     starts = [(await _ours_start_s(clock), await _bare_start_s(clock)) for _ in range(size.turns)]
+    measured("start_s", *(statistics.median(of_side) for of_side in zip(*starts, strict=True)))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sbon-bench-"))
         ours, bare = Ours(Path(folder), clock), Bare(clock)
@@ -127,24 +132,16 @@ async def _figures(size: Size, seed: int, notify: Notify) -> dict[str, tuple[flo
         await stack.enter_async_context(ours.running())
         notify("latency and memory")
         trickles = [await _trickle(side, clock, size, seed) for side in (ours, bare)]
-        latencies, memory = [trickle[0] for trickle in trickles], [trickle[1] for trickle in trickles]
-        rates = {}
+        for percent in (50, 95):
+            measured(f"latency_p{percent}_ms", *(_percentile(latency, percent) for latency, _ in trickles))
         for name in WORKS:
             notify(f"rows a second: {name}")
-            rates[name] = await _throughput(name, (ours, bare), clock, size, seed)
+            rates = await _throughput(name, (ours, bare), clock, size, seed)
+            measured(f"{name}_rows_s", *(statistics.median(of_side) for of_side in rates))
         notify("idle operators")
-        idle = [await _idle_cores(side, clock, size, seed) for side in (ours, bare)]
-    return {
-        "start_s": (statistics.median(pair[0] for pair in starts), statistics.median(pair[1] for pair in starts)),
-        "latency_p50_ms": (_percentile(latencies[0], 50), _percentile(latencies[1], 50)),
-        "latency_p95_ms": (_percentile(latencies[0], 95), _percentile(latencies[1], 95)),
-        **{
-            f"{name}_rows_s": (statistics.median(of_ours), statistics.median(of_bare))
-            for name, (of_ours, of_bare) in rates.items()
-        },
-        "idle_cores": (idle[0], idle[1]),
-        "memory_mb": (memory[0], memory[1]),
-    }
+        measured("idle_cores", *[await _idle_cores(side, clock, size, seed) for side in (ours, bare)])
+        measured("memory_mb", *(memory for _, memory in trickles))
+    return rows
 
 
 def _percentile(values: list[float], percent: int) -> float:

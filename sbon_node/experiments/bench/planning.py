@@ -26,6 +26,7 @@ from sbon_node.engine.spark.engine_process import analyse
 from sbon_node.engine.spark.jvm.archive import make_archive
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.operators.operator import ddl
+from sbon_node.experiments.harness.experiment import Found, ignore
 from sbon_node.experiments.suite.cases import Case, cases, chosen
 from sbon_node.experiments.suite.hosts import DEPLOYS, METRICS
 from sbon_node.experiments.suite.nexmark import AUCTION, BID, PERSON
@@ -44,7 +45,7 @@ from sbon_node.sql.syntax.dialect import parse
 STREAMS = (FLIGHTS, WEATHER, PERSON, AUCTION, BID, METRICS, DEPLOYS)
 
 
-def run(names: Sequence[str] = (), *, turns: int = 3) -> dict[str, Any]:
+def run(names: Sequence[str] = (), *, turns: int = 3, found: Found = ignore) -> dict[str, Any]:
     """Return ``{"name": "planning", "rows": [...]}``, a row for each query or each of ``names``, and a row of medians.
 
     Raises :class:`SbonError` ``unknown-query``.
@@ -58,7 +59,10 @@ def run(names: Sequence[str] = (), *, turns: int = 3) -> dict[str, Any]:
     session = open_session(settings)
     try:
         tables = _tables(session)
-        rows = [asyncio.run(_row(session, tables, case, turns)) for case in selected]
+        rows = []
+        for case in selected:
+            rows.append(asyncio.run(_row(session, tables, case, turns)))
+            found(rows[-1])
     finally:
         session.stop()
         jvm.close()

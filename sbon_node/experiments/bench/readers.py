@@ -17,7 +17,7 @@ import msgspec
 
 from sbon_node.clock import Clock
 from sbon_node.experiments.bench.sites import Site
-from sbon_node.experiments.harness.experiment import Notify, ignore
+from sbon_node.experiments.harness.experiment import Found, Notify, Row, ignore
 from sbon_node.logging.output import LogSettings, configure
 from sbon_node.model.frames import FrameDraft
 from sbon_node.streams.links.link import Link
@@ -31,22 +31,26 @@ ROWS = 1000
 WRITTEN_AT_ONCE = 4
 
 
-def run(frames: int = 400, *, seed: int = 1, notify: Notify = ignore) -> dict[str, Any]:
+def run(frames: int = 400, *, seed: int = 1, notify: Notify = ignore, found: Found = ignore) -> dict[str, Any]:
     """Return a row for each number of readers: bytes that the host sent, with a connection each and with a shared one."""
     configure(LogSettings(level="warning"))
     rng = random.Random(seed)
     payloads = [rng.randbytes(FRAME_BYTES) for _ in range(frames)]
+    return {"name": "readers", "rows": asyncio.run(_rows(payloads, notify, found))}
+
+
+async def _rows(payloads: list[bytes], notify: Notify, found: Found) -> list[Row]:
     rows = []
     for readers in READERS:
         notify(f"{readers} readers")
-        alone, wrong = asyncio.run(_sent_bytes(payloads, readers, shared=False))
-        shared, wrong_shared = asyncio.run(_sent_bytes(payloads, readers, shared=True))
-        stopped, wrong_stopped = asyncio.run(_sent_bytes(payloads, readers, shared=True, stopped=True))
+        alone, wrong = await _sent_bytes(payloads, readers, shared=False)
+        shared, wrong_shared = await _sent_bytes(payloads, readers, shared=True)
+        stopped, wrong_stopped = await _sent_bytes(payloads, readers, shared=True, stopped=True)
         rows.append(
             {
                 "readers": readers,
-                "frames": frames,
-                "payload_bytes": frames * FRAME_BYTES,
+                "frames": len(payloads),
+                "payload_bytes": len(payloads) * FRAME_BYTES,
                 "alone_bytes": alone,
                 "shared_bytes": shared,
                 "ratio": round(shared / alone, 4),
@@ -54,7 +58,8 @@ def run(frames: int = 400, *, seed: int = 1, notify: Notify = ignore) -> dict[st
                 "wrong_frames": wrong + wrong_shared + wrong_stopped,
             }
         )
-    return {"name": "readers", "rows": rows}
+        found(rows[-1])
+    return rows
 
 
 async def _sent_bytes(payloads: list[bytes], readers: int, *, shared: bool, stopped: bool = False) -> tuple[int, int]:

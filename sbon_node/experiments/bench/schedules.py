@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
+from sbon_node.experiments.harness.experiment import Found, Notify, ignore
 from sbon_node.logging import output
 from sbon_node.simulation.schedule import COUNTED, WORLDS, random_schedule, replay_command, run_schedule
 from sbon_node.simulation.shrink import shrink
@@ -50,9 +51,12 @@ def run(
     *,
     processes: int,
     limit_s: float | None = None,
-    notify: Callable[[str], None] = lambda text: None,
+    notify: Notify = ignore,
+    found: Found = ignore,
 ) -> dict[str, Any]:
     """Run ``count`` schedules from the seed ``first`` on; begin none after ``limit_s`` seconds.
+
+    A run that is interrupted ends its processes, and ``found`` gets the row so far.
 
     Returns one row with the number of seeds and of checks, the faults that struck by action, the schedules with moves that were
     committed and given up, the failed and stuck schedules with their commands, and the seconds.
@@ -60,14 +64,21 @@ def run(
     began, done = time.monotonic(), NONE
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=output.silence) as pool:
         waiting = [pool.submit(_try, seeds) for seeds in _portions(first, count)]
-        for finished in as_completed(waiting):
-            if finished.cancelled():
-                continue
-            done = _sum(done, finished.result())
-            notify(f"{done.seeds} of {count} schedules, {len(done.failed)} failed")
-            if limit_s is not None and time.monotonic() - began > limit_s:
-                for portion in waiting:
-                    portion.cancel()
+        try:
+            for finished in as_completed(waiting):
+                if finished.cancelled():
+                    continue
+                done = _sum(done, finished.result())
+                notify(f"{done.seeds} of {count} schedules, {len(done.failed)} failed")
+                if limit_s is not None and time.monotonic() - began > limit_s:
+                    for portion in waiting:
+                        portion.cancel()
+        except (KeyboardInterrupt, SystemExit):
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            found(_row(first, done, time.monotonic() - began, processes))
+            raise
     return {"name": "schedules", "rows": [_row(first, done, time.monotonic() - began, processes)]}
 
 

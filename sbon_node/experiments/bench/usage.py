@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from sbon_node.errors import SbonError
-from sbon_node.experiments.harness.experiment import Notify, ignore
+from sbon_node.experiments.harness.experiment import Found, Notify, ignore
 from sbon_node.experiments.suite.cases import Case, chosen, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
@@ -74,6 +74,7 @@ def run(
     strategy: str = DEFAULT_STRATEGY,
     seed: int = 1,
     notify: Notify = ignore,
+    found: Found = ignore,
 ) -> dict[str, Any]:
     """Return ``{"name": "usage", "rows": [...]}``, a row for each query; ``notify`` is called with the next query.
 
@@ -88,6 +89,7 @@ def run(
         for case in selected:
             notify(case.name)
             rows.append(_row(area, case, streams, reference, strategy, seed))
+            found(rows[-1])
     return {"name": "usage", "rows": rows}
 
 

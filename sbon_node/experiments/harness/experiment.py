@@ -14,6 +14,8 @@ from sbon_node.experiments.harness.trials import Dump
 
 Row = dict[str, Any]
 Notify = Callable[[str], None]
+Found = Callable[[Row], None]
+"""Called with each row once it is there."""
 
 
 class Key(Protocol):
@@ -28,8 +30,8 @@ O = TypeVar("O")  # noqa: E741
 P = TypeVar("P")
 
 
-def ignore(text: str) -> None:
-    """Show no progress."""
+def ignore(progress: object) -> None:
+    """Show no progress, or no row before the end."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from typing import Any
 
 import click
 from rich.markup import escape
 
 from sbon.local.wide_area import cities
+from sbon_cli.commands.experiments.arriving import Row, arriving, show_rows
 from sbon_cli.commands.experiments.bench_chaos import chaos
 from sbon_cli.commands.experiments.bench_durability import durability
 from sbon_cli.commands.experiments.bench_memory import memory
@@ -20,13 +22,18 @@ from sbon_cli.commands.experiments.bench_recovery import recovery
 from sbon_cli.commands.experiments.bench_schedules import schedules
 from sbon_cli.commands.experiments.options import seed_option, suite_queries_option
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.terminal.interrupts import leave_on_signals
+from sbon_cli.terminal.output import EXIT_REFUSED, json_option, print_json, print_table, reports_errors, say
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 
 @click.group(cls=SuggestingGroup)
 def bench() -> None:
-    """Measures; prints a table, or JSON with units in the column names."""
+    """Measures; prints a table, or JSON with units in the column names.
+
+    Each row is a line on stderr as soon as it is there; a run that is interrupted prints those that it has.
+    """
+    leave_on_signals()
 
 
 bench.add_command(chaos)
@@ -50,9 +57,10 @@ def engine(quick: bool, seed: int, json_: bool) -> None:
     Takes about six minutes; run it on a machine that does nothing else.
     """
     run: Any = importlib.import_module("sbon_node.experiments.bench.engine").run
-    with err().status("the classes' archive") as status:
-        result = run(quick=quick, seed=seed, notify=status.update)
-    show_result(result, json_)
+    show = partial(show_rows, "engine", json_=json_)
+    with arriving("the classes' archive", show) as so_far:
+        result = run(quick=quick, seed=seed, notify=so_far.notify, found=so_far.found)
+    show(result["rows"])
 
 
 @bench.command()
@@ -69,9 +77,10 @@ def endurance(queries: int, seed: int, json_: bool) -> None:
     second a query; run it on a machine that does nothing else.
     """
     run: Any = importlib.import_module("sbon_node.experiments.bench.endurance").run
-    with err().status("the classes' archive") as status:
-        result = run(queries, seed=seed, notify=status.update)
-    show_result(result, json_)
+    show = partial(show_rows, "endurance", json_=json_)
+    with arriving("the classes' archive", show) as so_far:
+        result = run(queries, seed=seed, notify=so_far.notify, found=so_far.found)
+    show(result["rows"])
     if not all(row["within"] for row in result["rows"]):
         sys.exit(EXIT_REFUSED)
 
@@ -87,7 +96,10 @@ def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
     Takes some minutes; run it on a machine that does nothing else.
     """
     run: Any = importlib.import_module("sbon_node.experiments.bench.planning").run
-    show_result(run(names, turns=turns), json_)
+    show = partial(show_rows, "planning", json_=json_)
+    with arriving("planning", show) as so_far:
+        result = run(names, turns=turns, found=so_far.found)
+    show(result["rows"])
 
 
 @bench.command()
@@ -102,9 +114,10 @@ def control(queries: int, seed: int, json_: bool) -> None:
     beyond its aim. Takes some minutes.
     """
     figures: Any = importlib.import_module("sbon_node.experiments.bench.control")
-    with err().status("the cluster") as status:
-        result = figures.run(figures.Area(*cities()), queries=queries, seed=seed, notify=status.update)
-    show_result(result, json_)
+    show = partial(show_rows, "control", json_=json_)
+    with arriving("the cluster", show) as so_far:
+        result = figures.run(figures.Area(*cities()), queries=queries, seed=seed, notify=so_far.notify, found=so_far.found)
+    show(result["rows"])
     if not all(row["within"] for row in result["rows"]):
         sys.exit(EXIT_REFUSED)
 
@@ -121,9 +134,10 @@ def readers(frames: int, seed: int, json_: bool) -> None:
     some seconds.
     """
     run: Any = importlib.import_module("sbon_node.experiments.bench.readers").run
-    with err().status("the nodes") as status:
-        result = run(frames, seed=seed, notify=status.update)
-    show_result(result, json_)
+    show = partial(show_rows, "readers", json_=json_)
+    with arriving("the nodes", show) as so_far:
+        result = run(frames, seed=seed, notify=so_far.notify, found=so_far.found)
+    show(result["rows"])
     if any(row["wrong_frames"] for row in result["rows"]):
         sys.exit(EXIT_REFUSED)
 
@@ -147,17 +161,22 @@ def query_usage(names: tuple[str, ...], strategy: str, seed: int, json_: bool) -
     Whole nodes in six cities, in virtual time; each result is compared with DuckDB's. Some seconds a query.
     """
     figures: Any = importlib.import_module("sbon_node.experiments.bench.usage")
-    with err().status("writing the streams") as status:
-        result = figures.run(figures.Area(*cities()), names, seed=seed, notify=status.update, strategy=strategy)
-    if json_:
-        print_json(result)
-        return
-    columns = ["query", "operators", "rows", "wrong", "baseline_byte_ms", "usage", "divided"]
-    print_table(columns, [[*(row[c] for c in columns[:5]), *_shares(row)] for row in result["rows"]], title="network usage")
-    for row in result["rows"]:
-        if row["failed"]:
-            say(f"{row['query']}: {escape(row['failed'])}")
-    say(figures.summary(result["rows"]))
+
+    def show(rows: list[Row]) -> None:
+        if json_:
+            print_json({"name": "usage", "rows": rows})
+            return
+        columns = ["query", "operators", "rows", "wrong", "baseline_byte_ms", "usage", "divided"]
+        print_table(columns, [[*(row[c] for c in columns[:5]), *_shares(row)] for row in rows], title="network usage")
+        for row in rows:
+            if row["failed"]:
+                say(f"{row['query']}: {escape(row['failed'])}")
+        say(figures.summary(rows))
+
+    with arriving("writing the streams", show) as so_far:
+        area, progress = figures.Area(*cities()), {"notify": so_far.notify, "found": so_far.found}
+        result = figures.run(area, names, seed=seed, strategy=strategy, **progress)
+    show(result["rows"])
 
 
 def _shares(row: dict[str, Any]) -> tuple[str | None, ...]:
@@ -169,6 +188,4 @@ def show_result(result: dict[str, Any], json_: bool) -> None:
     if json_:
         print_json(result)
         return
-    rows: list[dict[str, Any]] = result["rows"]
-    columns = list(rows[0]) if rows else []
-    print_table(columns, [[row.get(c) for c in columns] for row in rows], title=result["name"])
+    show_rows(result["name"], result["rows"], json_=False)

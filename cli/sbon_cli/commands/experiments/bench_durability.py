@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from sbon_cli.commands.experiments.arriving import arriving, show_rows
 from sbon_cli.commands.experiments.bench_migration import KINDS
 from sbon_cli.options.types import names_option
-from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import EXIT_REFUSED, json_option, reports_errors
 
 DURABILITIES = ("local", "replicated", "hot")
 
@@ -43,14 +45,11 @@ def durability(
 
     Takes about two minutes for each kind, durability and turn; run it on a machine that does nothing else.
     """
-    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-durability-") as folder:
+    show, key = partial(show_rows, "durability", json_=json_), ("kind", "durability")
+    with tempfile.TemporaryDirectory(prefix="sbon-durability-") as folder, arriving("starting", show, key) as so_far:
         module: Any = importlib.import_module("sbon_cli.commands.experiments.migration.durabilities")
         plan = module.Plan(kinds or ("filter", "tumbling"), durabilities or DURABILITIES, turns, seconds, rows, rtt_ms)
-        found = module.run(Path(folder), plan, status.update)
-    if json_:
-        print_json({"name": "durability", "rows": found})
-    else:
-        columns = list(found[0])
-        print_table(columns, [[row[name] for name in columns] for row in found], title="durability")
+        found = module.run(Path(folder), plan, so_far.notify, so_far.found)
+    show(found)
     if any(row["wrong"] for row in found):
         sys.exit(EXIT_REFUSED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +13,8 @@ from sbon import endpoints
 from sbon.local.cluster import LocalCluster
 from sbon.model import QuerySpec, SinkSpec, SourceDeclaration, Submission
 from sbon_cli.client import Client
-from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
+from sbon_cli.commands.experiments.arriving import Row, arriving, show_rows
+from sbon_cli.terminal.output import json_option, reports_errors
 from sbon_node.operations.resource_types import ProcessKind, Resources
 
 SETTLE_S = 10.0
@@ -53,15 +55,13 @@ def memory(settle_s: float, json_: bool) -> None:
     The operators read 200 rows a second. Proportional memory counts a page that n processes share as an n-th: other nodes on
     the same machine make it less. Takes about a minute.
     """
-    with err().status("starting") as status:
-        rows = list(run(settle_s, status.update))
-    if json_:
-        print_json({"name": "memory", "rows": rows})
-        return
-    print_table(list(rows[0]), [list(row.values()) for row in rows], title="memory")
+    show = partial(show_rows, "memory", json_=json_)
+    with arriving("starting", show) as so_far:
+        so_far.take(run(settle_s, so_far.notify))
+    show(so_far.rows)
 
 
-def run(settle_s: float, notify: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+def run(settle_s: float, notify: Callable[[str], None]) -> Generator[Row, None, None]:
     """Yield a row for each state of the node."""
     with LocalCluster(1) as cluster:
         node = cluster.nodes[0]

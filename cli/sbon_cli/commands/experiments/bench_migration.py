@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from sbon_cli.commands.experiments.arriving import Row, arriving, show_rows
 from sbon_cli.commands.experiments.options import seed_option
 from sbon_cli.options.types import names_option
-from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import EXIT_REFUSED, json_option, reports_errors
 
 KINDS = ("filter", "tumbling", "session", "inner-join", "left-join", "chain")
 PROVIDERS = ("hdfs", "rocksdb")
@@ -36,7 +37,7 @@ SHOWN = (
 
 @click.command("migration")
 @names_option("--kind", "kinds", click.Choice(KINDS), "A kind of query, repeated; all by default.")
-@names_option("--provider", "providers", click.Choice(PROVIDERS), "Where state is kept, repeated; both by default.")
+@names_option("--provider", "providers", click.Choice(PROVIDERS), "Where state is kept, repeated; by default as a node chooses.")
 @click.option(
     "--state-mb",
     "states_mb",
@@ -70,17 +71,21 @@ def migration(
 
     Takes some minutes a query; run it on a machine that does nothing else.
     """
-    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-migration-") as folder:
+
+    def show(rows: list[Row]) -> None:
+        columns = [name for name in rows[0] if kills is not None or name in SHOWN]
+        show_rows("migration", rows, json_=json_, columns=columns)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="sbon-migration-") as folder,
+        arriving("starting", show, key=("kind", "provider", "state_mb") if kills is None else ()) as so_far,
+    ):
         if kills is not None:
             module: Any = importlib.import_module("sbon_cli.commands.experiments.migration.kills")
-            rows = module.run(Path(folder), kinds or KILLED_KINDS, kills, seed, status.update)
+            rows = module.run(Path(folder), kinds or KILLED_KINDS, kills, seed, so_far.notify, so_far.found)
         else:
             module = importlib.import_module("sbon_cli.commands.experiments.migration.run")
-            rows = module.run(Path(folder), kinds or KINDS, providers or PROVIDERS, states_mb, moves, status.update)
-    if json_:
-        print_json({"name": "migration", "rows": rows})
-    else:
-        columns = [name for name in rows[0] if kills is not None or name in SHOWN]
-        print_table(columns, [[row[name] for name in columns] for row in rows], title="migration")
+            rows = module.run(Path(folder), kinds or KINDS, providers, states_mb, moves, so_far.notify, so_far.found)
+    show(rows)
     if any(row["wrong"] for row in rows):
         sys.exit(EXIT_REFUSED)

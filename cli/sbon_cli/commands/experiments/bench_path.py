@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from sbon.client import Client
 from sbon.local.cluster import LocalCluster
 from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
+from sbon_cli.commands.experiments.arriving import Row, arriving, show_rows
 from sbon_cli.commands.experiments.bench_files import streams_over_files
 from sbon_cli.commands.experiments.options import seed_option
 from sbon_cli.options.types import names_option
-from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import json_option, reports_errors
 from sbon_node.model import queries
 
 CASES = ("filter", "aggregate", "aggregate-many-keys", "join")
@@ -57,23 +58,23 @@ def path(rows: int | None, cases: tuple[str, ...], formats: tuple[str, ...], qui
     cases = cases or (QUICK_CASES if quick else CASES)
     formats = formats or (QUICK_FORMATS if quick else FORMATS)
     count = rows or (QUICK_ROWS if quick else ROWS)
-    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-path-") as folder:
-        result = {"name": "path", "rows": run(Path(folder), cases, formats, count, seed=seed, notify=status.update)}
-    if json_:
-        print_json(result)
-        return
-    figures: Any = importlib.import_module("sbon_node.experiments.bench.path.figures")
-    shown = figures.beside(result["rows"], RESULTS / ("path-quick.json" if quick else "path.json"))
-    print_table(list(shown[0]), [list(row.values()) for row in shown], title="path")
+
+    def show(found: list[Row]) -> None:
+        figures: Any = importlib.import_module("sbon_node.experiments.bench.path.figures")
+        stored = RESULTS / ("path-quick.json" if quick else "path.json")
+        show_rows("path", found if json_ else figures.beside(found, stored), json_=json_)
+
+    with tempfile.TemporaryDirectory(prefix="sbon-path-") as folder, arriving("starting", show) as so_far:
+        so_far.take(run(Path(folder), cases, formats, count, seed=seed, notify=so_far.notify))
+    show(so_far.rows)
 
 
 def run(
     folder: Path, cases: Sequence[str], formats: Sequence[str], rows: int, *, seed: int, notify: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Return a row for each case and format. Raise :class:`SbonError` of a query that does not finish."""
+) -> Generator[Row, None, None]:
+    """Yield a row for each case and format. Raise :class:`SbonError` of a query that does not finish."""
     written: Any = importlib.import_module("sbon_node.experiments.bench.path.inputs")
     spark: Any = importlib.import_module("sbon_node.experiments.bench.path.bare")
-    results = []
     with ExitStack() as stack:
         bare = stack.enter_context(spark.BareSpark(folder / "bare"))
         cluster = stack.enter_context(LocalCluster(written.NODES))
@@ -87,8 +88,7 @@ def run(
                 notify(f"{name}, {kind}: a few rows first")
                 measurement.row("warm", warm, min(rows, WARM_UP_ROWS))
                 notify(f"{name}, {kind}")
-                results.append(measurement.row("whole", inputs, rows))
-    return results
+                yield measurement.row("whole", inputs, rows)
 
 
 class Measurement:

@@ -6,7 +6,8 @@ import importlib
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,10 @@ from sbon.client import Client
 from sbon.follower import Follower
 from sbon.local.cluster import LocalCluster
 from sbon.model import Accepted, Submission
+from sbon_cli.commands.experiments.arriving import Row, arriving, show_rows
 from sbon_cli.commands.experiments.bench_files import streams_over_files
 from sbon_cli.commands.experiments.options import seed_option
-from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import json_option, reports_errors
 
 ROWS = 20_000
 TURNS = 5
@@ -68,31 +70,29 @@ def query(turns: int, cases: tuple[str, ...], seed: int, json_: bool) -> None:
 
     Takes some minutes; run it on a machine that does nothing else.
     """
-    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-query-") as folder:
-        rows = run(Path(folder), cases or tuple(CASES), turns, seed=seed, notify=status.update)
-    if json_:
-        print_json({"name": "query", "rows": rows})
-        return
-    print_table(list(rows[0]), [list(row.values()) for row in rows], title="query")
+    show = partial(show_rows, "query", json_=json_)
+    with tempfile.TemporaryDirectory(prefix="sbon-query-") as folder, arriving("starting", show) as so_far:
+        so_far.take(run(Path(folder), cases or tuple(CASES), turns, seed=seed, notify=so_far.notify))
+    show(so_far.rows)
 
 
-def run(folder: Path, cases: Sequence[str], turns: int, *, seed: int, notify: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return two rows for each case, of its first run and warm. Raise :class:`SbonError` of a query that fails."""
+def run(
+    folder: Path, cases: Sequence[str], turns: int, *, seed: int, notify: Callable[[str], None]
+) -> Generator[Row, None, None]:
+    """Yield two rows for each case, of its first run and warm. Raise :class:`SbonError` of a query that fails."""
     inputs_module: Any = importlib.import_module("sbon_node.experiments.bench.path.inputs")
     inputs = inputs_module.Inputs(folder / "csv", "csv")
     inputs.write(ROWS, seed)
-    rows: list[dict[str, Any]] = []
     with LocalCluster(list(inputs_module.NODES)) as cluster:
-        for case in cases:
-            sql, kind = CASES[case], "new" if rows else "cold"
+        for number, case in enumerate(cases):
+            sql, kind = CASES[case], "new" if number else "cold"
             notify(f"{case}: the first run")
-            rows.append(row_of(case, kind, [_measured(cluster, inputs, f"{case}_first", sql)]))
+            yield row_of(case, kind, [_measured(cluster, inputs, f"{case}_first", sql)])
             warm = []
             for turn in range(1, turns + 1):
                 notify(f"{case}: run {turn} of {turns}")
                 warm.append(_measured(cluster, inputs, f"{case}_{turn}", sql))
-            rows.append(row_of(case, "warm", warm))
-    return rows
+            yield row_of(case, "warm", warm)
 
 
 def _measured(cluster: LocalCluster, inputs: Any, run_name: str, sql: str) -> Times:

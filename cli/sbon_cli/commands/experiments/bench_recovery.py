@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from sbon_cli.commands.experiments.arriving import arriving, show_rows
 from sbon_cli.commands.experiments.bench_migration import KINDS
 from sbon_cli.options.types import names_option
-from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import EXIT_REFUSED, json_option, reports_errors
 from sbon_node.model.durability import HOT, REPLICATED, Durability
 
 
@@ -33,13 +35,10 @@ def recovery(kinds: tuple[str, ...], losses: int, durability: Durability, json_:
 
     Takes some minutes a query; run it on a machine that does nothing else.
     """
-    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-recovery-") as folder:
+    show = partial(show_rows, "recovery", json_=json_)
+    with tempfile.TemporaryDirectory(prefix="sbon-recovery-") as folder, arriving("starting", show) as so_far:
         module: Any = importlib.import_module("sbon_cli.commands.experiments.migration.losses")
-        rows = module.run(Path(folder), kinds or KINDS, losses, status.update, durability)
-    if json_:
-        print_json({"name": "recovery", "rows": rows})
-    else:
-        columns = list(rows[0])
-        print_table(columns, [[row[name] for name in columns] for row in rows], title="recovery")
+        rows = module.run(Path(folder), kinds or KINDS, losses, so_far.notify, so_far.found, durability)
+    show(rows)
     if any(row["wrong"] or row["repeated_frames"] for row in rows):
         sys.exit(EXIT_REFUSED)

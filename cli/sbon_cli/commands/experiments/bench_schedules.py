@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 from rich.markup import escape
 
+from sbon_cli.commands.experiments.arriving import Row, arriving
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 
 SUMMED = ("first", "seeds", "failed", "stuck", "checks", "events", "seconds", "cpu_s", "processes")
@@ -35,17 +38,21 @@ def schedules(first: int, count: int, processes: int, seconds: float | None, jso
     fail; both are shown as commands that run them again. Exits 1 if any schedule failed, or left a query without an end.
     """
     bench: Any = importlib.import_module("sbon_node.experiments.bench.schedules")
-    with err().status("schedules") as status:
-        result = bench.run(first, count, processes=processes, limit_s=seconds, notify=status.update)
-    row = result["rows"][0]
-    for failed in row["failures"]:
+    show = partial(_show, json_=json_)
+    with arriving("schedules", show) as so_far:
+        result = bench.run(first, count, processes=processes, limit_s=seconds, notify=so_far.notify, found=so_far.rows.append)
+    show(result["rows"])
+    if any(row["failed"] or row["stuck"] for row in result["rows"]):
+        sys.exit(EXIT_REFUSED)
+
+
+def _show(rows: Sequence[Row], *, json_: bool) -> None:
+    for failed in rows[0]["failures"]:
         stuck = "stuck" if failed["stuck"] else "failed"
         err().print(escape(f"seed {failed['seed']} {stuck}: {failed['reason']}"))
         err().print(escape(f"  replay: {failed['replay']}\n  shrunk: {failed['shrunk']}"), soft_wrap=True)
     if json_:
-        print_json(result)
-    else:
-        print_table(SUMMED, [[row[column] for column in SUMMED]], title="schedules")
-        print_table(("fault", "times"), list(row["struck"].items()), title="faults that struck")
-    if row["failed"] or row["stuck"]:
-        sys.exit(EXIT_REFUSED)
+        print_json({"name": "schedules", "rows": rows})
+        return
+    print_table(SUMMED, [[row[column] for column in SUMMED] for row in rows], title="schedules")
+    print_table(("fault", "times"), list(rows[0]["struck"].items()), title="faults that struck")

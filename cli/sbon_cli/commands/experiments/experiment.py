@@ -18,6 +18,7 @@ from sbon_cli.commands.experiments.reuse import reuse
 from sbon_cli.commands.experiments.strategies_live import strategies_live
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.options.types import KnownName, Number
+from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_node.logging import output
 
@@ -25,6 +26,7 @@ from sbon_node.logging import output
 @click.group(cls=SuggestingGroup)
 def experiment() -> None:
     """Repeats an experiment; prints a table, or JSON with units in the column names."""
+    leave_on_signals()
 
 
 @experiment.command()

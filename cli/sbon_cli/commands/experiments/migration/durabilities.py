@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,6 +22,7 @@ from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench import footprint
 from sbon_node.experiments.bench.migration.feed import SCHEMA, Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS, Answers
+from sbon_node.experiments.harness.experiment import Found, Notify, Row
 from sbon_node.model.durability import LOCAL
 from sbon_node.model.states.operator_states import RUNNING
 
@@ -61,28 +62,29 @@ class Measured:
     wrong: int = 0
 
 
-def run(folder: Path, plan: Plan, notify: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return a row for each kind and durability."""
-    found = {(kind, durability): Measured() for kind in plan.kinds for durability in plan.durabilities}
+def run(folder: Path, plan: Plan, notify: Notify, found: Found) -> list[Row]:
+    """Return a row for each kind and durability; ``found`` gets it after each turn, with the turns so far."""
+    measured = {(kind, durability): Measured() for kind in plan.kinds for durability in plan.durabilities}
     network = WideArea(NODES, tuple(tuple(0.0 if a == b else plan.rtt_ms for b in NODES) for a in NODES))
     with LocalCluster(NODES, network, folder=folder / "cluster", overrides=SHORT_LIVED) as cluster:
         for kind in plan.kinds:
             notify(f"{kind}: the engines start")
             _throughput(cluster, plan, kind, LOCAL, folder / f"{kind}-first", Measured())
-        for turn, (kind, durability) in itertools.product(range(plan.turns), found):
+        for turn, (kind, durability) in itertools.product(range(plan.turns), measured):
             notify(f"{kind}, {durability}, turn {turn + 1} of {plan.turns}: delays")
-            _delays(cluster, plan, kind, durability, folder / f"{kind}-{durability}-{turn}", found[kind, durability])
+            _delays(cluster, plan, kind, durability, folder / f"{kind}-{durability}-{turn}", measured[kind, durability])
             notify(f"{kind}, {durability}, turn {turn + 1} of {plan.turns}: rows a second")
-            _throughput(cluster, plan, kind, durability, folder / f"{kind}-{durability}-{turn}-file", found[kind, durability])
-    return [row_of(plan, kind, durability, found) for kind, durability in found]
+            _throughput(cluster, plan, kind, durability, folder / f"{kind}-{durability}-{turn}-file", measured[kind, durability])
+            found(row_of(plan, kind, durability, measured))
+    return [row_of(plan, kind, durability, measured) for kind, durability in measured]
 
 
-def row_of(plan: Plan, kind: str, durability: str, found: Mapping[tuple[str, str], Measured]) -> dict[str, Any]:
+def row_of(plan: Plan, kind: str, durability: str, found: Mapping[tuple[str, str], Measured]) -> Row:
     """Return the flat row of a kind with one durability, beside its local peer if that was measured."""
     own, local = found[kind, durability], found.get((kind, LOCAL))
     p50_ms, p95_ms = (1000 * float(np.percentile(own.delays_s, share)) for share in (50, 95))
-    local_ms = 1000 * float(np.median(local.delays_s)) if local else None
-    local_rows_s = float(np.median(local.rows_s)) if local else None
+    local_ms = 1000 * float(np.median(local.delays_s)) if local and local.delays_s else None
+    local_rows_s = float(np.median(local.rows_s)) if local and local.rows_s else None
     return {
         "kind": kind,
         "durability": durability,

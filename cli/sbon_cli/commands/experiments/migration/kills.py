@@ -7,11 +7,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -23,6 +21,7 @@ from sbon_cli.commands.experiments.migration.moving_query import Move, MovingQue
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.bench.path.costs import kind_of
+from sbon_node.experiments.harness.experiment import Found, Notify, Row
 from sbon_node.model.states import operator_states
 
 VICTIMS = ("daemon", "host", "jvm", "all")
@@ -31,25 +30,26 @@ LATEST_S = 1.3
 """Latest moment of a kill, in lengths of the moves so far."""
 
 
-def run(folder: Path, kinds: tuple[str, ...], kills: int, seed: int, notify: Callable[[str], None]) -> list[dict[str, Any]]:
+def run(folder: Path, kinds: tuple[str, ...], kills: int, seed: int, notify: Notify, found: Found) -> list[Row]:
     """Return a row for each kind: ``kills`` in all, each amid a move of the kind's last operator, and the wrong rows."""
     rng, rows = random.Random(seed), []
     with LocalCluster((SOURCE, *HOSTS), folder=folder / "cluster", overrides=SHORT_LIVED) as cluster:
         for place, kind in enumerate(kinds):
             count = kills // len(kinds) + (place < kills % len(kinds))
             rows.append(_Kills(cluster, kind, rng, notify).row(folder / kind, count))
+            found(rows[-1])
     return rows
 
 
 class _Kills:
     """Kills amid the moves of a query of one kind."""
 
-    def __init__(self, cluster: LocalCluster, kind: str, rng: random.Random, notify: Callable[[str], None]) -> None:
+    def __init__(self, cluster: LocalCluster, kind: str, rng: random.Random, notify: Notify) -> None:
         self._cluster, self._kind, self._rng, self._notify = cluster, kind, rng, notify
         self._ends: Counter[str] = Counter()
         self._waits_s: list[float] = []
 
-    def row(self, folder: Path, kills: int) -> dict[str, Any]:
+    def row(self, folder: Path, kills: int) -> Row:
         with MovingQuery(
             self._cluster, SOURCE, f"kills-{self._kind}", KINDS[self._kind], Feed(), folder, strategy="consumer"
         ) as query:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sbon import SbonError
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
@@ -17,6 +16,7 @@ from sbon_cli.commands.experiments.migration.measuring import SOURCE
 from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
+from sbon_node.experiments.harness.experiment import Found, Notify, Row
 from sbon_node.model.durability import BY_FOLLOWER, REPLICATED, Durability
 from sbon_node.model.states.backup_states import CAN_TAKE_OVER
 from sbon_node.model.states.operator_states import RUNNING
@@ -35,13 +35,14 @@ class Recovery(NamedTuple):
 
 
 def run(
-    folder: Path, kinds: tuple[str, ...], losses: int, notify: Callable[[str], None], durability: Durability = REPLICATED
-) -> list[dict[str, Any]]:
+    folder: Path, kinds: tuple[str, ...], losses: int, notify: Notify, found: Found, durability: Durability = REPLICATED
+) -> list[Row]:
     """Return a row for each kind: ``losses`` of the host of its last operator, with its disk, and the wrong rows."""
     rows = []
     with LocalCluster((SOURCE, *HOSTS), folder=folder / "cluster", overrides=SHORT_LIVED) as cluster:
         for kind in kinds:
             rows.append(lose_hosts(cluster, kind, folder / kind, losses, notify, durability))
+            found(rows[-1])
     return rows
 
 
@@ -50,12 +51,12 @@ def lose_hosts(
     kind: str,
     folder: Path,
     losses: int,
-    notify: Callable[[str], None],
+    notify: Notify,
     durability: Durability,
     source: str = SOURCE,
     hosts: tuple[str, ...] = HOSTS,
     feed: Feed = FEED,
-) -> dict[str, Any]:
+) -> Row:
     """Return the row of a kind whose last operator runs at one of ``hosts``; source and consumer are at ``source``."""
     name = f"losses-{kind}"
     with MovingQuery(cluster, source, name, KINDS[kind], feed, folder, strategy="consumer", durability=durability) as query:
