@@ -93,7 +93,7 @@ class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
     measured_bytes_s: float | None = None
     """The recent rate at which the stream grows."""
     measured_usage: float | None = None
-    """The mean usage since the query began, of the bytes that its :class:`.QueryUsage` counts."""
+    """The mean usage since the query began, of the bytes that its :class:`~sbon_node.model.usage.QueryUsage` counts."""
     queries: int = 1
     """Queries that share the target: each bears an equal part of the usage, which is that of one."""
 
@@ -115,7 +115,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     baseline_usage: float | None
     """Predicted usage of the consumer baseline."""
     measured_usage: float | None = None
-    """Its :class:`.QueryUsage` over the time since it began; None unless every latency is known."""
+    """Its :class:`~sbon_node.model.usage.QueryUsage` over the time since it began; None unless every latency is known."""
     measured_baseline_usage: float | None = None
     saved_usage: float = 0.0
     """Predicted usage that the query would have in addition with operators of its own in place of shared ones, at their nodes."""
