@@ -46,8 +46,14 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(max_length=4096, description="folder of the JVM's class archive; empty takes the user's cache folder; - for none"),
     ] = ""
     max_operators: Annotated[
-        int, Meta(ge=1, le=100, description="operators this node hosts at once; beyond ten in one JVM batches take long")
-    ] = 10
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="operators this node hosts at once, if its cores and memory suffice; backups do not count; lower it "
+            "where batches take long",
+        ),
+    ] = 30
     analyses: Annotated[
         int,
         Meta(

@@ -102,14 +102,15 @@ class PlacementExplainer:
         )
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:
-        reserved = {operator.id: operator.needs for operator in subject.plan.operators} if subject.state in LIVE else {}
+        own = [operator.id.rpartition(".")[0] for operator in subject.plan.operators if subject.state in LIVE]
+        beside = own[0] if own else ""
         turns = asyncio.Semaphore()
-        view = DryRunView(self._context, reserved, turns)
+        view = DryRunView(self._context, beside, turns)
         problem = problem_of(subject.plan, subject.consumer, None, subject.goal, subject.adapt)
         problem = measured_work(problem, subject.measured)
         choice = await self._placed(problem, view, subject.goal.strategy)
         # Each strategy has its own view, so that its requests are counted separately; measurements are shared.
-        others = (self._in_passing(name, problem, DryRunView(self._context, reserved, turns), choice) for name in STRATEGIES)
+        others = (self._in_passing(name, problem, DryRunView(self._context, beside, turns), choice) for name in STRATEGIES)
         outcomes = dict(zip(STRATEGIES, await asyncio.gather(*others), strict=True))
         chosen = choice.hosts() if isinstance(choice, Placement) else {}
         hosts = dict(subject.hosts) or chosen

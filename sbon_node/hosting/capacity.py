@@ -1,13 +1,79 @@
-"""Capacity of a node: total, reserved and free. Pure; the caller passes the time."""
+"""Capacity of a node: total, reserved and free. Pure; the caller passes the time.
+
+An operator holds what it is measured to take (:func:`measured_cost`), and what was estimated for it until then. The number of
+operators is a bound beside cores and memory.
+
+A backup of an operator that another node runs takes no place and next to no cores: it stores frames and files. If its host is
+lost, it goes on with the operator though that takes more than is free; the node then takes no further ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from sbon_node.engine.interface import EngineCapacity
 from sbon_node.errors import SbonError
-from sbon_node.model.operators import Needs
+from sbon_node.model.measures import OperatorMeasures
+from sbon_node.model.nodes import ARRIVAL, BACKUP, FOLLOWER, HOSTED, RESERVED, CapacityUse, HeldCapacity, NodeCapacity
+from sbon_node.model.operators import OPERATOR_MEMORY_MB, Needs
+
+BACKUP_CORES = 0.05
+"""Share of an operator's cores that its backup takes: replicated queries take 5 % more CPU (docs/figures/recovery.md)."""
+UNCOUNTED = 2.0
+"""All processor time of an engine for that which its operators count: about half counts for none (docs/design/measures.md)."""
+LEAST_CORES = 0.01
+"""Cores of an operator without rows: five take 0.02 (docs/figures/engine.md), and a margin."""
+MB = 2**20
+
+_WORDS: dict[CapacityUse, tuple[str, str]] = {
+    HOSTED: ("operator", "operators"),
+    ARRIVAL: ("arriving operator", "arriving operators"),
+    FOLLOWER: ("follower", "followers"),
+    BACKUP: ("backup", "backups"),
+    RESERVED: ("reservation", "reservations"),
+}
+
+
+def cost(needs: Needs, use: CapacityUse) -> Needs:
+    """Return what an operator with these needs takes while it has that use."""
+    return Needs(cores=BACKUP_CORES * needs.cores, memory_mb=0.0) if use == BACKUP else needs
+
+
+def measured_cost(needs: Needs, measures: OperatorMeasures, *, speed: float, half_life_s: float) -> Needs:
+    """Return what a running operator takes: its measures, and its estimated ``needs`` with the weight that is not observed yet.
+
+    The weight of the estimate halves every ``half_life_s``. Cores have this node's ``speed``. The estimate of cores stays if the
+    engine measures no processor time, and that of memory until the checkpoint's size is known. Bandwidth stays as reserved.
+    """
+    observed = min(1.0, measures.seconds * math.log(2) / half_life_s)
+    cores, state_bytes = _measured_cores(measures, speed), measures.state_bytes
+    memory_mb = None if state_bytes is None else OPERATOR_MEMORY_MB + state_bytes / MB
+    return replace(
+        needs,
+        cores=_blend(needs.cores, cores, observed),
+        memory_mb=_blend(needs.memory_mb, memory_mb, observed),
+    )
+
+
+def _measured_cores(measures: OperatorMeasures, speed: float) -> float | None:
+    rows_s, row_ms = measures.rows_in_s, measures.cpu_row_ms
+    if rows_s is None or (rows_s > 0 and row_ms is None):
+        return None
+    return max(LEAST_CORES, UNCOUNTED * rows_s * (row_ms or 0.0) / 1e3 / speed)
+
+
+def _blend(estimated: float, measured: float | None, observed: float) -> float:
+    return estimated if measured is None else (1.0 - observed) * estimated + observed * measured
+
+
+def unmeasured(operator: str, needs: Needs) -> Needs:
+    """Return the estimate, of operators that nobody measures."""
+    return needs
 
 
 class _Reservation(NamedTuple):
@@ -17,6 +83,15 @@ class _Reservation(NamedTuple):
     owner: str
     deadline: float | None
     holder: str = ""
+    use: CapacityUse = HOSTED
+
+    @property
+    def present_use(self) -> CapacityUse:
+        return self.use if self.deadline is None else RESERVED
+
+    @property
+    def takes_place(self) -> bool:
+        return self.use != BACKUP
 
 
 class Reservations:
@@ -24,34 +99,54 @@ class Reservations:
 
     A reservation lapses at its deadline unless an instantiation confirms it. A holder with more than ``share`` of the reserved
     operators for longer than ``grace_s`` loses the excess to the next holder that asks for capacity. Until then it may take all
-    capacity.
+    capacity. ``measured`` returns what a running operator takes, given its id and its estimated needs.
     """
 
-    def __init__(self, capacity: EngineCapacity, *, share: float = 0.5, grace_s: float = 15.0) -> None:
-        self._capacity, self._grace_s = capacity, grace_s
+    def __init__(
+        self,
+        capacity: EngineCapacity,
+        share: float = 0.5,
+        grace_s: float = 15.0,
+        measured: Callable[[str, Needs], Needs] = unmeasured,
+    ) -> None:
+        self._capacity, self._grace_s, self._measured = capacity, grace_s, measured
         self._most = max(1, int(share * capacity.operators))
         self._reservations: dict[str, _Reservation] = {}
         self._excessive_since: dict[str, float] = {}
         """By holder: the time since which it has held more than its share."""
 
-    def refusal(self, needs: Needs, now: float, holder: str | None = None, *, beside: str = "") -> str:
+    def refusal(self, needs: Needs, now: float, holder: str | None = None, *, beside: str = "", use: CapacityUse = HOSTED) -> str:
         """Return why there is no capacity for ``needs``; empty if there is, or if others must release some for ``holder``.
 
-        What operators of the query ``beside`` hold counts as free.
+        It names what takes the capacity. What operators of the query ``beside`` hold counts as free. A backup is never refused:
+        its operator shows nothing without one, and ``backups.most`` bounds their number.
         """
-        free, count = self.free(now, holder, beside=beside)
-        if count >= self._capacity.operators:
-            return f"hosts {count} operators, its limit is {self._capacity.operators}"
+        given_up = self._given_up(now, holder, beside)
+        free, places = self._left(given_up), self._places(given_up)
+        if use == BACKUP:
+            return ""
+        if places >= self._capacity.operators:
+            return f"{places} of {self._capacity.operators} places are taken{self._by_use(given_up, with_backups=False)}"
         if needs.cores > free.cores:
-            return f"{free.cores:.2f} cores free, {needs.cores:.2f} needed"
-        if needs.memory_mb > free.memory_mb:
-            return f"{free.memory_mb:.0f} MB free, {needs.memory_mb:.0f} needed"
-        if needs.bandwidth_bytes_s > free.bandwidth_bytes_s:
-            return f"{free.bandwidth_bytes_s:.0f} B/s free, {needs.bandwidth_bytes_s:.0f} needed"
-        return ""
+            reason = f"{free.cores:.2f} cores free, {needs.cores:.2f} needed"
+        elif needs.memory_mb > free.memory_mb:
+            reason = f"{free.memory_mb:.0f} MB free, {needs.memory_mb:.0f} needed"
+        elif needs.bandwidth_bytes_s > free.bandwidth_bytes_s:
+            reason = f"{free.bandwidth_bytes_s:.0f} B/s free, {needs.bandwidth_bytes_s:.0f} needed"
+        else:
+            return ""
+        return f"{reason}{self._by_use(given_up)}"
 
     def reserve(
-        self, operator: str, needs: Needs, now: float, deadline: float, owner: str = "", *, holder: str | None = None
+        self,
+        operator: str,
+        needs: Needs,
+        now: float,
+        deadline: float,
+        owner: str = "",
+        *,
+        holder: str | None = None,
+        use: CapacityUse = HOSTED,
     ) -> None:
         """Reserve capacity; idempotent by operator and owner, except that the last deadline counts.
 
@@ -66,12 +161,12 @@ class Reservations:
             raise SbonError("operator-exists", "there is an operator of that id", where=operator)
         holder = owner if holder is None else holder
         if reservation is None:
-            if reason := self.refusal(needs, now, holder):
+            if reason := self.refusal(needs, now, holder, use=use):
                 raise SbonError("no-capacity", reason, where=operator)
             for other in self._beyond_shares(holder, now):
-                if self.refusal(needs, now):
+                if self.refusal(needs, now, use=use):
                     del self._reservations[other]
-        self._reservations[operator] = _Reservation(needs, owner, deadline, holder)
+        self._reservations[operator] = _Reservation(needs, owner, deadline, holder, use)
         self._note(now)
 
     def check(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
@@ -86,9 +181,9 @@ class Reservations:
         self.check(operator, needs, now, owner)
         self._reservations[operator] = self._reservations[operator]._replace(deadline=None)
 
-    def keep(self, operator: str, needs: Needs, owner: str = "") -> None:
-        """Hold the capacity that an operator had before a restart, even if none is free."""
-        self._reservations[operator] = _Reservation(needs, owner, None)
+    def keep(self, operator: str, needs: Needs, owner: str = "", *, use: CapacityUse = HOSTED) -> None:
+        """Hold the capacity of an operator that was here before a restart, or goes on here, even if none is free."""
+        self._reservations[operator] = _Reservation(needs, owner, None, use=use)
 
     def owners(self, query: str, operators: Iterable[str]) -> dict[str, str]:
         """Return who has reserved capacity for those of the query's operators that do not run yet."""
@@ -101,23 +196,36 @@ class Reservations:
         if reservation is not None and reservation.owner == owner:
             del self._reservations[operator]
 
-    def free(self, now: float, holder: str | None = None, *, beside: str = "") -> tuple[Needs, int]:
-        """Return the free capacity and the number of operators held.
+    def free(self, now: float, holder: str | None = None, *, beside: str = "") -> Needs:
+        """Return the free capacity; negative where an operator has gone on here after its host.
 
-        Capacity that others must give up for ``holder``, and that of the query ``beside``, counts as free, and the operators as
-        not held.
+        Capacity that others must give up for ``holder``, and that of the query ``beside``, counts as free.
         """
+        return self._left(self._given_up(now, holder, beside))
+
+    def report(self, now: float) -> NodeCapacity:
+        """Return the capacity in all, and what holds it, by the ids of the operators."""
         self._lapse(now)
-        given_up = set() if holder is None else set(self._beyond_shares(holder, now))
-        if beside:
-            given_up |= {operator for operator in self._reservations if operator.startswith(f"{beside}.")}
-        reserved = [reservation.needs for operator, reservation in self._reservations.items() if operator not in given_up]
-        left = Needs(
-            cores=self._capacity.cores - sum(n.cores for n in reserved),
-            memory_mb=self._capacity.memory_mb - sum(n.memory_mb for n in reserved),
-            bandwidth_bytes_s=self._capacity.bandwidth_bytes_s - sum(n.bandwidth_bytes_s for n in reserved),
+        held = []
+        for operator, reservation in sorted(self._reservations.items()):
+            taken = self._cost(operator, reservation)
+            held.append(
+                HeldCapacity(
+                    operator=operator,
+                    use=reservation.present_use,
+                    cores=taken.cores,
+                    memory_mb=taken.memory_mb,
+                    bandwidth_bytes_s=taken.bandwidth_bytes_s,
+                )
+            )
+        return NodeCapacity(
+            operators=self._capacity.operators,
+            cores=self._capacity.cores,
+            memory_mb=self._capacity.memory_mb,
+            bandwidth_bytes_s=self._capacity.bandwidth_bytes_s,
+            taken=self._places(()),
+            held=tuple(held),
         )
-        return left, len(reserved)
 
     def operators(self) -> tuple[str, ...]:
         """Operators whose capacity is held until release."""
@@ -127,6 +235,39 @@ class Reservations:
         """Operators with a reservation that is neither confirmed nor lapsed."""
         self._lapse(now)
         return tuple(sorted(o for o, reservation in self._reservations.items() if reservation.deadline is not None))
+
+    # -- what is held --------------------------------------------------------------------------------------------------
+
+    def _cost(self, operator: str, reservation: _Reservation) -> Needs:
+        """Return what an operator takes, as measured once it runs here."""
+        runs = reservation.deadline is None and reservation.takes_place
+        return self._measured(operator, reservation.needs) if runs else cost(reservation.needs, reservation.use)
+
+    def _given_up(self, now: float, holder: str | None, beside: str) -> set[str]:
+        """Return the operators whose capacity counts as free for ``holder``, and for the query ``beside``."""
+        self._lapse(now)
+        given_up = set() if holder is None else set(self._beyond_shares(holder, now))
+        if beside:
+            given_up |= {operator for operator in self._reservations if operator.startswith(f"{beside}.")}
+        return given_up
+
+    def _left(self, given_up: Collection[str]) -> Needs:
+        taken = [self._cost(operator, one) for operator, one in self._reservations.items() if operator not in given_up]
+        return Needs(
+            cores=self._capacity.cores - sum(needs.cores for needs in taken),
+            memory_mb=self._capacity.memory_mb - sum(needs.memory_mb for needs in taken),
+            bandwidth_bytes_s=self._capacity.bandwidth_bytes_s - sum(needs.bandwidth_bytes_s for needs in taken),
+        )
+
+    def _places(self, given_up: Collection[str]) -> int:
+        return sum(one.takes_place for operator, one in self._reservations.items() if operator not in given_up)
+
+    def _by_use(self, given_up: Collection[str], *, with_backups: bool = True) -> str:
+        """Return in words what holds capacity; empty if nothing does."""
+        holding = [one for operator, one in self._reservations.items() if operator not in given_up]
+        uses = Counter(one.present_use for one in holding if with_backups or one.takes_place)
+        words = (f"{count} {_WORDS[use][count != 1]}" for use, count in sorted(uses.items()))
+        return f" (held by {', '.join(words)})" if uses else ""
 
     def _lapse(self, now: float) -> None:
         self._reservations = {

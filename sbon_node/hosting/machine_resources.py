@@ -11,6 +11,7 @@ import psutil
 
 from sbon_node.clock import Clock
 from sbon_node.engine.interface import EngineCapacity
+from sbon_node.hosting.cgroups import core_limit, memory_limit
 from sbon_node.hosting.processor_speed import processor_speed
 from sbon_node.membership.service import Membership
 from sbon_node.space.local import LocalCoordinate
@@ -43,10 +44,11 @@ class Machine:
         self._cores = float(os.cpu_count() or 1)
 
     def capacity(self, max_operators: int) -> EngineCapacity:
+        """Return what operators may take: of the machine, or of the container that this process is in."""
         settings = self._settings
         return EngineCapacity(
-            cores=settings.cores or self._cores,
-            memory_mb=settings.memory_mb or psutil.virtual_memory().total / MB * 0.75,
+            cores=settings.cores or min(self._cores, core_limit()),
+            memory_mb=settings.memory_mb or min(psutil.virtual_memory().total, memory_limit()) / MB * 0.75,
             bandwidth_bytes_s=settings.bandwidth_bytes_s,
             operators=max_operators,
             speed=self.speed(),

@@ -11,9 +11,10 @@ import structlog
 
 from sbon_node.engine.checkpoint_copy import copied_bytes
 from sbon_node.errors import SbonError
+from sbon_node.hosting.capacity import measured_cost
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.measures import MeasureSums
-from sbon_node.model.operators import OperatorSpec
+from sbon_node.model.operators import Needs, OperatorSpec
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.port import NodePort
 from sbon_node.workflow.context import Context
@@ -41,6 +42,14 @@ class KeptMeasures:
             speed=self._speed,
             sums=None if follows else self.sums(spec.id),
         )
+
+    def cost(self, operator: str, needs: Needs) -> Needs:
+        """Return what an operator takes here, by its measures, and by its estimated ``needs`` until it has run for long."""
+        port = self._ports.get(operator)
+        if port is None:
+            return needs
+        half_life_s = self._context.stream_settings.measures_half_life_s
+        return measured_cost(needs, port.measures(), speed=self._speed, half_life_s=half_life_s)
 
     def sums(self, operator: str) -> MeasureSums | None:
         """Return the newest sums of an operator, whether it runs or not; None where there are none."""

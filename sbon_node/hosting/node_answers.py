@@ -56,7 +56,7 @@ class NodeAnswers:
     def _offer(self, call: AskNode, caller: Caller) -> NodeAnswer:
         now, holder, load = self._context.clock.now(), self.holder(caller), self._load()
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
-        free, _ = self._reservations.free(now, holder, beside=call.query)
+        free = self._reservations.free(now, holder, beside=call.query)
         reason = self._reservations.refusal(needs, now, holder, beside=call.query)
         if self._context.drained:
             reason = "it has been drained"
@@ -102,7 +102,7 @@ class NodeAnswers:
         now = self._context.clock.now()
         if self._context.drained or self._reservations.refusal(NOTHING, now, beside=query):
             return NOTHING
-        free, _ = self._reservations.free(now, beside=query)
+        free = self._reservations.free(now, beside=query)
         cores, memory_mb, bandwidth_bytes_s = (max(0.0, left) for left in free.amounts)
         return Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.model.nodes import CapacityUse
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.net.peers import Caller
 from sbon_node.planner.planner import CLIENT
@@ -21,15 +22,18 @@ class OperatorChecks:
         self._checked: dict[str, None] = {}
         self.is_closed = False
 
-    async def admit(self, hosted: HostedOperator, caller: Caller, holder: str) -> None:
-        """Reserve and hold capacity for an operator that may come, after the same checks as for a new one."""
+    async def admit(
+        self, hosted: HostedOperator, caller: Caller, holder: str, use: CapacityUse, store: Callable[[], None]
+    ) -> None:
+        """Reserve and hold capacity for an operator that may come, after the same checks as for a new one, and ``store`` it."""
         spec, now = hosted.spec, self._context.clock.now()
         self.check_open()
         self._check_new(spec.id)
         deadline = now + self._context.settings.reservation_s
-        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=holder)
+        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=holder, use=use)
         try:
             await self.confirm(hosted, caller)
+            store()
         except BaseException:
             self._reservations.release(spec.id, hosted.submitter)
             raise

@@ -28,6 +28,7 @@ from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
+from sbon_node.model.nodes import CapacityUse, NodeCapacity
 from sbon_node.model.operators import Needs, OperatorSpec
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.query_ids import name_of
@@ -60,8 +61,8 @@ class OperatorHost:
     ) -> None:
         self._context, self._engine, self._connectors = context, engine, connectors
         self._records, self.ports = records, OperatorPorts(context, connectors, records, capacity.speed)
-        settings = context.settings
-        self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
+        shares = (context.settings.reserved_share, context.settings.reserved_s)
+        self._reservations = Reservations(capacity, *shares, self.ports.measures.cost)
         self._hosted = context.store.all("operator", HostedOperator)
         self._stored = tuple(self._hosted)
         self._orphaned, self._swept_s = dict.fromkeys(self._stored), 0.0
@@ -169,8 +170,11 @@ class OperatorHost:
         return self._answers.ants
 
     def free(self) -> Needs:
-        """Return the free capacity; negative where operators from before a restart hold more than there is."""
-        return self._reservations.free(self._context.clock.now())[0]
+        """Return the free capacity; negative where operators hold more than there is: after a restart, or the loss of a host."""
+        return self._reservations.free(self._context.clock.now())
+
+    def capacity(self) -> NodeCapacity:
+        return self._reservations.report(self._context.clock.now())
 
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))
@@ -221,9 +225,8 @@ class OperatorHost:
         self._checks.check_open()
         if call.operator in self._starting:
             raise SbonError("operator-exists", "an operator of that id has not ended yet", where=call.operator)
-        now = self._context.clock.now()
+        now, hold_s = self._context.clock.now(), min(call.hold_s, self._context.settings.reservation_s)
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
-        hold_s = min(call.hold_s, self._context.settings.reservation_s)
         self._reservations.reserve(call.operator, needs, now, now + hold_s, caller.node, holder=self._answers.holder(caller))
 
     async def _instantiate(self, call: InstantiateOperator, caller: Caller) -> None:
@@ -263,22 +266,18 @@ class OperatorHost:
             state, reason = self._states.of(operator)
             raise SbonError("not-movable", f"it is {state}{reason and ': '}{reason}", where=operator, hint="try again later")
 
-    async def admit(self, hosted: HostedOperator, caller: Caller, kind: Kind, record: msgspec.Struct) -> None:
+    async def admit(self, hosted: HostedOperator, caller: Caller, use: CapacityUse, kind: Kind, record: msgspec.Struct) -> None:
         """Hold capacity for an operator that may come, after the same checks as for a new one, and store its ``record``."""
         spec, now = hosted.spec, self._context.clock.now()
         if spec.id in self._orphaned and now < self._swept_s:
             reason = "an engine of before this node's restart may still write to it"
             raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
-        await self._checks.admit(hosted, caller, self._answers.holder(caller))
-        try:
-            self._context.store.put(kind, spec.id, record)
-        except SbonError:
-            self.dismiss(hosted)
-            raise
+        store = partial(self._context.store.put, kind, spec.id, record)
+        await self._checks.admit(hosted, caller, self._answers.holder(caller), use, store)
 
-    def expect(self, hosted: HostedOperator) -> None:
+    def expect(self, hosted: HostedOperator, use: CapacityUse) -> None:
         """Hold the capacity of an operator that was admitted before a restart."""
-        self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter)
+        self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter, use=use)
         self._orphaned[hosted.spec.id] = None
 
     def dismiss(self, hosted: HostedOperator) -> None:
@@ -291,6 +290,7 @@ class OperatorHost:
         Its ``register`` has the queries that it is kept for.
         """
         self.keep(hosted := hosted.kept_for(register.queries))
+        self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter)
         self._states.begin(hosted.spec.id)
         if runs:
             self.ports.backups.begin(hosted.spec.id)

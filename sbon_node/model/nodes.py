@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
+
+CapacityUse = Literal["operator", "arrival", "follower", "backup", "reserved"]
+"""What holds capacity of a node: an operator that it hosts, one that moves to it, the follower of a hot operator, the backup of a
+replicated one, or a reservation for an operator that has not started.
+"""
+HOSTED: Final = "operator"
+ARRIVAL: Final = "arrival"
+FOLLOWER: Final = "follower"
+BACKUP: Final = "backup"
+RESERVED: Final = "reserved"
+
+
+class HeldCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """Capacity that one operator holds at a node: measured once it runs there, estimated before."""
+
+    operator: str
+    use: CapacityUse
+    cores: float
+    memory_mb: float
+    bandwidth_bytes_s: float
+
+
+class NodeCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """The operators, cores, memory and bandwidth that a node has in all, and what holds them.
+
+    ``taken`` is the number of operators that count against the bound ``operators``: all but backups.
+    """
+
+    operators: int
+    cores: float
+    memory_mb: float
+    bandwidth_bytes_s: float
+    taken: int = 0
+    held: tuple[HeldCapacity, ...] = ()
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +59,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Runnable processes for each core: ``load`` over ``space.load_weight_ms``; None if that is 0."""
     members: int
     operators: tuple[str, ...]
+    capacity: NodeCapacity | None = None
+    """None where the node does not report it."""
     drained: bool = False
     counters: dict[str, int]
     """Counts of everything refused, by kind: dropped datagrams, refused frames, bad rows ..."""

@@ -28,11 +28,15 @@ StateChoice = Literal["auto", "hdfs", "rocksdb"]
 """Choice of the state provider of a query's operators: ``auto`` decides for each by the state that is expected."""
 
 
+OPERATOR_MEMORY_MB = 80.0
+"""Memory of an operator without state in all processes of its engine: four take 310 MB (docs/figures/memory.md)."""
+
+
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Resources that an operator reserves at its host."""
 
     cores: float = 0.1
-    memory_mb: float = 150.0
+    memory_mb: float = OPERATOR_MEMORY_MB
     bandwidth_bytes_s: float = 0.0
 
     @property

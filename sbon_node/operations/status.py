@@ -34,6 +34,7 @@ def status_of(
         load_per_core=per_core(coordinate.load, config.space.load_weight_ms),
         members=context.membership.others_alive + 1,
         operators=operators.hosted(),
+        capacity=operators.capacity(),
         drained=bool(context.drained),
         counters=context.counters.snapshot(),
     )

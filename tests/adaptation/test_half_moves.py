@@ -77,7 +77,7 @@ def test_the_neighbour_moves_on_where_the_operator_cannot_follow(tmp_path: Path)
         operators = {one.id: one for one in await both(cluster)}
         assert (operators[moved].node, operators[stayed].node) == ("b", "c")
         (joint,) = (one for one in operators[stayed].decisions if one.code == "together")
-        assert joint.outcome == "given-up: b: hosts 2 operators, its limit is 2"
+        assert joint.outcome == "given-up: b: 2 of 2 places are taken (held by 1 operator, 1 reservation)"
         assert operators[stayed].decisions[-1].verdict == "stays"
         await until_at(cluster, {moved: "c", stayed: "c"})
         assert await owner_of(cluster, "a", moved) == ("c", 4)

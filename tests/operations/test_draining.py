@@ -275,7 +275,7 @@ def test_an_operator_that_nobody_takes_stays_with_every_reason(tmp_path: Path) -
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer", rows=ROWS)
-        why = "a: hosts 0 operators, its limit is 0"
+        why = "a: 0 of 0 places are taken"
         for dry_run in (True, False):
             end, steps = await drain(cluster, "b", dry_run=dry_run)
             assert end.stays[0] == f"hosts q.b0 of query q: {why}"

@@ -24,7 +24,7 @@ REFUSALS = [
     ("o1", "nowhere", "q", "node-away: to: nowhere is not a member"),
     ("o1", "b", "q", "already-there: q.o1: it runs at b already"),
     ("o1", "c", "q", "node-drained: to: c: this node has been drained"),
-    ("o1", "d", "q", "no-capacity: to: d: hosts 0 operators, its limit is 0 (it goes on at b)"),
+    ("o1", "d", "q", "no-capacity: to: d: 0 of 0 places are taken (it goes on at b)"),
     ("o1", "e", "q", "node-away: to: e is dead"),
     ("o1", "f", "q", "node-away: to: f has left"),
     ("o1", "g", "q", "java-missing: q.o1: g: no Java (install Java 17) (it goes on at b)"),

@@ -17,8 +17,10 @@ from .explanations import (
     Flow,
 )
 from .nodes import (
+    HeldCapacity,
     Joined,
     MemberInfo,
+    NodeCapacity,
     NodeStatus,
     PairInfo,
     Readiness,
@@ -117,6 +119,7 @@ __all__ = [
     "Explanation",
     "Finished",
     "Flow",
+    "HeldCapacity",
     "InputMeasures",
     "Joined",
     "KnownNode",
@@ -131,6 +134,7 @@ __all__ = [
     "Moved",
     "Moving",
     "Needs",
+    "NodeCapacity",
     "NodeDrained",
     "NodeStatus",
     "OperatorInfo",

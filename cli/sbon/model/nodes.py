@@ -9,6 +9,27 @@ import msgspec
 from .shown import Columns, Shown
 
 
+class HeldCapacity(Shown, frozen=True, kw_only=True):
+    """Capacity that one operator holds at a node; ``use`` is operator, arrival, follower, backup or reserved."""
+
+    operator: str
+    use: str
+    cores: float
+    memory_mb: float
+    bandwidth_bytes_s: float
+
+
+class NodeCapacity(Shown, frozen=True, kw_only=True):
+    """What a node has in all, and what holds it; ``taken`` of its ``operators`` places are taken."""
+
+    operators: int
+    cores: float
+    memory_mb: float
+    bandwidth_bytes_s: float
+    taken: int = 0
+    held: tuple[HeldCapacity, ...] = ()
+
+
 class NodeStatus(Shown, frozen=True, kw_only=True):
     name: str
     cluster: str
@@ -23,6 +44,7 @@ class NodeStatus(Shown, frozen=True, kw_only=True):
     members: int
     operators: tuple[str, ...]
     load_per_core: float | None = None
+    capacity: NodeCapacity | None = None
     drained: bool = False
     counters: dict[str, int]
 

@@ -156,8 +156,6 @@ class SparkEngine:
             raise SbonError("checkpoint-elsewhere", f"the engine locks {self._checkpoints} only", where=str(checkpoint))
         if any(other.spec.id == spec.id or other.checkpoint == checkpoint for other in self._running.values()):
             raise SbonError("checkpoint-in-use", "an operator runs on this checkpoint already", where=str(checkpoint))
-        if len(self._running) >= self._settings.max_operators:
-            raise SbonError("no-capacity", f"{self._settings.max_operators} operators run here already", where=spec.id)
 
     async def destroy(self, operator: str) -> None:
         """Return once the engine process writes nothing of the operator any more; callers at the same time wait for the same."""

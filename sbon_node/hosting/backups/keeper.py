@@ -15,7 +15,7 @@ from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.followers import BackupFollowers
-from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, described, files_of
+from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
 from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.owner import BackupOwners
 from sbon_node.hosting.backups.settings import BackupSettings
@@ -75,7 +75,7 @@ class BackupKeeper:
         self._known = {one: Kept(stored, now_s) for one, stored in context.store.all("backup", StoredBackup).items()}
         operators.backed = self._known
         for kept in self._known.values():
-            operators.expect(kept.stored.hosted)
+            operators.expect(kept.stored.hosted, use_of(kept.spec))
         handle = context.server.handle
         handle(OpenBackup, self._open)
         handle(StoreBackup, self._store)
@@ -159,7 +159,7 @@ class BackupKeeper:
             raise SbonError("too-many-backups", f"{len(self._known)} backups are kept", where=self._context.name, hint=hint)
         kept = self._known[spec.id] = Kept(stored, self._context.clock.now())
         try:
-            await self._operators.admit(stored.hosted, caller, "backup", stored)
+            await self._operators.admit(stored.hosted, caller, use_of(spec), "backup", stored)
         except BaseException:
             if self._known.get(spec.id) is kept:
                 del self._known[spec.id]

@@ -13,7 +13,9 @@ from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.model.durability import HOT
 from sbon_node.model.measures import MeasureSums
+from sbon_node.model.nodes import BACKUP, FOLLOWER, CapacityUse
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.states import operator_states
@@ -95,6 +97,11 @@ class Kept:
     @property
     def spec(self) -> OperatorSpec:
         return self.stored.hosted.spec
+
+
+def use_of(spec: OperatorSpec) -> CapacityUse:
+    """Return what the backup of an operator holds capacity for: a hot one runs here, too."""
+    return FOLLOWER if spec.durability == HOT else BACKUP
 
 
 async def _ended(end: asyncio.Future[str], operator: str) -> None:

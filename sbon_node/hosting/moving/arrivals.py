@@ -32,6 +32,7 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
+from sbon_node.model.nodes import ARRIVAL
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.states import move_states, operator_states
@@ -84,7 +85,7 @@ class Arrivals:
         self._known = {one: Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
         operators.arriving = self._known
         for arrival in self._known.values():
-            operators.expect(arrival.stored.hosted)
+            operators.expect(arrival.stored.hosted, ARRIVAL)
         handle = context.server.handle
         handle(PrepareOperator, self._prepare)
         handle(FollowOperator, self._follow)
@@ -163,7 +164,7 @@ class Arrivals:
         stored = StoredArrival(attempt=call.attempt, origin=caller.node, hosted=hosted)
         arrival = self._known[spec.id] = Arrival(stored, self._context.clock.now())
         try:
-            await self._operators.admit(hosted, caller, "arrival", stored)
+            await self._operators.admit(hosted, caller, ARRIVAL, "arrival", stored)
         except BaseException:
             if self._known.get(spec.id) is arrival:
                 del self._known[spec.id]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from sbon.model import MemberInfo
+from sbon.model import MemberInfo, NodeCapacity
 from sbon_cli.client import Client
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
@@ -77,7 +77,7 @@ def show_members(shown: Sequence[MemberInfo], near: str = "", within: float | No
 @click.pass_obj
 @reports_errors
 def status(api: str, json_: bool) -> None:
-    """Shows the node asked: engine, operators, coordinate, counters."""
+    """Shows the node asked: engine, operators, what takes its capacity, coordinate, counters."""
     node = Client(api).status()
     if json_:
         print_json(node)
@@ -87,11 +87,24 @@ def status(api: str, json_: bool) -> None:
         f"{_point(node.coordinate)}, height {node.height:.1f} ms, error {node.error:.2f}, load {_load(node.load_per_core)}"
     )
     shown["operators"] = ", ".join(node.operators) or "none"
+    shown["capacity"] = _capacity(node.capacity)
     counters = shown.pop("counters")
     del shown["height"], shown["error"], shown["load"], shown["load_per_core"]
     print_table(("", ""), [(name, cell_text(value)) for name, value in shown.items()])
+    if node.capacity is not None and node.capacity.held:
+        rows = [(one.operator, one.use, f"{one.cores:.2f}", f"{one.memory_mb:.0f}") for one in node.capacity.held]
+        print_table(("takes capacity", "as", "cores", "MB"), rows)
     if counters:
         print_table(("counter", "count"), sorted(counters.items()))
+
+
+def _capacity(capacity: NodeCapacity | None) -> str:
+    """Return what is taken of what the node has."""
+    if capacity is None:
+        return "not reported"
+    cores, memory_mb = sum(one.cores for one in capacity.held), sum(one.memory_mb for one in capacity.held)
+    places = f"{capacity.taken} of {capacity.operators} places"
+    return f"{places}, {cores:.2f} of {capacity.cores:g} cores, {memory_mb:,.0f} of {capacity.memory_mb:,.0f} MB taken"
 
 
 def _load(per_core: float | None) -> str:
