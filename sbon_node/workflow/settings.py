@@ -216,7 +216,9 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             description="throughput that operators of this node may use; bytes a second; set it to the site's uplink",
         ),
     ] = 125_000_000.0
-    cores: Annotated[float, Meta(ge=0, le=4096, description="cores operators may reserve; 0 takes the machine's, or its container's")] = 0.0
+    cores: Annotated[
+        float, Meta(ge=0, le=4096, description="cores operators may reserve; 0 takes the machine's, or its container's")
+    ] = 0.0
     speed: Annotated[
         float,
         Meta(
@@ -226,7 +228,12 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ),
     ] = 0.0
     memory_mb: Annotated[
-        float, Meta(ge=0, le=1e8, description="memory operators may reserve; megabytes; 0 takes 3/4 of the machine's, or its container's")
+        float,
+        Meta(
+            ge=0,
+            le=1e8,
+            description="memory operators may reserve; megabytes; 0 takes 3/4 of the machine's, or its container's",
+        ),
     ] = 0.0
 
     @property
