@@ -102,7 +102,7 @@ class Running:
         """Return the statistics, with the current batch."""
         stats = at_present(self.stats, self._pace, self._clock.now())
         if self._began_s is None or not self.live:
-            return self.stats
+            return stats
         return msgspec.structs.replace(
             stats,
             under_way_s=max(0.0, self._clock.now() - self._began_s),
