@@ -14,6 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.posting import MAX_POST_HOPS, PostRows, RowsPosted
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 
 
@@ -86,6 +87,10 @@ def test_a_post_is_passed_on_within_bounds(tmp_path: Path) -> None:
         await cluster.until(lambda: cluster.at("a").daemon.context.away("b") != "")
         dead = await refused(cluster, "a")
         assert (dead.code, dead.message.startswith("its node b is dead since")) == ("source-stopped", True)
+        call = PostRows("numbers", "posts", "application/x-ndjson", b"", "", MAX_POST_HOPS)
+        with pytest.raises(SbonError, match="its node b is dead since") as last:  # a dead node is no place to post to
+            await ask(cluster, "a", cluster.at("a").daemon.context.ask("c", call, RowsPosted))
+        assert last.value.code == "source-stopped"
 
     in_cluster(tmp_path, "abc", test)
 
