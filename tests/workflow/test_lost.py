@@ -24,6 +24,7 @@ async def lose_data(cluster: SimulatedCluster, name: str, *, at_once: bool = Fal
             shutil.rmtree(path)
         else:
             path.unlink()
+    node.wiped = True
     if at_once:
         cluster.boot(node)
         await cluster.until(lambda: node.ready)
