@@ -217,7 +217,7 @@ class Node:
 
     def _operate(self, publisher: Publisher) -> Operations:
         """Create what answers the node's administrator."""
-        hosts = (self._sources, self._operators, self._sinks, self._book)
+        hosts = (self._sources, self._operators, self._sinks, self._book, self._orphans)
         components = Components(self.context, self.engine, self._space, self._measurer, publisher, *hosts)
         targets = MoveTargets(self.context, self._lookup, self._config.migration.candidates)
         parts = Parts(self._operators, self._sources, self._moves, targets, self._leaving, self.leaving.set)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.context import SinkContext
@@ -18,11 +21,16 @@ from sbon_node.hosting.sink_links import SinkLinks
 from sbon_node.hosting.sink_positions import fenced
 from sbon_node.model.delivery import Sample, SinkDelay, SinkReport
 from sbon_node.model.schema import to_arrow
+from sbon_node.model.states import sink_states
 from sbon_node.streams.links.link import Link
 from sbon_node.workflow.context import Context
 
+log = structlog.get_logger()
+
 Work = Callable[[], Awaitable[None]]
 """Runs an open sink until all its inputs have ended."""
+OPENING = "opening"
+"""State of a sink that is not open yet, for metrics."""
 
 
 class OpenSinks:
@@ -34,12 +42,15 @@ class OpenSinks:
         self.results: ResultStreams | None = None
         self.followed: dict[str, FollowSink] = {}
         self.runners: dict[str, SinkRunner] = {}
+        self._waiting: dict[str, str] = {}
+        """Why sinks of an earlier run, or of another node, are not open yet."""
 
     # -- opening and shutting -----------------------------------------------------------------------------------------
 
     async def open(self, hosted: HostedSink, is_current: Callable[[HostedSink], bool], *, fresh: bool) -> Work:
         """Open the sink; raise ``query-over`` if it was destroyed while its file was created."""
         context, order = self._context, hosted.order
+        self._waiting.pop(order.component, None)
         ended = hosted.beginning.ended if hosted.beginning is not None else ()
         if order.spec.kind == FOLLOW:
             links = self._links.make(hosted, hosted.after(hosted.done))
@@ -57,8 +68,14 @@ class OpenSinks:
         self.runners[order.component] = runner
         return runner.run
 
+    def waits(self, sink: str, error: SbonError) -> None:
+        """Note why a sink cannot be opened now; it is tried again."""
+        log.warning("sink-waits", sink=sink, reason=str(error))
+        self._waiting[sink] = str(error)
+
     async def shut(self, sink: str, *, unsubscribe: bool = False) -> None:
         """Close a sink; ignore one that is not open."""
+        self._waiting.pop(sink, None)
         self._links.closed(sink)
         for one in (self.followed.pop(sink, None), self.runners.pop(sink, None)):
             if one is not None:
@@ -100,9 +117,19 @@ class OpenSinks:
         return [link for sink in sinks for link in sink.links]
 
     def report(self, sink: str) -> SinkReport | None:
-        """Return the state of a sink, if it does not deliver to a follower."""
-        runner = self.runners.get(sink)
-        return runner.describe() if runner is not None else None
+        """Return the state of a sink, if it does not deliver to a follower; one that cannot be opened now counts as paused."""
+        if (runner := self.runners.get(sink)) is not None:
+            return runner.describe()
+        why = self._waiting.get(sink)
+        return SinkReport(state=f"{sink_states.PAUSED}: {why}", rows=None) if why is not None else None
+
+    def states(self, sinks: Iterable[str]) -> dict[str, int]:
+        """Return the number of these sinks by state; those of followers, and those not open yet, count on their own."""
+        return dict(Counter(map(self._state, sinks)))
+
+    def _state(self, sink: str) -> str:
+        report = self.report(sink)
+        return report.state.partition(":")[0] if report is not None else FOLLOW if sink in self.followed else OPENING
 
     def delay(self, sink: str) -> SinkDelay | None:
         """Return the delay of the newest rows that have arrived for a sink; None while it is not open."""

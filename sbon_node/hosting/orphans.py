@@ -15,6 +15,8 @@ from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.shared_operators import References, is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.model.query_ids import uid_of
+from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_node.registers.states import Acceptor
 from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import UNDECIDED, Registers
 from sbon_node.workflow.context import Context
@@ -47,6 +49,8 @@ class OrphanCheck:
         self._destroyer, self._readers = destroyer, readers
         self._unrecorded: dict[str, None] = {}
         """Queries that refer to operators here, and of which no member had a record in the last round."""
+        self._lost: list[str] = []
+        """Queries with components here, and without a record in the last round."""
 
     async def run(self) -> None:
         while True:
@@ -60,9 +64,19 @@ class OrphanCheck:
         for node, queries in sorted(by_acceptor.items()):
             unknown += await self._ask(node, queries[:MOST_ASKED])
         before, self._unrecorded = self._unrecorded, {}
-        for query in unknown[:MOST_SEARCHED]:
-            await self._search(query, before)
+        self._lost = [query for query in unknown[:MOST_SEARCHED] if await self._is_lost(query, before)]
         await self._readers.end_removed()
+
+    def without_record(self) -> dict[str, int]:
+        """Return the number of queries here that are ``lost``, and of those ``unreachable``: most of their acceptors are away."""
+        acceptors = {one.query: one.acceptors for one in self._destroyer.components()}
+        unreachable = [query for query, known in acceptors.items() if query not in self._lost and self._is_cut_off(query, known)]
+        return {LOST: sum(query in acceptors for query in self._lost), UNREACHABLE: len(unreachable)}
+
+    def _is_cut_off(self, query: str, acceptors: Iterable[Acceptor]) -> bool:
+        known = self._registers.configuration(key_of(query))
+        nodes = [one.node for one in (acceptors if known is None else known.members)]
+        return 2 * sum(not self._context.away(node) for node in nodes) <= len(nodes)
 
     def _by_acceptor(self) -> dict[str, list[str]]:
         """Return this host's queries by the first acceptor that is present, :data:`NOBODY` if none is known."""
@@ -92,8 +106,10 @@ class OrphanCheck:
             await self._end(query, refused=True)
         return list(checked.unknown)
 
-    async def _search(self, query: str, before: Container[str]) -> None:
+    async def _is_lost(self, query: str, before: Container[str]) -> bool:
         """Look for a record at all members, and ask an acceptor that has it; without one, any that remembers the query's end.
+
+        Returns whether the record is lost.
 
         A query that only refers to operators of others, and has no record at any member, now and in the round ``before``, was
         never made: the node that took it has died.
@@ -104,13 +120,15 @@ class OrphanCheck:
         present = [node for node in nodes if not self._context.away(node)]
         for node in present if found is None else present[:1]:
             if query not in await self._ask(node, (query,)):
-                return
+                return False
         if found is None and not search.silent and self._only_refers(query):
             self._unrecorded[query] = None
             if query in before:
                 await self._end(query, refused=True)
-        elif found is None:
+            return False
+        if found is None:
             log.warning("record-lost", query=query, hint=f"its components end with: sbon query stop {query}")
+        return found is None
 
     def _only_refers(self, query: str) -> bool:
         held = [one.component for one in self._destroyer.components() if one.query == query]

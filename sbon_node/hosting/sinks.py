@@ -311,7 +311,7 @@ class SinkHost:
             self.keep(hosted)
             return await self.open.open(hosted, self._is_current, fresh=False)
 
-        return await until_passed(self._context, attempt, partial(self._waits, hosted.order.component))
+        return await until_passed(self._context, attempt, partial(self.open.waits, hosted.order.component))
 
     # -- sinks that move to another node ---------------------------------------------------------------------------------
 

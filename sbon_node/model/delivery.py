@@ -78,8 +78,8 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
 
     state: str
     """A state of :mod:`.states.sink_states`, with its reason after a colon."""
-    rows: Counted = 0
-    """Delivered rows, over all restarts."""
+    rows: Counted | None = 0
+    """Delivered rows, over all restarts; None while the sink cannot be opened again."""
     refused: Counted = 0
     """Rows that the destination refused because of their content."""
     dead_letters: str = ""

@@ -13,13 +13,17 @@ from typing import NamedTuple
 from sbon_node.directory.measuring import Measurer
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.query_ids import name_of
 from sbon_node.model.stream_counts import OutboxCount
 from sbon_node.model.streams import SourceInfo
+from sbon_node.model.subscribers import is_follower, query_of
 from sbon_node.net.traffic import Carrier, Direction, Flow
 from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.waits import ReasonKind
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.streams.links.link import Link
@@ -64,8 +68,13 @@ class NodeMetrics(NamedTuple):
     links: LinkMetrics
     sources: list[SourceInfo]
     operators: list[tuple[str, OperatorInfo]]
-    sinks: int
+    sinks: dict[str, int]
     queries: dict[str, int]
+    queries_failed: int
+    query_reasons: dict[ReasonKind, int]
+    queries_without_record: dict[str, int]
+    behind_s: dict[str, float]
+    """By query, the age of the oldest rows here that a part of it has yet to finish with."""
     engine: str
     engine_starts: int
     engine_replacements: int
@@ -91,6 +100,7 @@ class Components(NamedTuple):
     operators: OperatorHost
     sinks: SinkHost
     book: QueryHolder
+    orphans: OrphanCheck
 
 
 def metrics_of(components: Components) -> NodeMetrics:
@@ -110,8 +120,12 @@ def metrics_of(components: Components) -> NodeMetrics:
         links=_of_links([*components.operators.links(), *components.sinks.open.links()]),
         sources=components.sources.reports(),
         operators=components.operators.all(),
-        sinks=len(components.sinks.components()),
+        sinks=components.sinks.open.states(one.component for one in components.sinks.components()),
         queries=dict(Counter(record.state for record in components.book.records())),
+        queries_failed=components.book.failures,
+        query_reasons=components.book.reasons.counts(components.book.running()),
+        queries_without_record=components.orphans.without_record(),
+        behind_s=behind_s(context.outbox.backlogs.oldest_ms(), context.clock.wall_ms()),
         engine=components.engine.status,
         engine_starts=components.engine.starts,
         engine_replacements=components.engine.replacements,
@@ -124,6 +138,16 @@ def metrics_of(components: Components) -> NodeMetrics:
         disk=disk_metrics(context.data_dir),
         tasks=len(asyncio.all_tasks()),
     )
+
+
+def behind_s(oldest_ms: Mapping[str, int], now_ms: int) -> dict[str, float]:
+    """Return by query how long its rows have waited for the slowest of its subscribers; followers do not count."""
+    behind: dict[str, float] = {}
+    for subscriber, born_ms in sorted(oldest_ms.items()):
+        if not is_follower(subscriber):
+            query = name_of(query_of(subscriber))
+            behind[query] = max(behind.get(query, 0.0), (now_ms - born_ms) / 1000)
+    return behind
 
 
 def disk_metrics(data_dir: Path) -> DiskMetrics:

@@ -14,15 +14,15 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
+from sbon_node.membership.table import GONE
 from sbon_node.model.adaptation import MoveDecision
-from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import SourceDeclaration, called
 from sbon_node.model.delivery import FurtherReport, Sample, SinkDelay, SinkReport
 from sbon_node.model.plan import Plan, PlannedOperator
-from sbon_node.model.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo
+from sbon_node.model.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, SinkInfo
 from sbon_node.model.query_ids import sink_of
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import operator_states, query_states, sink_states, source_states
+from sbon_node.model.states import further_sink_states, query_states, sink_states, source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.streams import SourceInfo, unknown_at
 from sbon_node.model.subscribers import component_of, is_follower
@@ -31,6 +31,7 @@ from sbon_node.queries.delays import stated_delay
 from sbon_node.queries.further_reports import described_sinks
 from sbon_node.queries.held_windows import sources_that_hold
 from sbon_node.queries.progress import progress_of
+from sbon_node.queries.waits import QueryReason, ReasonKind, Waits
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
@@ -127,53 +128,30 @@ class Reported(NamedTuple):
     further: list[FurtherReport]
 
 
-class Waits(NamedTuple):
-    """Parts of a query's reason: the ``recorded`` one, which comes before all but lost operators; silent nodes, sources that
-    are unread or hold windows back, and the sink if its node does not know it, or it is paused.
-    """
-
-    recorded: str
-    silences: tuple[str, ...]
-    unread: tuple[str, ...]
-    sink: tuple[str, ...]
-
-    def reason(self, operators: Iterable[OperatorInfo], judged: Collection[str] = ()) -> str:
-        """Return why the query may not progress, or is shown only partly; empty if neither holds.
-
-        Operators that are ``judged`` are named even if nobody answers for them, the lost ones first.
-        """
-        calm = (operator_states.RUNNING, UNREACHABLE)
-        lost, waiting, starting = list[str](), list[str](), list[str]()
-        for one in operators:
-            if one.id in judged and one.state == LOST:
-                lost.append(_waits(one))
-            elif one.reason and (one.id in judged or one.state not in calm):
-                waiting.append(_waits(one))
-            elif one.state == operator_states.STARTING:
-                starting.append(f"{one.id} at {one.node} is starting")
-        others = [self.recorded] if self.recorded else [*self.silences, *self.unread, *waiting, *starting, *self.sink]
-        return "; ".join([*lost, *others])[:MAX_REASON]
-
-
 class Description(NamedTuple):
-    """Description of a query; ``latencies_ms`` are one-way, by reporting node and target node."""
+    """Description of a query, with its ``reasons``; ``latencies_ms`` are one-way, by reporting node and target node."""
 
     info: QueryInfo
     latencies_ms: dict[str, dict[str, float]]
     waits: Waits
+    reasons: tuple[QueryReason, ...]
 
     def with_operators(
         self, operators: tuple[OperatorInfo, ...], shared: tuple[OperatorInfo, ...], judged: Collection[str]
     ) -> Description:
         """Return the description with other states of its operators and shared ones, of which some are ``judged``."""
-        reason = self.waits.reason((*operators, *shared), judged)
-        return self._replace(info=msgspec.structs.replace(self.info, operators=operators, shared=shared, reason=reason))
+        reasons = self.waits.reasons((*operators, *shared), judged)
+        changed = {"operators": operators, "shared": shared, "reason": self.waits.text(reasons)}
+        return self._replace(info=msgspec.structs.replace(self.info, **changed), reasons=reasons)
 
 
-async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, str], *, decisions: bool = False) -> Description:
+async def describe(
+    context: Context, record: QueryRecord, hosts: Mapping[str, str], *, refusals: str = "", decisions: bool = False
+) -> Description:
     """Ask every node that has a part, once and all at the same time; ``hosts`` are those of operators and sources by id.
 
-    Decisions to move operators are long, and are asked for only if ``decisions``.
+    Decisions to move operators are long, and are asked for only if ``decisions``. ``refusals`` say why other nodes have not taken
+    over the sink, whose node is lost.
 
     A part is ``unreachable`` if its node gives no valid answer. The query's reason names the silent nodes, the sources that
     cannot be read, and the operators that wait, with what they wait for.
@@ -212,25 +190,27 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         state=record.state,
         elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
     )
-    held = sources_that_hold(record.plan, sources, context.clock.wall_ms()) if record.state == query_states.RUNNING else ()
-    sink_lost = record.state == query_states.RUNNING and consumer is not None and consumer.has_sink is False
-    waits = Waits(
-        record.reason,
-        tuple(context.no_answer(n, CONSUMER if n == record.consumer else "") for n in unanswered),
-        (*_unread(sources), *held),
-        (f"sink at {record.consumer}: {unknown_at(record.consumer)}",) if sink_lost else _paused_sink(record, consumer),
-    )
+    is_running = record.state == query_states.RUNNING
+    sink_lost = is_running and consumer is not None and consumer.has_sink is False
+    sinks = described_sinks(record, {node: report.further for node, report in reports.items()})
+    held = sources_that_hold(record.plan, sources, context.clock.wall_ms()) if is_running else ()
+    before = [QueryReason("no-answer", context.no_answer(n, CONSUMER if n == record.consumer else "")) for n in unanswered]
+    before += [QueryReason("source-unread", text) for text in _unread(sources)]
+    before += [QueryReason("source-quiet", text) for text in held]
+    of_sinks = (*_of_sink(context, record, consumer, refusals), *_of_further(context, sinks)) if is_running else ()
+    waits = Waits(record.reason, tuple(before), of_sinks)
+    reasons = waits.reasons(known)
     info = QueryInfo(
         id=record.called,
         uid=record.id,
         sql=record.sql,
         state=record.state,
-        reason=waits.reason(known),
+        reason=waits.text(reasons),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
         sink=record.sink.shown(),
-        sinks=described_sinks(record, {node: report.further for node, report in reports.items()}),
+        sinks=sinks,
         **record.goal_options(),
         on_error=record.on_error,
         adapt=record.adapt,
@@ -249,7 +229,7 @@ async def describe(context: Context, record: QueryRecord, hosts: Mapping[str, st
         sample=consumer.sample if consumer is not None else None,
         delay=stated_delay(record.plan, known, consumer.delay) if consumer is not None else None,
     )
-    return Description(info, {node: report.latencies_ms for node, report in reports.items()}, waits)
+    return Description(info, {node: report.latencies_ms for node, report in reports.items()}, waits, reasons)
 
 
 def shown_plan(plan: Plan) -> Plan:
@@ -354,12 +334,42 @@ def _unread(sources: Iterable[SourceInfo]) -> Iterator[str]:
             yield f"source {called(info.source)}{failed}: {info.trouble}"
 
 
-def _paused_sink(record: QueryRecord, consumer: Reported | None) -> tuple[str, ...]:
-    """Return that the sink is paused, and why; empty if it is not."""
-    state = consumer.delivery.state if consumer is not None and consumer.delivery is not None else ""
-    is_paused = record.state == query_states.RUNNING and state.partition(":")[0] == sink_states.PAUSED
-    return (f"sink at {record.consumer} is {state}",) if is_paused else ()
+def _of_sink(context: Context, record: QueryRecord, consumer: Reported | None, refusals: str) -> Iterator[QueryReason]:
+    """Yield why the first sink of a running query does not deliver: it is lost or paused, or its node is gone."""
+    node = record.consumer
+    if consumer is not None and consumer.has_sink is False:
+        yield QueryReason("sink-lost", f"sink at {node}: {unknown_at(node)}")
+    elif consumer is not None and consumer.delivery is not None and _is_paused(consumer.delivery):
+        yield QueryReason("sink-paused", f"sink at {node} is {consumer.delivery.state}")
+    if refusals or (consumer is None and context.away(node)):
+        yield QueryReason("sink-not-taken-over", f"no other node takes the sink over: {refusals or _stays(context, record)}")
 
 
-def _waits(operator: OperatorInfo) -> str:
-    return f"{operator.id} at {operator.node}: {operator.reason}"
+def _stays(context: Context, record: QueryRecord) -> str:
+    """Return why no node has been asked yet to take over the sink of an absent node."""
+    member = context.membership.get(record.consumer)
+    if not record.sink.failover:
+        return "the query was submitted without --sink-failover"
+    if member is not None and member.state not in GONE:
+        return f"{record.consumer} is expected back"
+    return f"its node has to be lost for {context.settings.sink_failover_s:g} s"
+
+
+def _of_further(context: Context, sinks: Iterable[SinkInfo]) -> Iterator[QueryReason]:
+    """Yield why further sinks of a running query do not deliver."""
+    kinds: dict[str, ReasonKind] = {further_sink_states.FAILED: "sink-failed", LOST: "sink-lost"}
+    for one in sinks:
+        if one.state == UNREACHABLE:
+            yield QueryReason("no-answer", context.no_answer(one.node, f"the node of {one.id}"))
+        elif one.state in kinds:
+            yield QueryReason(kinds[one.state], f"{one.id} at {one.node} {_has_failed(one)}: {one.reason}")
+        elif one.delivery is not None and _is_paused(one.delivery):
+            yield QueryReason("sink-paused", f"{one.id} at {one.node} is {one.delivery.state}")
+
+
+def _has_failed(sink: SinkInfo) -> str:
+    return "is lost" if sink.state == LOST else "has failed"
+
+
+def _is_paused(report: SinkReport) -> bool:
+    return report.state.partition(":")[0] == sink_states.PAUSED

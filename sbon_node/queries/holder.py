@@ -32,6 +32,7 @@ from sbon_node.queries.stops import Stops
 from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.queries.usage_history import UsageHistories
+from sbon_node.queries.waits import KnownReasons
 from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -52,12 +53,13 @@ class QueryHolder:
         self._context, self._measurements, self._records, self._hosts = context, measurements, records, hosts
         self.counted: dict[str, int] = {}
         """Rows of driven queries, as last counted."""
-        self.troubles: dict[str, str] = {}
-        """Reasons why driven queries may not progress, as last described."""
+        self.failures = 0
+        """Queries that this node has recorded as failed since it started, without refused submissions."""
+        self.reasons = KnownReasons()
         self._submitting: dict[str, None] = {}
         self._incomplete: dict[str, None] = {}
         """Queries of which a host did not know a component in the last round."""
-        self._histories = UsageHistories(context, self._running, self._point)
+        self._histories = UsageHistories(context, self.running, self._point)
         self._tasks = Tasks()
         self._stops = Stops(self._tasks, self._carry_out_stop, context.name)
         work = Work(
@@ -82,7 +84,7 @@ class QueryHolder:
         """Send measurements of running operators to their sources' nodes, as :meth:`_conclude` does once more."""
         while True:
             await self._context.clock.sleep(self._context.settings.measure_interval_s)
-            for query in self._running():
+            for query in self.running():
                 # Requests take time: the query may have ended since the round began, and its record may be gone.
                 record = self._records.get(query)
                 if record is not None and record.state == query_states.RUNNING:
@@ -115,7 +117,7 @@ class QueryHolder:
         if not self._histories.points(query):
             self._histories.begin(query)
 
-    def _running(self) -> list[str]:
+    def running(self) -> list[str]:
         """Return the running queries that this node drives."""
         running = (record.id for record in self._records.all() if record.state == query_states.RUNNING)
         return [query for query in running if self._duties.drives(query)]
@@ -246,6 +248,7 @@ class QueryHolder:
         before, record = await self._records.change(query, step)
         if record.state != before.state:
             notify_of_query(self._context.bus, record, record.state, before.state, record.reason)
+            self.failures += record.state == query_states.FAILED
         return record
 
     # -- questions ----------------------------------------------------------------------------------------------------
@@ -290,8 +293,7 @@ class QueryHolder:
         if described.info.rows is not None and now is not None and now.state in LIVE:
             self.counted[record.id] = described.info.rows
         if now is not None and now.state in LIVE:
-            # Membership knows sooner which nodes a query waits for.
-            self.troubles[record.id] = "" if "no answer from" in described.info.reason else described.info.reason
+            self.reasons.note(record.id, described.reasons)
         return described
 
     def _keeping(self, record: QueryRecord) -> dict[str, Any]:
@@ -366,7 +368,7 @@ class QueryHolder:
         self._incomplete.pop(query, None)
         self._histories.end(query)
         self.counted.pop(query, None)
-        self.troubles.pop(query, None)
+        self.reasons.forget(query)
 
     async def _clean(self, query: str, nodes: Collection[str] = ()) -> None:
         """Ask every host, or ``nodes``, to delete its parts; retry while hosts are away or too few acceptors answer."""

@@ -41,6 +41,8 @@ class QueryHosts:
         """Create them; ``node_of`` returns the present node of a source by its id, empty for one that is gone."""
         self._context, self._registers, self._decisions, self._node_of = context, registers, decisions, node_of
         self._absences = Absences(context, tombstone_s)
+        self.refusals: dict[str, str] = {}
+        """Why other nodes have not taken over the lost sinks of queries that this node leads, by query."""
 
     def known(self, record: QueryRecord) -> dict[str, str]:
         """Return the hosts as far as this node knows, without a message."""
@@ -58,7 +60,8 @@ class QueryHosts:
     async def _describe(self, record: QueryRecord, decisions: bool) -> Description:
         """Describe the query; ask again where an operator is said not to be, or nobody answers, and it has moved."""
         hosts = self.known(record)
-        described = await describe(self._context, record, hosts, decisions=decisions)
+        refusals = self.refusals.get(record.id, "")
+        described = await describe(self._context, record, hosts, refusals=refusals, decisions=decisions)
         every = (*described.info.operators, *described.info.shared)
         missing = [one.id for one in every if one.state in (LOST, UNREACHABLE) and one.id in hosts]
         try:
@@ -68,7 +71,7 @@ class QueryHosts:
             return self._judged(described, {})
         present = hosts | {register.id: register.host for register in registers}
         if present != hosts:
-            described = await describe(self._context, record, present, decisions=decisions)
+            described = await describe(self._context, record, present, refusals=refusals, decisions=decisions)
         return self._judged(described, {register.id: register for register in registers})
 
     def _judged(self, described: Description, registers: Mapping[str, OperatorRegister]) -> Description:

@@ -137,8 +137,8 @@ class RecordCalls:
     def _listing(self, record: QueryRecord) -> QueryInfo:
         here = self._delivered(record.id) if record.consumer == self._context.name else None
         counted = self._holder.counted.get(record.id) if here is None else here
-        trouble, hosts = self._holder.troubles.get(record.id, ""), self._hosts.known(record)
-        summary = summary_of(self._context, record, hosts.values(), counted, trouble)
+        hosts = self._hosts.known(record)
+        summary = summary_of(self._context, record, hosts.values(), counted, self._holder.reasons.text(record.id))
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
         return msgspec.structs.replace(summary, node=self._holder.driver(record.id), acceptors=acceptors, version=record.version)
 

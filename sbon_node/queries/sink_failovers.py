@@ -5,6 +5,7 @@ The sink's register decides who delivers. The query's record follows it: it name
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -72,6 +73,8 @@ class SinkFailovers:
             led = [one for one in led if self._book.driver(one.id) == self._context.name]
             known, check_at_s = self._watched, clock.now() + settings.orphan_check_s
             self._watched = {one.id: known.get(one.id) or _Watched(backoff_of(settings), check_at_s) for one in led}
+            for query in known.keys() - self._watched.keys():
+                self._hosts.refusals.pop(query, None)
             for record in led:
                 watched = self._watched[record.id]
                 may_begin = len(self._looking) < MOST_LOOKS and record.id not in self._looking
@@ -85,6 +88,7 @@ class SinkFailovers:
         host, instance = (register.host, register.instance) if register is not None else (record.consumer, "")
         if not self._lost.has(host, instance):
             watched.missed_s = None
+            self._hosts.refusals.pop(record.id, None)
             return now_s >= watched.look_at_s and (host != record.consumer or now_s >= watched.check_at_s)
         watched.missed_s = now_s if watched.missed_s is None else watched.missed_s
         return now_s >= max(watched.missed_s + self._context.settings.sink_failover_s, watched.look_at_s)
@@ -100,8 +104,11 @@ class SinkFailovers:
             if (reason := str(error)) != watched.reason:
                 log.warning("sink-failover-waits", query=query, code=error.code, reason=reason)
             watched.reason = reason
+            if watched.missed_s is not None and query in self._watched:
+                self._hosts.refusals[query] = error.message
         else:
             watched.reason = ""
+            self._hosts.refusals.pop(query, None)
             watched.backoff.reset()
             watched.check_at_s = clock.now() + self._context.settings.orphan_check_s
         finally:
@@ -126,11 +133,11 @@ class SinkFailovers:
     async def _find(self, record: QueryRecord, register: OperatorRegister, watched: _Watched) -> str:
         """Ask the nodes nearest to the sink's inputs, then those after them; return the one that has taken the sink over.
 
-        Raises the last refusal.
+        Raises all refusals as one, with the code of the last.
         """
         nodes = self._candidates(record)
         first = watched.asked % max(1, len(nodes))
-        last = SbonError("peer-unreachable", "no node is there", where=record.id)
+        refusals: dict[str, SbonError] = {}
         for node in [*nodes[first:], *nodes[:first]][:MOST_ASKED]:
             watched.asked += 1
             try:
@@ -138,10 +145,10 @@ class SinkFailovers:
             except SbonError as error:
                 check_cancelled()
                 log.info("sink-not-taken-over", query=record.id, node=node, code=error.code, reason=str(error))
-                last = error
+                refusals[node] = error
             else:
                 return node
-        raise last
+        raise _all_refused(refusals, record.id)
 
     def _candidates(self, record: QueryRecord) -> list[str]:
         context, hosts = self._context, self._hosts.known(record)
@@ -165,3 +172,16 @@ def _at(record: QueryRecord, node: str) -> QueryRecord | None:
     if record.state != query_states.RUNNING or record.consumer == node:
         return None
     return msgspec.structs.replace(record, consumer=node)
+
+
+def _all_refused(refusals: Mapping[str, SbonError], query: str) -> SbonError:
+    """Return the refusals of all nodes as one error; nodes with the same reason share it."""
+    if not refusals:
+        return SbonError("peer-unreachable", "no node is there", where=query)
+    nodes: dict[str, list[str]] = {}
+    for node in sorted(refusals):
+        error = refusals[node]
+        nodes.setdefault(f"{error.message} ({error.code})", []).append(node)
+    last = list(refusals.values())[-1]
+    message = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in nodes.items())
+    return SbonError(last.code, message, where=query, hint=last.hint)

@@ -87,8 +87,12 @@ def figures(sources: int = 1) -> NodeMetrics:
             source_report(f"s{number}", rows=33, bytes=34, late=35, bad=36, too_large=37, dropped=38) for number in range(sources)
         ],
         operators=[("q1", operator)],
-        sinks=39,
+        sinks={"paused": 39},
         queries={"running": 40},
+        queries_failed=51,
+        query_reasons={"sink-paused": 52},
+        queries_without_record={"lost": 53},
+        behind_s={"q1": 54.5},
         engine="failed: no Java",
         engine_starts=41,
         engine_replacements=2,

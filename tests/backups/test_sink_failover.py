@@ -254,6 +254,8 @@ def test_without_leave_a_sink_waits_for_its_node(tmp_path: Path, other: Other) -
         cluster.crash(cluster.at("e"))
         await cluster.clock.sleep(60.0)
         assert (await owner_of(cluster, "a", f"{info.uid}.sink")) == ("e", 1)
+        reason = (await state_of(cluster, "a")).reason
+        assert reason.endswith("no other node takes the sink over: the query was submitted without --sink-failover"), reason
         cluster.boot(cluster.at("e"))
         await finished(cluster)
         check_rows(other, "table")
@@ -324,8 +326,10 @@ def test_a_query_waits_while_no_node_reaches_the_other_end(tmp_path: Path, other
         await cluster.clock.sleep(10.0)
         cluster.boot(cluster.at("e"))
         await cluster.clock.sleep(60.0)
-        assert (await state_of(cluster, "a")).state == "running"
-        assert (await owner_of(cluster, "a", sink)) == ("e", 1)
+        info = await state_of(cluster, "a")
+        assert (info.state, (await owner_of(cluster, "a", sink))) == ("running", ("e", 1))
+        refusals = "no other node takes the sink over: a, b, c, d, e: no way there (endpoint-unreachable)"
+        assert info.reason.endswith(refusals), info.reason
         other.unreachable = set()
         await finished(cluster)
         assert (await owner_of(cluster, "a", sink))[1] == 2

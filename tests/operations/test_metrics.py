@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from sbon_node.api.routes.metrics import MAX_SOURCES, METRICS, Scrape, page, samples
+from sbon_node.api.routes.metrics import MAX_QUERIES, MAX_SOURCES, METRICS, Scrape, page, samples
 from sbon_node.api.server.request_counts import Answered
 from sbon_node.model.durability import BY_FOLLOWER
-from sbon_node.operations.metrics_snapshot import NodeMetrics
+from sbon_node.operations.metrics_snapshot import NodeMetrics, behind_s
 from sbon_node.operations.readiness import Readiness
 from tests.api.scripted_operations import ALONE, figures, source_report
 
@@ -63,6 +63,13 @@ def test_the_page_is_one_prometheus_reads_and_carries_the_figures() -> None:
         ("sbon_backups", (("state", "behind"),)): (1, "gauge"),
         ("sbon_engine", (("state", "failed"),)): (1, "gauge"),
         ("sbon_engine", (("state", "running"),)): (0, "gauge"),
+        ("sbon_sinks", (("state", "paused"),)): (39, "gauge"),
+        ("sbon_sinks", (("state", "running"),)): (0, "gauge"),
+        ("sbon_queries_failed_total", ()): (51, "counter"),
+        ("sbon_query_reasons", (("kind", "sink-paused"),)): (52, "gauge"),
+        ("sbon_query_reasons", (("kind", "no-answer"),)): (0, "gauge"),
+        ("sbon_queries_without_record", (("state", "lost"),)): (53, "gauge"),
+        ("sbon_query_behind_seconds", (("query", "q1"),)): (54.5, "gauge"),
         ("sbon_reason", (("code", "alone"), ("weight", "impaired"))): (1, "gauge"),
         ("sbon_pairs_measured_total", (("outcome", "failed"),)): (43, "counter"),
         ("sbon_api_requests_total", (("method", "GET"), ("route", "/v1/status"), ("status", "200"))): (60, "counter"),
@@ -78,6 +85,19 @@ def test_however_many_sources_there_are_labels_stay_few_and_no_row_is_forgotten(
     assert len(rows) == MAX_SOURCES + 1
     assert rows["other", "other"] == sum(range(MAX_SOURCES, MAX_SOURCES + 50))
     assert sum(rows.values()) == sum(range(MAX_SOURCES + 50))
+
+
+def test_the_queries_that_are_most_behind_have_their_own_labels_and_the_others_one() -> None:
+    behind = {f"q{number}": float(number) for number in range(MAX_QUERIES + 50)}
+    scraped = samples(scrape(figures()._replace(behind_s=behind)))
+    found = [(labels, value) for name, labels, value in scraped if name == "sbon_query_behind_seconds"]
+    assert len(found) == MAX_QUERIES + 1
+    assert (found[0], found[-1]) == ((("q149",), 149.0), (("_other",), 49.0))
+
+
+def test_rows_that_wait_count_for_the_query_that_has_to_read_them() -> None:
+    oldest_ms = {"q-abcdef.o1#0": 7_000, "q-abcdef.sink": 2_000, "q-abcdef.o1#0~move": 1_000, "r-abcdef.sink3": 9_500}
+    assert behind_s(oldest_ms, 10_000) == {"q": 8.0, "r": 0.5}
 
 
 def test_recovered_operators_are_counted_by_what_has_gone_on() -> None:

@@ -10,7 +10,7 @@ import pytest
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
-from tests.streams.outboxes import code_of, draft, publish, stream_settings, texts
+from tests.streams.outboxes import code_of, draft, offset, publish, stream_settings, texts
 
 
 def test_frames_go_when_every_subscriber_has_acknowledged_them(outbox: Outbox) -> None:
@@ -114,3 +114,19 @@ def test_an_operator_keeps_its_first_frames_for_a_later_query_until_they_are_man
     outbox.acknowledge("op", "reader", 4)
     outbox.acknowledge("op", "later", 4)
     assert outbox.earliest("op") == 5
+
+
+def test_the_oldest_waiting_rows_of_each_subscriber_are_known(outbox: Outbox) -> None:
+    """Frames without rows do not count, nor those that no subscriber may see yet."""
+    drafts = [draft("a", born_ms=1_000), draft("", watermark_ms=5, born_ms=2_000), draft("b", born_ms=3_000)]
+    for number, one in enumerate(drafts):
+        outbox.write_batch("op", number, offset(number + 1), [one])
+        outbox.publish("op", number)
+    outbox.write_batch("op", 3, offset(4), [draft("c", born_ms=500)])
+    for subscriber in ("q.sink", "q.sink2"):
+        outbox.subscribe("op", subscriber, 0)
+    assert outbox.backlogs.oldest_ms() == {"q.sink": 1_000, "q.sink2": 1_000}
+    outbox.acknowledge("op", "q.sink", 1)
+    assert outbox.backlogs.oldest_ms() == {"q.sink": 3_000, "q.sink2": 1_000}
+    outbox.acknowledge("op", "q.sink", 3)
+    assert outbox.backlogs.oldest_ms() == {"q.sink2": 1_000}

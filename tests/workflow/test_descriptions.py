@@ -203,9 +203,9 @@ def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path:
         book = cluster.at("a").daemon._book
         described = query_hosts.describe
 
-        async def goes(context: Context, record: QueryRecord, hosts: Mapping[str, str], *, decisions: bool) -> Description:
+        async def goes(context: Context, record: QueryRecord, hosts: Mapping[str, str], **asked: Any) -> Description:
             book._records._known.pop(record.id, None)
-            return await described(context, record, hosts, decisions=decisions)
+            return await described(context, record, hosts, **asked)
 
         with monkeypatch.context() as patch:
             patch.setattr(query_hosts, "describe", goes)

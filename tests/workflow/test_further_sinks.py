@@ -173,9 +173,11 @@ def test_a_sink_that_lags_fails_alone(tmp_path: Path) -> None:
         assert f"{uid_of(cluster)}.sink2" in subscribers(cluster, "b", stream)
         cluster.boot(cluster.at("d"))
         await cluster.clock.sleep(3.0)
-        failed = (await state_of(cluster, "a")).sinks[0]
+        info = await state_of(cluster, "a")
+        failed = info.sinks[0]
         assert failed.state == "failed"
         assert "fell behind" in failed.reason
+        assert info.reason == f"sink2 at d has failed: {failed.reason}"
         assert f"{uid_of(cluster)}.sink2" not in subscribers(cluster, "b", stream)
         last = await ended(cluster)
         assert [one.state for one in last.sinks] == ["failed", "finished"]

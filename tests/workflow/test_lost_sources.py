@@ -64,5 +64,6 @@ def test_a_source_that_lost_its_disk_ends_the_query(tmp_path: Path) -> None:
         ended = await state_of(cluster, "a")
         assert ended.state == "failed", ended.reason
         assert "source-lost" in ended.reason
+        assert sum(cluster.at(name).daemon.operations.metrics_snapshot().queries_failed for name in "abcd") == 1
 
     in_cluster(tmp_path, "abcd", test)

@@ -280,6 +280,9 @@ def test_components_stay_while_no_node_has_the_record(tmp_path: Path) -> None:
         assert (info.id, info.state) == ("q", "lost")
         left = "left are q.b0 at b, q.sink at c, which end with: sbon query stop q"
         assert plain(info.reason) == f"{', '.join(kept)} have lost its record; {left}"
+        for host in "bc":
+            counted = cluster.at(host).daemon.operations.metrics_snapshot().queries_without_record
+            assert counted == {"lost": 1, "unreachable": 0}
         with pytest.raises(SbonError, match="have lost the record of 'q'") as refused:
             await state_of(cluster, "e")
         assert (refused.value.code, "sbon query stop q" in refused.value.hint) == ("record-lost", True)

@@ -27,7 +27,7 @@ class SinkSpec(Shown, frozen=True, kw_only=True):
 
 class SinkReport(Shown, frozen=True, kw_only=True):
     state: str
-    rows: int = 0
+    rows: int | None = 0
     refused: int = 0
     dead_letters: str = ""
     retries: int = 0

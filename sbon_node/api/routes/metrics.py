@@ -2,7 +2,7 @@
 
 Names, labels and meanings of metrics are in :data:`METRICS`, which docs/operations.md repeats. Labels take few values: states,
 kinds and routes are fixed; ``engine.max_operators`` bounds operators, and sources beyond :data:`MAX_SOURCES` are counted
-together.
+together, as are queries that are less behind than :data:`MAX_QUERIES` others.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ from prometheus_client.registry import Collector
 
 from sbon_node.api.server.request_counts import Answered
 from sbon_node.connectors.sources.runner import SourceCounts
+from sbon_node.hosting.open_sinks import OPENING
+from sbon_node.model.delivery import FOLLOW
 from sbon_node.model.durability import BY_FOLLOWER
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.states import sink_states
 from sbon_node.model.streams import SourceInfo
 from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.operations.readiness import Readiness
+from sbon_node.queries.waits import KINDS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MAX_SOURCES = 100
-OTHER = "other"
+MAX_SOURCES, MAX_QUERIES = 100, 100
+OTHER, OTHER_QUERIES = "other", "_other"  # no name of a query has an underscore
 ENGINE_STATES = ("idle", "starting", "running", "failed")
+SINK_STATES = (*sink_states.LIFECYCLE.states, FOLLOW, OPENING)
 
 Labels = tuple[str, ...]
 Sample = tuple[str, Labels, float]
@@ -112,9 +117,21 @@ METRICS: Mapping[str, Labelled] = {
     "sbon_operator_batch_seconds": Labelled(
         "gauge", ("query", "operator"), "mean duration of its batches, weighted towards newer ones"
     ),
-    "sbon_sinks": Labelled("gauge", (), "sinks of this node"),
+    "sbon_sinks": Labelled(
+        "gauge", ("state",), "sinks of this node: running, paused, finished, opening, and those that a follower reads (follow)"
+    ),
     "sbon_queries": Labelled(
         "gauge", ("state",), "records of queries this node holds: placing, running, finished, failed, stopped"
+    ),
+    "sbon_queries_failed_total": Labelled("counter", (), "queries that this node has recorded as failed, without refused ones"),
+    "sbon_queries_without_record": Labelled(
+        "gauge", ("state",), "queries with parts here whose record is lost, or unreachable: most of its keepers are away"
+    ),
+    "sbon_query_reasons": Labelled(
+        "gauge", ("kind",), "queries that this node leads and that may not progress, by the kind of reason; see below"
+    ),
+    "sbon_query_behind_seconds": Labelled(
+        "gauge", ("query",), "age of the oldest rows here that a query has yet to finish with; _other is the most of all others"
     ),
     "sbon_engine": Labelled("gauge", ("state",), "1 for the engine's state, 0 for the others: idle, starting, running, failed"),
     "sbon_engine_starts_total": Labelled(
@@ -181,8 +198,12 @@ def samples(scrape: Scrape) -> Iterator[Sample]:
     yield "sbon_recovered_operators", ("checkpoint",), len(recovered) - by_follower
     for query, operator in snapshot.operators:
         yield from _operator(query, operator)
-    yield "sbon_sinks", (), snapshot.sinks
+    yield from _by("sbon_sinks", {**dict.fromkeys(SINK_STATES, 0), **snapshot.sinks})
     yield from _by("sbon_queries", snapshot.queries)
+    yield "sbon_queries_failed_total", (), snapshot.queries_failed
+    yield from _by("sbon_queries_without_record", snapshot.queries_without_record)
+    yield from _by("sbon_query_reasons", {kind: snapshot.query_reasons.get(kind, 0) for kind in KINDS})
+    yield from _behind(snapshot.behind_s)
     for state in ENGINE_STATES:
         yield "sbon_engine", (state,), float(snapshot.engine.partition(":")[0] == state)
     yield "sbon_engine_starts_total", (), snapshot.engine_starts
@@ -250,6 +271,15 @@ def _operator(query: str, operator: OperatorInfo) -> Iterator[Sample]:
         yield f"sbon_operator_{name}_total", labels, getattr(stats, name)
     yield "sbon_operator_skipped_rows_total", labels, operator.skipped
     yield "sbon_operator_batch_seconds", labels, stats.batch_ms / 1000
+
+
+def _behind(behind_s: Mapping[str, float]) -> Iterator[Sample]:
+    """Each query's delay, the greatest first; those beyond the bound together."""
+    most = sorted(behind_s.items(), key=lambda one: (-one[1], one[0]))
+    for query, seconds in most[:MAX_QUERIES]:
+        yield "sbon_query_behind_seconds", (query,), seconds
+    for _, seconds in most[MAX_QUERIES : MAX_QUERIES + 1]:
+        yield "sbon_query_behind_seconds", (OTHER_QUERIES,), seconds
 
 
 def _by(name: str, counts: Mapping[str, int]) -> Iterator[Sample]:

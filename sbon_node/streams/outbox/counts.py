@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from sbon_node.model.stream_counts import LinkCount, OutboxCount, StreamCount
+from sbon_node.model.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
+from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream
+from sbon_node.streams.outbox.store import FrameStore
 
 
 def outbox_count(streams: Sequence[Stream], shown: Sequence[int], sent: Sequence[int], quota_bytes: int) -> OutboxCount:
@@ -21,6 +23,13 @@ def outbox_count(streams: Sequence[Stream], shown: Sequence[int], sent: Sequence
         unreceived_bytes=sum(unreceived),
         subscriptions=len(subscriptions),
         failed_subscriptions=sum(bool(subscription.failed) for subscription in subscriptions),
+    )
+
+
+def outbox_bytes(streams: Iterable[Stream], free_bytes: int) -> OutboxBytes:
+    """Return the bytes of each stream's stored frames, visible or not."""
+    return OutboxBytes(
+        streams={stream.name: stream.newest.upto - stream.trimmed_upto for stream in streams}, free_bytes=free_bytes
     )
 
 
@@ -47,3 +56,21 @@ def stream_count(stream: Stream) -> StreamCount:
             for name, subscription in sorted(stream.subscriptions.items())
         },
     )
+
+
+class Backlogs:
+    """The rows that subscribers have yet to finish with."""
+
+    def __init__(self, store: FrameStore, streams: Mapping[str, Stream]) -> None:
+        self._store, self._streams = store, streams
+
+    def oldest_ms(self) -> dict[str, int]:
+        """Return by subscriber when the oldest of its waiting rows entered the overlay, by this node's clock."""
+        oldest: dict[str, int] = {}
+        for stream in self._streams.values():
+            for one in stream.active():
+                if one.acknowledged < stream.visible.last:
+                    born_ms = statements.born_after_ms(self._store, stream, one.acknowledged)
+                    if born_ms is not None:
+                        oldest[one.subscriber] = min(born_ms, oldest.get(one.subscriber, born_ms))
+        return oldest

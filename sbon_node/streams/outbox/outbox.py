@@ -24,7 +24,7 @@ from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.stream_counts import OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.backups import BackupStreams
-from sbon_node.streams.outbox.counts import outbox_count, stream_count
+from sbon_node.streams.outbox.counts import Backlogs, outbox_bytes, outbox_count, stream_count
 from sbon_node.streams.outbox.further import FurtherReaders
 from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, advance, number_frames, with_news
@@ -61,6 +61,7 @@ class Outbox:
         self.backups = BackupStreams(self._store, self._streams, self.handover)
         self.sources = SourceStreams(self._store, self._streams, self.handover)
         self.further = FurtherReaders(self._store, self._streams, self._retention)
+        self.backlogs = Backlogs(self._store, self._streams)
         self.changed = Signal()
         """Notified when frames or acknowledgements are stored: :meth:`shrink` may have work then."""
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]
@@ -348,10 +349,7 @@ class Outbox:
 
     def stored(self) -> OutboxBytes:
         """Return what fills the file: the stored frames of each stream, visible or not, and free pages."""
-        return OutboxBytes(
-            streams={stream.name: stream.newest.upto - stream.trimmed_upto for stream in self._streams.values()},
-            free_bytes=self._store.free_bytes(),
-        )
+        return outbox_bytes(self._streams.values(), self._store.free_bytes())
 
     def shrink(self) -> float | None:
         """Return some unused disk to the file system; return the seconds until the next call, None until ``changed`` notifies."""

@@ -257,6 +257,15 @@ def rows_after(store: FrameStore, stream: Stream, number: int) -> int:
         return int(connection.execute("SELECT coalesce(sum(rows), 0) FROM frames WHERE id > ? AND id <= ?", within).fetchone()[0])
 
 
+def born_after_ms(store: FrameStore, stream: Stream, number: int) -> int | None:
+    """Return ``born_ms`` of the first visible frame with rows after ``number``; None if there is none."""
+    within = (stream.base + number, stream.base + stream.visible.last)
+    query = "SELECT born_ms FROM frames WHERE id > ? AND id <= ? AND rows > 0 ORDER BY id LIMIT 1"
+    with store.reading() as connection:
+        row = connection.execute(query, within).fetchone()
+    return int(row[0]) if row is not None else None
+
+
 def delete_frames(connection: sqlite3.Connection, stream: Stream, upto: int) -> None:
     connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base, stream.base + upto))
 
