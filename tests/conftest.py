@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.guardian import Guardian
@@ -115,6 +116,14 @@ def guardian() -> Iterator[None]:
     guardian = Guardian()
     yield
     guardian.end()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands that run in this process set up its log; the next test has it as it was."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

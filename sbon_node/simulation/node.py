@@ -60,6 +60,11 @@ class SimulatedNode:
         assert self.node is not None, f"{self.name} is not up yet"
         return self.node
 
+    def wipe(self) -> None:
+        """Empty the disk of a dead node, which starts in place of itself from then on (``--replace``)."""
+        self.disk.wipe()
+        self.wiped = True
+
     def skew(self, seconds: float) -> None:
         """Set the wall clock forward."""
         self.offset_s += seconds

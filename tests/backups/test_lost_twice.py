@@ -26,8 +26,7 @@ async def operator_of(cluster: SimulatedCluster, operator: str) -> tuple[QueryIn
 
 async def lose(cluster: SimulatedCluster, node: str) -> None:
     """Start a dead node again with an empty disk."""
-    cluster.at(node).disk.wipe()
-    cluster.at(node).wiped = True
+    cluster.at(node).wipe()
     cluster.boot(cluster.at(node))
 
 

@@ -221,8 +221,7 @@ def test_a_backup_that_comes_back_without_its_disk_is_replaced(tmp_path: Path) -
         before = await register_of(cluster, operator)
         node = cluster.at(before.backup)
         cluster.crash(node)
-        node.disk.wipe()
-        node.wiped = True
+        node.wipe()
         cluster.boot(node)
         named = before
         while (named.backup, named.backup_instance) == (before.backup, before.backup_instance):

@@ -96,8 +96,7 @@ def lose(cluster: SimulatedCluster, name: str) -> None:
     cluster.crash(node)
     for process in node.locks.engine_processes:
         process.kill()
-    node.disk.wipe()
-    node.wiped = True
+    node.wipe()
 
 
 def check_each_once(path: Path, rows: int) -> None:

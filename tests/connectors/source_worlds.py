@@ -18,6 +18,7 @@ from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.frames import Frame
+from sbon_node.model.streams import SourceInfo
 from sbon_node.simulation.loop import run
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
@@ -71,6 +72,8 @@ class World:
         self.states: list[tuple[str, str]] = []
         self.failpoint: Callable[[str], None] = lambda step: None
         self.stream_settings = StreamSettings()
+        self.told: SourceInfo
+        """What the runner told of the source at the end of a run."""
 
     def run(self, *, until_s: float | None = None, read: bool = True) -> list[Frame]:
         async def main() -> list[Frame]:
@@ -92,6 +95,7 @@ class World:
                         await self.runner.run()
                 except TimeoutError:
                     pass
+                self.told = self.runner.describe()
                 return outbox.read(SOURCE.id, 0, 2**40) if read else []
             finally:
                 outbox.close()

@@ -108,7 +108,7 @@ def test_a_permanent_failure_fails_the_source_with_its_reason(tmp_path: Path, co
     world = World(tmp_path, lambda: Wrong([[1000]]))
     assert world.run(read=False) == []
     assert world.states == [("failed", "options.path: it cannot be")]
-    assert (world.runner.describe().state, world.runner.describe().trouble) == (
+    assert (world.told.state, world.told.trouble) == (
         "failed: options.path: it cannot be",
         "it cannot be",
     )

@@ -46,8 +46,8 @@ def test_rows_without_usable_time_are_dead_letters(tmp_path: Path) -> None:
         (3, "ts is before the year 1"),
         (5, "ts is after the year 9999"),
     ]
-    assert world.runner.describe().bad == 3
-    assert Path(world.runner.describe().dead_letters).is_file()
+    assert world.told.bad == 3
+    assert Path(world.told.dead_letters).is_file()
 
 
 @pytest.mark.parametrize("start_ms", [-62_135_596_800_000, -5000, 0])
@@ -56,8 +56,8 @@ def test_event_times_of_1970_and_before_are_like_any_other(tmp_path: Path, start
     world = World(tmp_path, lambda: Scripted(script))
     found = world.run()
     assert numbers(found) == [0, 1, 2, 4, 5]
-    assert (world.runner.counts.late, world.runner.describe().bad) == (1, 0)
-    assert world.runner.describe().watermark_ms == start_ms + 8000
+    assert (world.runner.counts.late, world.told.bad) == (1, 0)
+    assert world.told.watermark_ms == start_ms + 8000
 
 
 def test_an_ended_source_stays_ended(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_live_source_drops_and_counts_what_an_absent_subscriber_cannot_take(tm
     box.subscribe(SOURCE.id, "absent", 0)
     box.close()
     world.run(until_s=200.0, read=False)
-    report = world.runner.describe()
+    report = world.told
     assert report.state == "running"
     assert 0 < report.dropped < report.rows
     again = Outbox(tmp_path / "outbox.db", world.stream_settings)
@@ -170,12 +170,12 @@ def test_the_pace_is_reported_as_measured_and_whether_it_is_the_sources_own(tmp_
     for world in (paced, free):
         world.folder.mkdir()
         world.run(read=False)
-    told = paced.runner.describe()
+    told = paced.told
     counts = paced.runner.counts
     assert told.paced
     assert told.rows_s == pytest.approx(40 * counts.rows / (counts.rows + counts.late), rel=0.1)
     assert told.bytes_s == pytest.approx(told.rows_s * counts.bytes / counts.rows, rel=0.1)
-    assert not free.runner.describe().paced
+    assert not free.told.paced
 
 
 class Bulky(Scripted):

@@ -187,4 +187,4 @@ def test_it_waits_for_its_subscribers_and_begins_with_the_first(tmp_path: Path) 
     found = world.run(until_s=60)
     assert world.states[-1][0] == "paused"
     assert 0 < len(numbers(found)) < 50_000
-    assert world.runner.describe().dropped == 0
+    assert world.told.dropped == 0

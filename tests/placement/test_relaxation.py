@@ -136,7 +136,7 @@ async def test_no_room_names_every_node_and_why(plane: Any) -> None:
         await relaxation(problem(refused=frozenset({"near"})), view, PlacementSettings(k=2))
     error = refused.value
     assert (error.code, error.where) == ("no-capacity", "op0")
-    assert error.message == "no node has capacity for operator op0 (0.5 cores, 150 MB, 0 bytes/s); 6 asked"
+    assert error.message == "no node has capacity for operator op0 (0.5 cores, 80 MB, 0 bytes/s); 6 asked"
     assert error.details == (
         "next: 0 cores free, 0.5 needed",
         "p: 0 cores free, 0.5 needed",

@@ -215,8 +215,7 @@ def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) 
         await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
         await added(cluster, tmp_path / "more.ndjson")
         cluster.crash(cluster.at("d"))
-        cluster.at("d").disk.wipe()
-        cluster.at("d").wiped = True
+        cluster.at("d").wipe()
         cluster.boot(cluster.at("d"))
         await cluster.clock.sleep(30.0)
         (failed,) = (await state_of(cluster, "a")).sinks

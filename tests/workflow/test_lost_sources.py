@@ -56,8 +56,7 @@ def test_a_source_that_lost_its_disk_ends_the_query(tmp_path: Path) -> None:
         cluster.crash(node)
         for process in node.locks.engine_processes:
             process.kill()
-        node.disk.wipe()
-        node.wiped = True
+        node.wipe()
         await cluster.sleep(30.0)
         cluster.boot(node)
         await cluster.sleep(60.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -115,8 +114,7 @@ def test_a_lost_disk_is_another_acceptor_which_joins_by_a_change_of_acceptors(tm
     async def test(cluster: SimulatedCluster) -> None:
         await create(cluster, "a")
         cluster.crash(cluster.at("b"))
-        shutil.rmtree(cluster.at("b").disk.folder)
-        cluster.at("b").disk.folder.mkdir()
+        cluster.at("b").wipe()
         cluster.crash(cluster.at("c"))
         cluster.boot(cluster.at("b"))
         await cluster.until(lambda: cluster.at("b").ready)
@@ -261,8 +259,7 @@ def test_a_node_that_is_gone_for_good_is_replaced(tmp_path: Path, loss: str) -> 
         else:
             cluster.crash(cluster.at("b"))
         if loss == "wiped":
-            shutil.rmtree(cluster.at("b").disk.folder)
-            cluster.at("b").disk.folder.mkdir()
+            cluster.at("b").wipe()
             cluster.boot(cluster.at("b"))
         replaced = ("acd",) if loss != "wiped" else ("acd", "abc")
         await cluster.until(lambda: "".join(configuration_at(cluster, "a")) in replaced and new(cluster, instances))

@@ -50,12 +50,12 @@ def test_a_source_is_attached_while_the_query_is_planned_again(tmp_path: Path) -
         planning: Any = cluster.at("c").daemon._submitter._planning
         plain = planning.propose
 
-        async def propose(spec: Any, query: str, times: Any = None, offers: Any = ()) -> Any:
+        async def propose(spec: Any, query: str, times: Any = None, offers: Any = (), **options: Any) -> Any:
             if offers and len(planning._catalogue.entry("numbers").sources) < 2:
                 await ask(cluster, "a", cluster.at("a").daemon.attach_source(source_at("a", rows=FEW, rate=60.0)))
                 while len(planning._catalogue.entry("numbers").sources) < 2:
                     await cluster.clock.sleep(0.1)
-            return await plain(spec, query, times, offers)
+            return await plain(spec, query, times, offers, **options)
 
         planning.propose = propose
         await submitted(cluster, "c", tmp_path / "second.ndjson", name="second", sql=THIRD)

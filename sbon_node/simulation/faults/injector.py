@@ -170,8 +170,7 @@ class FaultInjector:
             lost = node.disk.lose_power(fault.survives)
             self._cluster.note(f"  {node.name} lost {', '.join(lost) or 'nothing'}")
         elif fault.action == "wipe":
-            node.disk.wipe()
-            node.wiped = True
+            node.wipe()
         elif node.outbox is not None:
             self._cluster.note(f"  {node.name} lost {lose_newest_batch(node.disk.folder / 'outbox.db')}")
 
