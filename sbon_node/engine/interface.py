@@ -50,6 +50,10 @@ class OperatorPort(Protocol):
         """The newest batch that subscribers may have seen; -1 before the first."""
         ...
 
+    def is_awaited(self) -> bool:
+        """Return whether a reader has received everything that is visible, and so waits for more."""
+        ...
+
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
         """Return offsets, one per input, up to which a batch may now be planned; equal to ``after`` without news.
 
@@ -202,11 +206,11 @@ class MovingEngine(Engine, Protocol):
 
 
 class EngineCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """Capacity of this node's engine; ``operators`` is the most that may run (measured: ten share a JVM well)."""
+    """Capacity of this node's engine; ``operators`` bounds their number, whatever they take."""
 
     cores: float
     memory_mb: float
     bandwidth_bytes_s: float
-    operators: int = 10
+    operators: int = 30
     speed: float = 1.0
     """Speed of a core, relative to the reference processor."""

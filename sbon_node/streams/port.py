@@ -121,6 +121,9 @@ class NodePort:
     def visible_batch(self) -> int:
         return self._output.visible()
 
+    def is_awaited(self) -> bool:
+        return self._output.is_awaited()
+
     def _open(self, offsets: tuple[InputOffset, ...]) -> None:
         starts = [offset.frame for offset in offsets] if offsets else [source.start_after for source in self._inputs]
         if len(starts) != len(self._inputs):
@@ -232,8 +235,7 @@ class NodePort:
     ) -> None:
         """Store a batch's skipped rows, then its output, as :meth:`sbon_node.streams.outbox.outbox.Outbox.write_batch`."""
         if len(offsets) != len(self._inputs):
-            count = len(self._inputs)
-            raise BrokenInvariantError(f"batch {batch} of {self.operator} has {len(offsets)} offsets for {count} inputs")
+            raise BrokenInvariantError(f"batch {batch} of {self.operator} has {len(offsets)} offsets, not {len(self._inputs)}")
         if batch > self._output.visible():
             self._check_not_behind(offsets)
             if skipped is not None and self._letters is not None and self._following is None:

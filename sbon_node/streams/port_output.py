@@ -48,6 +48,10 @@ class PortOutput(Protocol):
 
     def is_full(self) -> bool: ...
 
+    def is_awaited(self) -> bool:
+        """Return whether a reader has received everything that is visible, and so waits for more."""
+        ...
+
     async def wait_room(self) -> None: ...
 
 
@@ -82,6 +86,12 @@ class Published:
 
     def is_full(self) -> bool:
         return self._outbox.pressure(self._operator)
+
+    def is_awaited(self) -> bool:
+        if self._operator not in self._outbox.streams():
+            return False
+        newest, readers = self._outbox.latest(self._operator), self._outbox.link_counts(self._operator).links.values()
+        return any(not reader.failed and reader.received >= newest for reader in readers)
 
     async def wait_room(self) -> None:
         await self._outbox.wait_room(self._operator)
@@ -135,6 +145,9 @@ class Discarded:
         return self.tail.offsets
 
     def is_full(self) -> bool:
+        return False
+
+    def is_awaited(self) -> bool:
         return False
 
     async def wait_room(self) -> None:

@@ -34,6 +34,7 @@ class ToyPort:
         self.refusal: SbonError | None = None
         self.commit_refusal: Exception | None = None
         self.refused = 0
+        self.awaited = True
         self._changed = asyncio.Condition()
         self._incarnation = 0
         self._restarted = True
@@ -83,6 +84,9 @@ class ToyPort:
 
     def visible_batch(self) -> int:
         return self.visible
+
+    def is_awaited(self) -> bool:
+        return self.awaited
 
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
         (offset,) = after

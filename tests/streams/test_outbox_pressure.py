@@ -9,6 +9,7 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.port_output import Published
 from tests.streams.outboxes import SETTINGS, publish, stream_settings, texts
 
 
@@ -27,6 +28,22 @@ def test_frames_not_yet_received_hold_the_producer_back(path: Path) -> None:
     assert not box.pressure("op")
     assert box.earliest("op") == 1
     box.close()
+
+
+def test_rows_are_awaited_once_a_reader_has_received_all_of_them(path: Path) -> None:
+    outbox = Outbox(path, stream_settings())
+    published = Published(outbox, "op")
+    assert not published.is_awaited(), "there is no stream"
+    outbox.open_stream("op", "operator")
+    assert not published.is_awaited(), "nobody reads it"
+    for reader in ("near", "far"):
+        outbox.subscribe("op", reader, 0)
+    publish(outbox, "op", *"ab")
+    outbox.received("op", "far", 1)
+    assert not published.is_awaited()
+    outbox.received("op", "near", 2)
+    assert published.is_awaited()
+    outbox.close()
 
 
 def test_a_subscriber_that_begins_again_holds_the_producer_back_again(path: Path) -> None:

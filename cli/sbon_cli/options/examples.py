@@ -122,6 +122,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench path": ("sbon bench path --quick", "sbon bench path --json > path.json"),
     "bench planning": ("sbon bench planning",),
     "bench schedules": ("sbon bench schedules --first 0 --count 1000 --json",),
+    "bench restarts": ("sbon bench restarts", "sbon bench restarts --operators 20 --json > restarts.json"),
     "bench readers": ("sbon bench readers --frames 100", "sbon bench readers --json"),
     "bench usage": ("sbon bench usage",),
     "simulate": (

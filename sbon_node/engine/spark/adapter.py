@@ -1,9 +1,7 @@
 """Spark behind the engine interface: runs the operators, restarts them after a death, and fails the faulty ones.
 
-Isolated starts identify the operator that kills the engine. Each operator with a batch under way at a death is a suspect.
-Suspects start one at a time: the next starts when this one is healthy, which it is after a committed batch or without input. A
-death counts against the isolated suspect, or, if none is isolated, against the earlier suspects; so an operator fails for its
-own faults, and not for its neighbours'. An operator that has killed the engine ``max_kills`` times is quarantined: it is not
+Operators start again in the order of :mod:`.restarts`, which finds the one that the engine has died of: so an operator fails for
+its own faults, and not for its neighbours'. An operator that has killed the engine ``max_kills`` times is quarantined: it is not
 started any more, and its query waits.
 
 An engine that is full although resources are released (:mod:`.jvm.release`) is replaced: batches under way are committed, a fresh
@@ -13,8 +11,6 @@ engine starts, and the operators continue from their checkpoints.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +41,7 @@ from sbon_node.engine.spark.messages import (
     Stop,
     Write,
 )
+from sbon_node.engine.spark.restarts import Restarts, in_order, side_by_side
 from sbon_node.engine.spark.running import KILLED, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_node.errors import SbonError
@@ -86,9 +83,7 @@ class SparkEngine:
         self._running: dict[str, Running] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks(self._keeper_failed)
-        self._isolation = asyncio.Lock()
-        self._isolated: Running | None = None
-        self._waiting: dict[str, str] = {}
+        self._restarts = Restarts(side_by_side(settings))
         self._closing = False
         self._replaced_s: float | None = None
         self.replacements, self.replacement_s, self.recovery_s = 0, 0.0, 0.0
@@ -272,8 +267,8 @@ class SparkEngine:
             running.set_state(operator_states.STOPPED if end.code in PASSING else operator_states.STARTING, end.reason)
             if end.code != REPLACED:
                 await self._clock.sleep(running.backoff.next_s())
-            if running.suspect:
-                async with self._alone(running, end.reason):
+            if running.suspicions:
+                async with self._restarts.turn(running, end.reason):
                     await self._start_again(running)
                     await running.wait_ended_or_healthy(self._settings.start_timeout_s)
             else:
@@ -287,41 +282,11 @@ class SparkEngine:
         except SbonError as error:
             running.end(End(error.code, str(error)))
 
-    @asynccontextmanager
-    async def _alone(self, running: Running, reason: str) -> AsyncIterator[None]:
-        """Wait until no other operator is isolated, and isolate this one, which has ended for the ``reason``."""
-        self._waiting[running.spec.id] = reason
-        self._show_waiting()
-        try:
-            async with self._isolation:
-                del self._waiting[running.spec.id]
-                self._isolated = running
-                self._show_waiting()
-                try:
-                    yield
-                finally:
-                    self._isolated = None
-        finally:
-            self._waiting.pop(running.spec.id, None)
-
-    def _show_waiting(self) -> None:
-        """Show for which operator the others wait: its first batch may take long."""
-        if self._isolated is None:
-            return
-        cause = f"it waits until {self._isolated.spec.id} has committed a batch, of which the engine may have died"
-        for operator, reason in self._waiting.items():
-            running = self._running.get(operator)
-            if running is not None and running.state == operator_states.STARTING:
-                running.set_state(operator_states.STARTING, f"{reason}; {cause}")
-
     def _engine_lost(self, reason: str) -> None:
-        isolated = self._isolated
-        for running in self._running.values():
-            if running.live:
-                was_open = running.state == operator_states.STARTING or running.has_open_batch()
-                is_cause = was_open and (running is isolated or (isolated is None and running.suspect))
-                running.suspect = running.suspect or was_open
-                running.end(End(KILLED if is_cause else "engine-failed", reason))
+        live = in_order(running for running in self._running.values() if running.live)
+        causes = self._restarts.causes([one for one in live if one.state == operator_states.STARTING or one.has_open_batch()])
+        for running in live:
+            running.end(End(KILLED if running in causes else "engine-failed", reason))
         if self._running and not self._closing:
             self._tasks.start(_RECOVERY, self._measure_recovery(self._clock.now()))
 
@@ -354,7 +319,7 @@ class SparkEngine:
         """Replace the engine; each running operator continues after its last visible batch."""
         log.warning("engine-full", reason=reason, operators=len(self._running))
         began_s = self._clock.now()
-        async with self._isolation:  # No operator is isolated meanwhile.
+        async with self._restarts.pause():  # No suspect starts meanwhile.
             paused = [running for running in self._running.values() if running.live]
             await asyncio.gather(*(running.pause(self._settings.stop_s) for running in paused))
             for running in paused:

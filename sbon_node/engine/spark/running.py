@@ -52,8 +52,8 @@ class End(NamedTuple):
 class Running:
     """One operator that should run. A *run* lasts from its start in the engine process until :attr:`ended`.
 
-    ``suspect``: it had a batch under way when the engine died, and has not been :attr:`healthy` since. ``starter`` is its first
-    start, ``ending`` its destruction.
+    ``suspicions`` are the deaths of the engine with a batch of it under way since it was :attr:`healthy`. ``starter`` is its
+    first start, ``ending`` its destruction.
     """
 
     def __init__(
@@ -70,8 +70,9 @@ class Running:
         self.spec, self.checkpoint, self.backoff = spec, checkpoint, backoff
         self.stats = OperatorStats()
         self.state: OperatorState = operator_states.STARTING
-        self.stopping = self.paused = self.live = self.suspect = False
-        self.deaths = self.kills = self.run = 0
+        self.stopping = self.paused = self.live = False
+        self.deaths = self.kills = self.suspicions = self.run = 0
+        self.is_awaited = port.is_awaited
         self.ended: asyncio.Future[End]
         self.healthy: asyncio.Future[None]
         self.starter: asyncio.Task[None] | None = None
@@ -212,13 +213,12 @@ class Running:
         before = self.run
         try:
             async with self._clock.timeout(within_s):
-                while not (self.stopping or self.state in SET_ASIDE or self._runs_anew(before)):
+                while not (
+                    self.stopping or self.state in SET_ASIDE or (self.run > before and self.state == operator_states.RUNNING)
+                ):
                     await self._clock.sleep(SETTLE_POLL_S)
         except TimeoutError:
             log.warning("operator-not-resumed", operator=self.spec.id, within_s=within_s)
-
-    def _runs_anew(self, before: int) -> bool:
-        return self.run > before and self.state == operator_states.RUNNING
 
     async def settle(self, within_s: float) -> None:
         """Stop planning batches for good; wait until the current one is committed and visible."""
@@ -265,7 +265,7 @@ class Running:
         return not self.has_open_batch() and self._shown >= self.committed()
 
     def _mark_healthy(self) -> None:
-        self.suspect = False
+        self.suspicions = 0
         self.backoff.reset()
         if not self.healthy.done():
             self.healthy.set_result(None)

@@ -86,6 +86,24 @@ def endurance(queries: int, seed: int, json_: bool) -> None:
 
 
 @bench.command()
+@click.option("--operators", type=click.IntRange(1, 100), default=10, show_default=True, help="Number of operators.")
+@click.option("--turns", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of kills, one after another.")
+@seed_option("the rows")
+@json_option
+@reports_errors
+def restarts(operators: int, turns: int, seed: int, json_: bool) -> None:
+    """Filters with rows on one engine whose JVM is killed: seconds until the first, the median and the last run again.
+
+    Takes a minute or two; run it on a machine that does nothing else.
+    """
+    run: Any = importlib.import_module("sbon_node.experiments.bench.restarts").run
+    show = partial(show_rows, "restarts", json_=json_)
+    with arriving("the classes' archive", show) as so_far:
+        result = run(operators, turns=turns, seed=seed, notify=so_far.notify, found=so_far.found)
+    show(result["rows"])
+
+
+@bench.command()
 @suite_queries_option("--queries", "names", "all by default")
 @click.option("--turns", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of turns; the medians count.")
 @json_option
