@@ -180,6 +180,7 @@ class Node:
             memory_mb=capacity.memory_mb,
             bandwidth_bytes_s=capacity.bandwidth_bytes_s,
             version=version("sbon"),
+            ready=True,
         )
         acceptors, owners = self._record_acceptors, self._operator_registers
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
@@ -272,6 +273,7 @@ class Node:
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", watch_load(self._machine, self._space, self.membership, self.context.clock))
+        self._tasks.start("readiness", self.operations.spread_readiness())
         self._tasks.start("outbox", return_disk(self.outbox, self.context.clock))
         self._tasks.start("repair", self._repair.run())
         self._tasks.start("operator registers", self._operator_registers.run())

@@ -38,8 +38,8 @@ class Client(client.Client):
         with nullcontext() if tells_itself else waiting(what), super().awaiting(ask) as watch:
             yield watch
 
-    def examine(self) -> Examination:
-        return self.ask(operations.examine())
+    def examine(self, *, everywhere: bool = False) -> Examination:
+        return self.ask(operations.examine(everywhere=everywhere))
 
     def debug_dump(self) -> DebugDump:
         return self.ask(operations.debug_dump())

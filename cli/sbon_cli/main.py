@@ -41,7 +41,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "rtt": Verb("sbon_cli.commands.nodes.rtt:rtt", "Shows the round-trip time between nodes A and B."),
         "map": Verb("sbon_cli.commands.nodes.map:map_", "Draws the cost space: distances between nodes."),
         "monitor": Verb("sbon_cli.commands.nodes.monitor:monitor", "Prints the events of the node asked."),
-        "doctor": Verb("sbon_cli.commands.nodes.doctor:doctor", "Examines the node asked."),
+        "doctor": Verb("sbon_cli.commands.nodes.doctor:doctor", "Examines all nodes."),
         "debug": Verb("sbon_cli.commands.nodes.debug:debug", "Looks inside a running node."),
         "config": Verb("sbon_cli.commands.nodes.config:config", "Shows and checks a node's configuration."),
     },

@@ -15,8 +15,9 @@ from sbon_node.operations.examination import Examination
 from sbon_node.operations.resource_types import Resources
 
 
-def examine() -> Ask[Examination]:
-    return Ask("POST", "/v1/doctor", Examination)
+def examine(*, everywhere: bool = False) -> Ask[Examination]:
+    """Return the request for the examination of the node asked, or of all nodes."""
+    return Ask("POST", "/v1/doctor?all=true" if everywhere else "/v1/doctor", Examination)
 
 
 def debug_dump() -> Ask[DebugDump]:

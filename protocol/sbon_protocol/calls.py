@@ -28,10 +28,12 @@ from sbon_protocol.failover import (
 from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
 from sbon_protocol.joining import CheckMember, Members, SyncMembers
 from sbon_protocol.measuring import (
+    ExamineNode,
     KeepMeasurements,
     MeasuredRtts,
     Measurements,
     MeasureRtt,
+    NodeExamined,
     ReachBack,
     ReachedBack,
     RecallMeasurements,
@@ -336,6 +338,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sample-sources": (SampleSources, SourceSamples),
     "measure-rtt": (MeasureRtt, MeasuredRtts),
     "reach-back": (ReachBack, ReachedBack),
+    "examine-node": (ExamineNode, NodeExamined),
     "move-operator": (MoveOperator, OperatorMove),
     "cancel-move": (CancelMove, OperatorMove),
     "prepare-operator": (PrepareOperator, None),

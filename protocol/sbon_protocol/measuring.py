@@ -13,6 +13,7 @@ MAX_SAMPLE_ROWS = 1000
 MAX_SAMPLE_COLUMNS = 1000
 MAX_MEASUREMENTS = 4096
 MAX_TARGETS = 256
+MAX_FINDINGS = 256
 
 # -- measurements -----------------------------------------------------------------------------------------------------
 
@@ -140,3 +141,16 @@ class ReachedBack(Message, frozen=True):
     tcp_ms: Quantity = 0.0
     udp: Line = ""
     tcp: Line = ""
+
+
+class ExamineNode(Call, frozen=True):
+    """Ask the receiver to examine itself, which takes some seconds.
+
+    Rejected with ``examination-under-way``, ``too-many-measurements`` if the caller has asked often, and as a ReachBack.
+    """
+
+
+class NodeExamined(Message, frozen=True):
+    """Findings of an examination, as maps."""
+
+    findings: Annotated[tuple[Any, ...], Meta(max_length=MAX_FINDINGS)]

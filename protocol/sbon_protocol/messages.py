@@ -61,14 +61,22 @@ class Coordinate(Message, frozen=True):
 MemberState = Literal["alive", "suspect", "away", "left", "dead"]
 
 
+MAX_REASONS = 16
+
+
 class NodeMeta(Message, frozen=True):
-    """Node metadata beside the addresses: the owner's tags, the capacity in all, and the program's ``version``."""
+    """Node metadata beside the addresses: the owner's tags, the capacity in all, and the program's ``version``.
+
+    ``ready`` says whether it can work, None if it does not say that; ``reasons`` are codes, also of what works only in part.
+    """
 
     tags: Annotated[dict[Tag, Tag], Meta(max_length=8)]
     cores: Quantity = 0.0
     memory_mb: Quantity = 0.0
     bandwidth_bytes_s: Quantity = 0.0
     version: Annotated[str, Meta(max_length=32)] = ""
+    ready: bool | None = None
+    reasons: Annotated[tuple[Tag, ...], Meta(max_length=MAX_REASONS)] = ()
 
 
 class Member(Message, frozen=True):

@@ -24,8 +24,10 @@ class OperationsInterface(Protocol):
         """Whether it can do its work, and why not."""
         ...
 
-    async def examine(self) -> Examination:
-        """Examine the machine, the node, and its reachability by peers; refused with ``examination-under-way``."""
+    async def examine(self, *, everywhere: bool = False) -> Examination:
+        """Examine the machine, the node, and its reachability by peers, and with ``everywhere`` all other nodes; refused with
+        ``examination-under-way``.
+        """
         ...
 
     async def debug_dump(self) -> DebugDump:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import structlog
@@ -358,10 +359,10 @@ class Membership:
         if news:
             self.gossip.piggyback(CoordinateUpdate(own.name, own.incarnation, coordinate, version))
 
-    def describe(self, *, cores: float, memory_mb: float, bandwidth_bytes_s: float, version: str = "") -> None:
-        """Set this node's metadata beside the configured tags; ``version`` is its program's."""
+    def describe(self, **changed: Any) -> None:
+        """Change fields of this node's metadata (:class:`NodeMeta`) beside the configured tags, and spread them."""
         own = self.table.own
-        meta = NodeMeta(self._settings.tag_words, cores, memory_mb, bandwidth_bytes_s, version)
+        meta = msgspec.structs.replace(own.meta or NodeMeta(self._settings.tag_words), **changed)
         if meta != own.meta:
             self.table.own = msgspec.structs.replace(own, meta=meta, incarnation=own.incarnation + self._started)
             if self._started:

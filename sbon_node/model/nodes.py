@@ -62,6 +62,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     capacity: NodeCapacity | None = None
     """None where the node does not report it."""
     drained: bool = False
+    ready: bool | None = None
+    """Whether it can do its work, as it tells all members; None before it has."""
+    reasons: tuple[str, ...] = ()
+    """Codes of the reasons why it cannot, or only in part; the worst first."""
     counters: dict[str, int]
     """Counts of everything refused, by kind: dropped datagrams, refused frames, bad rows ..."""
 
@@ -92,6 +96,10 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: float = 0.0
     version: str = ""
     """Version of its program; empty if unknown."""
+    ready: bool | None = None
+    """Whether it says that it can do its work; None if it says nothing, or is not there."""
+    reasons: tuple[str, ...] = ()
+    """Codes of the reasons why it cannot, or only in part, as of ``/readyz``; the worst first."""
 
 
 class RttRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ import math
 from sbon_node.directory.measuring import Outcome
 from sbon_node.directory.pairs import Measurement, Pair
 from sbon_node.errors import SbonError
+from sbon_node.membership.table import REACHABLE
 from sbon_node.membership.views import MemberView, unknown_node
 from sbon_node.model.nodes import MemberInfo, PairInfo, RttRequest
 from sbon_node.space.load import per_core
@@ -56,6 +57,7 @@ class Distances:
 
     def _member(self, member: MemberView, near: str = "") -> MemberInfo:
         directory, coordinate = self._context.directory, member.coordinate
+        is_there = member.state in REACHABLE
         from_here = directory.estimate_rtt_ms(self._context.name, member.name)
         from_near = directory.estimate_rtt_ms(near, member.name) if near else None
         return MemberInfo(
@@ -76,6 +78,8 @@ class Distances:
             cores=member.meta.cores,
             memory_mb=member.meta.memory_mb,
             version=member.meta.version,
+            ready=member.meta.ready if is_there else None,
+            reasons=member.meta.reasons if is_there else (),
         )
 
     def _pair(self, pair: Pair, outcome: Outcome | None) -> PairInfo:

@@ -1,37 +1,89 @@
-"""An examination of a running node: its machine, its ports as peers see them, clocks, versions, addresses."""
+"""An examination of a running node: its machine, its ports as peers see them, clocks, versions, addresses; and of all nodes.
+
+A node examines itself for any member that asks, at a limited rate.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 
+from msgspec.structs import replace
+
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
-from sbon_node.membership.table import LOST
+from sbon_node.membership.table import LOST, REACHABLE
 from sbon_node.membership.views import MemberView
 from sbon_node.net.names import is_loopback
+from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 from sbon_node.operations.machine_checks import examine_machine
 from sbon_node.operations.reachability import Reach, Reached
 from sbon_node.operations.readiness import Readiness
+from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.workflow.context import Context
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.measuring import MAX_FINDINGS, ExamineNode, NodeExamined
 
 MAX_PEERS = 16
 """Most peers that are asked; chosen at random if there are more."""
+MAX_EXAMINED = 32
+"""Most other nodes that examine themselves for one request: those that are not ready first. The others are as they say."""
+EXAMINED_S = 30.0
+"""Longest wait for the examination of another node."""
+BURST, PER_S, MAX_ASKERS = 4, 0.1, 1024
+"""Examinations that one member may ask for at once, and a second."""
 LATE_MS, VERY_LATE_MS = 500.0, 10_000.0
 
 
 class Doctor:
-    """Runs one examination at a time."""
+    """Runs one examination at a time; ``readiness`` returns the node's own."""
 
-    def __init__(self, config: Config, context: Context, reach: Reach) -> None:
-        self._config, self._context, self._reach = config, context, reach
+    def __init__(self, config: Config, context: Context, reach: Reach, readiness: Callable[[], Readiness]) -> None:
+        self._config, self._context, self._reach, self._readiness = config, context, reach, readiness
         self._busy = False
+        each = partial(TokenBucket, BURST, PER_S)
+        self._buckets = TokenBuckets(whole=TokenBucket(4 * BURST, 4 * PER_S), each=each, most=MAX_ASKERS)
+        context.server.handle(ExamineNode, self._examine_for)
 
-    async def examine(self, readiness: Readiness) -> Examination:
-        """Examine this node; takes some seconds. Raises :class:`SbonError` ``examination-under-way``."""
+    async def examine(self, *, everywhere: bool = False) -> Examination:
+        """Examine this node, and have the others examine themselves if ``everywhere``; takes some seconds.
+
+        Raises :class:`SbonError` ``examination-under-way``.
+        """
+        if not everywhere:
+            return await self._examine()
+        others = sorted(self._context.membership.members(), key=lambda one: (one.meta.ready is not False, one.name))
+        there = [one for one in others if one.state in REACHABLE and one.name != self._context.name]
+        own, *asked = await asyncio.gather(self._examine(), *(self._ask(one) for one in there[:MAX_EXAMINED]))
+        told = [_as_told(one) for one in there[MAX_EXAMINED:]]
+        return replace(own, findings=tuple(finding for one in (own, *asked, *told) for finding in _of_node(one)))
+
+    async def _ask(self, member: MemberView) -> Examination:
+        """Return the examination of another node by itself; else what it tells all members of itself."""
+        try:
+            answer = await self._context.ask(member.name, ExamineNode(), NodeExamined, timeout_s=EXAMINED_S)
+            findings: tuple[CheckResult, ...] = tuple(decode_record(finding, CheckResult) for finding in answer.findings)
+        except (SbonError, ProtocolError) as error:
+            remedy = f"run there: sbon doctor --only; or see whether its process is stopped: sbon members --near {member.name}"
+            told = _as_told(member)
+            return replace(told, findings=(*told.findings, warning("examination", f"it was not examined: {error}", remedy)))
+        return Examination(node=member.name, findings=findings)
+
+    async def _examine_for(self, call: ExamineNode, caller: Caller) -> NodeExamined:
+        self._context.membership.address_of(caller.node)  # Strangers are refused.
+        again_s = self._buckets.take(caller.node, 1, self._context.clock.now())
+        if again_s > 0:
+            raise SbonError("too-many-measurements", "asked too often", where="node", hint=f"come again in {again_s:.0f} s")
+        examination = await self._examine()
+        return NodeExamined(findings=examination.findings[:MAX_FINDINGS])
+
+    async def _examine(self) -> Examination:
         if self._busy:
             raise SbonError("examination-under-way", "an examination of this node is under way", hint="try again in some seconds")
         self._busy = True
@@ -43,9 +95,9 @@ class Doctor:
         finally:
             self._busy = False
         data_dir = ok("data-dir", f"{self._context.data_dir}, held by this node")
-        members = _members(self._context.membership.members())
+        members = _members(self._context.membership.members(), self._context.name)
         alone = _alone(self._config, peers)
-        results = [*_node(readiness), *machine, data_dir, *members, *alone, *judged(reached, self._config.node.announced)]
+        results = [*_node(self._readiness()), *machine, data_dir, *members, *alone, *judged(reached, self._config.node.announced)]
         if len(sampled) < len(peers):
             results.append(ok("peers", f"{len(sampled)} of {len(peers)} others were asked"))
         return Examination(node=self._context.name, findings=tuple(results))
@@ -60,20 +112,46 @@ def judged(reached: list[Reached], announced: Address) -> list[CheckResult]:
     return results
 
 
-def _members(members: list[MemberView]) -> list[CheckResult]:
-    """Check for members that are not well; nodes that have left are no longer members."""
+def _of_node(examination: Examination) -> tuple[CheckResult, ...]:
+    """Return the findings with the name of their node."""
+    return tuple(replace(finding, node=examination.node) for finding in examination.findings)
+
+
+def _as_told(member: MemberView) -> Examination:
+    """Return what a node tells all members of itself."""
+    codes = ", ".join(member.meta.reasons)
+    if member.meta.ready is False:
+        finding = failed("node", f"not ready: {codes}", f"see at the node: sbon doctor --only; {member.name} gives the reasons")
+    elif codes:
+        finding = warning("node", f"works only in part: {codes}", "see at the node: sbon doctor --only")
+    else:
+        finding = ok("node", "ready, as it tells all members")
+    return Examination(node=member.name, findings=(finding,))
+
+
+def _members(members: list[MemberView], own: str) -> list[CheckResult]:
+    """Check for members that are not well, as the ``own`` node sees them; nodes that have left are no longer members."""
     lost = [f"{member.name} is {member.state}" for member in members if member.state in LOST]
-    suspect = [f"{member.name} is suspect" for member in members if member.state == "suspect"]
-    if not lost and not suspect:
+    unwell = [f"{member.name} is suspect" for member in members if member.state == "suspect"]
+    others = [member for member in members if member.state in REACHABLE and member.name != own]
+    unwell += [f"{one.name} is not ready ({', '.join(one.meta.reasons)})" for one in others if one.meta.ready is False]
+    unwell += [f"{one.name} works only in part ({', '.join(one.meta.reasons)})" for one in others if _is_impaired(one)]
+    if not lost and not unwell:
         return [ok("members", f"{sum(member.state != 'left' for member in members)}, all alive")]
     unseen = [
         "its ports, clock and version were not looked at" if len(lost) == 1 else "ports, clocks and versions of these were not"
     ]
-    message = "; ".join([", ".join(lost), *unseen] if lost else []) + ("; " if lost and suspect else "") + ", ".join(suspect)
+    message = "; ".join([", ".join(lost), *unseen] if lost else []) + ("; " if lost and unwell else "") + ", ".join(unwell)
     remedy = (
         "start them again, or see what keeps them from answering; which queries wait for them: sbon query list, sbon query show"
+        if lost or any(member.state == "suspect" for member in members)
+        else "see what they lack: sbon doctor"
     )
     return [warning("members", message, remedy)]
+
+
+def _is_impaired(member: MemberView) -> bool:
+    return member.meta.ready is True and bool(member.meta.reasons)
 
 
 def _alone(config: Config, peers: list[str]) -> list[CheckResult]:

@@ -10,12 +10,13 @@ Verdict = Literal["ok", "warning", "failed"]
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A result of ``check``; ``remedy`` is empty if all is well."""
+    """A result of ``check`` at ``node``, the node asked if that is empty; ``remedy`` is empty if all is well."""
 
     check: str
     verdict: Verdict
     message: str
     remedy: str = ""
+    node: str = ""
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,9 @@ MIN_FREE_BYTES = 64 * 1024 * 1024
 """Least free disk space of a ready node: with less, an operator's next batch may fail."""
 MIN_FREE_INODES = 1000
 
+ALONE = "alone"
+"""Code of the reason of a node that reaches no other."""
+
 Weight = Literal["unready", "impaired"]
 
 
@@ -76,7 +79,7 @@ def _reasons(condition: Condition) -> list[Reason]:
         reasons.append(Reason(code="engine-failed", weight="unready", message=f"the engine failed: {reason}", hint=hint))
     if condition.alone:
         hint = "see whether the others run, and: sbon doctor"
-        reasons.append(Reason(code="alone", weight="impaired", message="no other member can be reached", hint=hint))
+        reasons.append(Reason(code=ALONE, weight="impaired", message="no other member can be reached", hint=hint))
     if condition.failed:
         hint = "see: sbon query show, sbon stream show"
         reasons.append(Reason(code="parts-failed", weight="impaired", message="; ".join(condition.failed), hint=hint))

@@ -21,8 +21,12 @@ from sbon_node.operations.examination import Examination
 from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
 from sbon_node.operations.process_memory import process_memory
 from sbon_node.operations.reachability import Reach
-from sbon_node.operations.readiness import Condition, Readiness, Reason, readiness_of
+from sbon_node.operations.readiness import ALONE, Condition, Readiness, Reason, readiness_of
 from sbon_node.operations.resource_types import Resources
+from sbon_protocol.messages import MAX_REASONS
+
+LOOK_S, CHANGED_S = 5.0, 15.0
+"""Pauses between two looks at this node's readiness, and after a change: each costs all members a message."""
 
 
 class Operations:
@@ -32,7 +36,7 @@ class Operations:
         self._config, self._components = config, components
         self._draining = draining
         self.reach = Reach(components.context)
-        self._doctor = Doctor(config, components.context, self.reach)
+        self._doctor = Doctor(config, components.context, self.reach, self.readiness)
 
     def metrics_snapshot(self) -> NodeMetrics:
         return metrics_of(self._components)
@@ -68,9 +72,19 @@ class Operations:
             )
         )
 
-    async def examine(self) -> Examination:
-        """Examine this node; raise ``examination-under-way``."""
-        return await self._doctor.examine(self.readiness())
+    async def spread_readiness(self) -> None:
+        """Let the other members know, from now on, whether this node can work, and why not."""
+        context = self._components.context
+        while True:
+            now, before = self.readiness(), context.membership.table.own
+            # A node that is alone has nobody to say that to.
+            codes = dict.fromkeys(reason.code for reason in now.reasons if reason.code != ALONE)
+            context.membership.describe(ready=now.ready, reasons=tuple(codes)[:MAX_REASONS])
+            await context.clock.sleep(CHANGED_S if context.membership.table.own is not before else LOOK_S)
+
+    async def examine(self, *, everywhere: bool = False) -> Examination:
+        """Examine this node, and others with ``everywhere``; raise ``examination-under-way``."""
+        return await self._doctor.examine(everywhere=everywhere)
 
     async def debug_dump(self) -> DebugDump:
         context = self._components.context

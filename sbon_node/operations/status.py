@@ -36,5 +36,7 @@ def status_of(
         operators=operators.hosted(),
         capacity=operators.capacity(),
         drained=bool(context.drained),
+        ready=own.meta.ready,
+        reasons=own.meta.reasons,
         counters=context.counters.snapshot(),
     )

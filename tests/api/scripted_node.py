@@ -193,6 +193,8 @@ class ScriptedNode:
                     rtt_ms=rtt_ms,
                     measured=True,
                     distance_ms=None if rtt_ms is None else 100.0,
+                    ready=name == "a",
+                    reasons=() if name == "a" else ("low-disk", "drained"),
                 )
             )
         return found

@@ -123,8 +123,9 @@ class ScriptedOperations:
     def readiness(self) -> Readiness:
         return self.told
 
-    async def examine(self) -> Examination:
-        return self.examination
+    async def examine(self, *, everywhere: bool = False) -> Examination:
+        other = (msgspec.structs.replace(WELL, node="b"),) if everywhere else ()
+        return msgspec.structs.replace(self.examination, findings=(*self.examination.findings, *other))
 
     async def debug_dump(self) -> DebugDump:
         return DebugDump(

@@ -97,7 +97,7 @@ def test_the_id_alone_is_printed_where_rows_are_not_followed(api: str, node: Any
 
 
 TABLES = [
-    (("members",), ["node", "rtt ms", "91.2", "measured"]),
+    (("members",), ["node", "rtt ms", "91.2", "measured", "low-disk", "drained"]),
     (("members", "--within", "0.2s"), ["from here ms", "100.0", "estimated"]),
     (("rtt", "b", "a"), ["b to a", "by the coordinates", "98.5", "91.2", "1.5 s ago by b, the least of three pings", "used by"]),
     (("rtt", "b", "--cached"), ["98.5", "not lately"]),

@@ -38,12 +38,15 @@ def test_doctor_exits_by_the_worst_finding(
     found = run(api, "doctor", "--json")
     assert (found.exit_code, [one["check"] for one in json.loads(found.stdout)["findings"]]) == (
         code,
-        [*(f.check for f in findings), "sources", "queries"],
+        [*(f.check for f in findings), "java", "sources", "queries"],
     )
+    only = run(api, "doctor", "--only", "--json")
+    assert [one["check"] for one in json.loads(only.stdout)["findings"]] == [*(f.check for f in findings), "sources", "queries"]
     on_a_terminal(monkeypatch)
     shown = run(api, "doctor")
     assert shown.exit_code == code
     assert all(finding.message in shown.stdout and finding.remedy in shown.stdout for finding in findings)
+    assert (shown.stdout.count("version 17"), "1 checks" in shown.stdout) == (1, True), "others' checks that are well are counted"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_doctor_tells_what_was_examined_though_streams_are_not_known(node: Scrip
     node.operations.examination = Examination(node="a", findings=(BROKEN,))
     for code in ("node-unreachable", "stopping"):
         node.refuse_streams = SbonError(code, "the node stops", hint="ask another")
-        found = run(api, "doctor", "--json")
+        found = run(api, "doctor", "--only", "--json")
         told = json.loads(found.stdout)
         assert (found.exit_code, told["node"]) == (1, "a")
         assert [(one["check"], one["verdict"], one["message"]) for one in told["findings"]] == [

@@ -46,6 +46,8 @@ class NodeStatus(Shown, frozen=True, kw_only=True):
     load_per_core: float | None = None
     capacity: NodeCapacity | None = None
     drained: bool = False
+    ready: bool | None = None
+    reasons: tuple[str, ...] = ()
     counters: dict[str, int]
 
 
@@ -70,6 +72,8 @@ class MemberInfo(Shown, frozen=True, kw_only=True):
     cores: float = 0.0
     memory_mb: float = 0.0
     version: str = ""
+    ready: bool | None = None
+    reasons: tuple[str, ...] = ()
 
 
 class RttRequest(Shown, frozen=True, kw_only=True):

@@ -289,7 +289,7 @@ class QueryList(Listing[QueryInfo]):
 
 
 class Progress(Shown, frozen=True, kw_only=True, tag="progress", tag_field="event"):
-    """A step of a submission."""
+    """A step of a submission; the first one names the query."""
 
     step: str
     message: str

@@ -6,12 +6,20 @@ import { count, load, ms } from "./format.js";
 import { STATES } from "./glyphs.js";
 import { Table } from "./table.js";
 
+// Whether a member says that it can work, and the codes of its reasons; nothing of one that is not there.
+function health({ ready, reasons = [] }) {
+  if (ready === null || ready === undefined) return "";
+  const word = ready ? "ready" : "not ready";
+  return reasons.length ? `${word} (${reasons.join(", ")})` : word;
+}
+
 export class MembersView {
   constructor(model, parent, note) {
     Object.assign(this, { model, note });
     const columns = [
       { head: "Node", first: true, make: (member) => this.name(member), update: (button, member) => this.chosen(button, member) },
       { head: "State", make: badge, update: (element, member) => showBadge(element, member.state, STATES[member.state]?.path) },
+      { head: "Health", text: (member) => health(member) },
       { head: "Round trip", numeric: true, text: (member) => this.rtt(member) },
       { head: "Load", numeric: true, text: (member) => load(member.load_per_core) },
       { head: "Height", numeric: true, text: (member) => ms(member.height_ms) },
@@ -29,7 +37,8 @@ export class MembersView {
     this.parts = this.model.parts();
     this.table.show(members, "Waiting for the members.", (member) => (member.state === "alive" ? "" : "gone"));
     const alive = members.filter((member) => member.state === "alive").length;
-    say(this.note, members.length ? `${alive} of ${members.length} alive` : "");
+    const unready = members.filter((member) => member.ready === false).length;
+    say(this.note, members.length ? `${alive} of ${members.length} alive${unready ? `, ${unready} not ready` : ""}` : "");
   }
 
   name(member) {

@@ -40,6 +40,10 @@ class LeaveQuery(msgspec.Struct, frozen=True, kw_only=True):
     force: Annotated[bool, Meta(description="leave though queries need the node")] = False
 
 
+class DoctorQuery(msgspec.Struct, frozen=True, kw_only=True):
+    all: Annotated[bool, Meta(description="let all other nodes examine themselves, too")] = False
+
+
 class DrainQuery(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: Annotated[bool, Meta(description="change nothing: say only where its operators would go")] = False
 

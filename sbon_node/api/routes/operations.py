@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from aiohttp import web
 
-from sbon_node.api.routes.bodies import DrainQuery
+from sbon_node.api.routes.bodies import DoctorQuery, DrainQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route
 from sbon_node.api.server.serving import SERVING, not_ready
 from sbon_node.errors import SbonError
@@ -86,9 +86,9 @@ async def resources(call: Plain) -> Resources:
     return await call.interface.operations.resources()
 
 
-async def doctor(call: Plain) -> Examination:
+async def doctor(call: ApiCall[DoctorQuery, None]) -> Examination:
     """Examines the machine, the node, and its place among its peers, who are asked to reach back; takes some seconds."""
-    return await call.interface.operations.examine()
+    return await call.interface.operations.examine(everywhere=call.query.all)
 
 
 def drain(call: ApiCall[DrainQuery, None]) -> EventStream[DrainStep | NodeDrained]:

@@ -44,6 +44,9 @@ class RehearsalPort:
     def visible_batch(self) -> int:
         return -1
 
+    def is_awaited(self) -> bool:
+        return False
+
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
         """Offer the next frame of each input, one after another."""
         offered = tuple(InputOffset(frame=min(offset.frame + 1, FRAMES), incarnation=1) for offset in after)

@@ -22,6 +22,7 @@ from sbon.local.cluster import LocalCluster
 from sbon.local.node import LocalNode
 from sbon.local.processes import end_all
 from sbon_cli.commands.nodes.cluster_state import STATE, ClusterState, NodeState, required_state, state_in
+from sbon_cli.commands.nodes.members import health
 from sbon_cli.commands.nodes.settings_flags import flags_of
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import EXIT_REFUSED, counted, err, json_option, print_json, print_table, reports_errors
@@ -32,7 +33,7 @@ NODES_END_S = 15.0
 """Longest wait for nodes that are to stop."""
 ANSWER_S = 5.0
 """Longest wait for a node's state; all nodes are asked at once."""
-NO_ANSWER = "no answer"
+NO_ANSWER, NOT_READY = "no answer", "not ready"
 ENGINES_END_S = 10.0
 """Longest wait for the engines of ended nodes, which end by themselves."""
 
@@ -40,6 +41,7 @@ ENGINES_END_S = 10.0
 class Seen(NamedTuple):
     node: str
     state: str
+    health: str
     pid: int
     address: str
     api: str
@@ -112,7 +114,7 @@ def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
 @json_option
 @reports_errors
 def status(folder: Path, json_: bool) -> None:
-    """Shows the nodes; exits 1 where one is down or does not answer within 5 seconds."""
+    """Shows the nodes; exits 1 where one is down, is not ready, or does not answer within 5 seconds."""
     state = required_state(folder)
     if not _show(state, json_):
         if not all(node.process() for node in state.nodes):
@@ -197,7 +199,7 @@ def _show(state: ClusterState, json_: bool) -> bool:
     if json_:
         print_json([s._asdict() for s in statuses])
     else:
-        columns = ("node", "state", "address", "api", "members", "engine", "operators")
+        columns = ("node", "state", "address", "api", "members", "engine", "operators", "health")
         rows = [s._asdict() | {"api": s.api.removeprefix("http://")} for s in statuses]
         print_table(columns, [[row[column] for column in columns] for row in rows])
     return all(s.state == "running" for s in statuses)
@@ -205,12 +207,14 @@ def _show(state: ClusterState, json_: bool) -> bool:
 
 def _seen(node: NodeState) -> Seen:
     if node.process() is None:
-        return Seen(node.name, "down", node.pid, node.address, node.api, None, "", None)
+        return Seen(node.name, "down", "", node.pid, node.address, node.api, None, "", None)
     try:
         status = Client(node.api).ask(endpoints.status(), ANSWER_S)
     except SbonError:  # stopped, hung or starting: its process runs
-        return Seen(node.name, NO_ANSWER, node.pid, node.address, node.api, None, "", None)
-    return Seen(node.name, "running", node.pid, node.address, node.api, status.members, status.engine, len(status.operators))
+        return Seen(node.name, NO_ANSWER, "", node.pid, node.address, node.api, None, "", None)
+    place = (node.pid, node.address, node.api)
+    state = "running" if status.ready is not False else NOT_READY
+    return Seen(node.name, state, health(status), *place, status.members, status.engine, len(status.operators))
 
 
 def _signal(process: psutil.Process, signum: signal.Signals) -> None:

@@ -1,9 +1,10 @@
-"""``sbon doctor``: problems of a node, its machine and its connections, with remedies."""
+"""``sbon doctor``: problems of all nodes, their machines and their connections, with remedies."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -44,26 +45,45 @@ FOLLOW_REMEDY = "they go on from their stored checkpoints, which takes longer; s
 
 
 @click.command()
+@click.option("--all/--only", "everywhere", default=True, help="Examine all nodes (the default), or only the node asked.")
 @settings_options
 @json_option
 @click.pass_obj
 @reports_errors
-def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], json_: bool, **named: str | None) -> None:
-    """Examines the node asked: Java, byte-code, disk, file descriptors, members, sources and queries that wait or have lost a
-    component, its ports in both directions, clocks, versions, addresses.
+def doctor(
+    api: str, /, everywhere: bool, config_file: Path | None, settings: tuple[str, ...], json_: bool, **named: str | None
+) -> None:
+    """Examines all nodes: Java, byte-code, disk, file descriptors, members, sources and queries that wait or have lost a
+    component, ports in both directions, clocks, versions, addresses. What is well at other nodes than the one asked is counted
+    in one line each.
 
     Peers connect back to it by UDP and TCP. If no node answers, sbon examines this machine for a node with the given settings, as
     sbon node would take them: then ports must be free, and nodes to join within reach.
 
     Exits with 1 if a check failed; warnings alone are no failure."""
-    examination = _examined(api, config_file, settings, named, json_)
+    examination = _examined(api, everywhere, config_file, settings, named, json_)
     if json_:
         print_json(examination)
     else:
-        rows = [(MARKS[finding.verdict], finding.check, finding.message, finding.remedy) for finding in examination.findings]
-        print_table(("", "check", "finding", "remedy"), rows, title=examination.node or "no node runs")
+        _show(examination)
     if examination.failed:
         sys.exit(EXIT_REFUSED)
+
+
+def _show(examination: Examination) -> None:
+    """Print the findings; those of other nodes that are well as one line for each node."""
+    here = [finding for finding in examination.findings if finding.node in ("", examination.node)]
+    rows = [(MARKS[finding.verdict], finding.check, finding.message, finding.remedy) for finding in here]
+    print_table(("", "check", "finding", "remedy"), rows, title=examination.node or "no node runs")
+    others = [finding for finding in examination.findings if finding not in here]
+    if not others:
+        return
+    well = Counter(finding.node for finding in others if finding.verdict == "ok")
+    wrong = [(MARKS[one.verdict], one.node, one.check, one.message, one.remedy) for one in others if one.verdict != "ok"]
+    table = wrong + [(MARKS["ok"], node, "", f"{count} checks", "") for node, count in well.items()]
+    nodes = dict.fromkeys(finding.node for finding in others)
+    in_order = [row for node in nodes for row in table if row[1] == node]
+    print_table(("", "node", "check", "finding", "remedy"), in_order, title="other nodes")
 
 
 def _sources(client: Client) -> list[CheckResult]:
@@ -137,13 +157,13 @@ def _kind(source: SourceInfo) -> str:
 
 
 def _examined(
-    api: str, config_file: Path | None, settings: tuple[str, ...], named: dict[str, str | None], json_: bool
+    api: str, everywhere: bool, config_file: Path | None, settings: tuple[str, ...], named: dict[str, str | None], json_: bool
 ) -> Examination:
     try:
         if not json_:
             err().print("[dim]examining; peers connect back …[/]")
         client = Client(api)
-        examination = client.examine()
+        examination = client.examine(everywhere=everywhere)
     except SbonError as error:
         if error.code != "node-unreachable":
             raise

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from sbon.model import MemberInfo, NodeCapacity
+from sbon.model import MemberInfo, NodeCapacity, NodeStatus
 from sbon_cli.client import Client
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
@@ -57,17 +57,14 @@ def show_members(shown: Sequence[MemberInfo], near: str = "", within: float | No
     """Print the members as a table, with distances if requested."""
     if near or within is not None:
         print_table(
-            ("node", f"from {near or 'here'} ms", "", "state", "address", "coordinate", "tags"),
-            [
-                (m.name, m.distance_ms, _kind(m.distance_ms, m.distance_measured), m.state, m.address, *_place_and_words(m))
-                for m in shown
-            ],
+            ("node", f"from {near or 'here'} ms", "", "state", "address", "coordinate", "tags", "health"),
+            [(m.name, m.distance_ms, _kind(m.distance_ms, m.distance_measured), m.state, m.address, *_last(m)) for m in shown],
             empty="no node is within that distance",
         )
         return
     print_table(
-        ("node", "state", "address", "api", "rtt ms", "", "coordinate", "tags"),
-        [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), *_place_and_words(m)) for m in shown],
+        ("node", "state", "address", "api", "rtt ms", "", "coordinate", "tags", "health"),
+        [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), *_last(m)) for m in shown],
         empty="no such members",
     )
 
@@ -88,8 +85,9 @@ def status(api: str, json_: bool) -> None:
     )
     shown["operators"] = ", ".join(node.operators) or "none"
     shown["capacity"] = _capacity(node.capacity)
+    shown["health"] = health(node)
     counters = shown.pop("counters")
-    del shown["height"], shown["error"], shown["load"], shown["load_per_core"]
+    del shown["height"], shown["error"], shown["load"], shown["load_per_core"], shown["ready"], shown["reasons"]
     print_table(("", ""), [(name, cell_text(value)) for name, value in shown.items()])
     if node.capacity is not None and node.capacity.held:
         rows = [(one.operator, one.use, f"{one.cores:.2f}", f"{one.memory_mb:.0f}") for one in node.capacity.held]
@@ -113,6 +111,19 @@ def _load(per_core: float | None) -> str:
 
 def _kind(rtt_ms: float | None, measured: bool) -> str:
     return "" if rtt_ms is None else "measured" if measured else "estimated"
+
+
+def health(member: MemberInfo | NodeStatus) -> str:
+    """Return whether the node says that it can work, and the codes of its reasons; empty if it is not there."""
+    if member.ready is None:
+        return ""
+    word = "ready" if member.ready else "not ready"
+    return f"{word} ({', '.join(member.reasons)})" if member.reasons else word
+
+
+def _last(member: MemberInfo) -> tuple[str, str, str]:
+    """Return the last columns: coordinate, tags, health."""
+    return (*_place_and_words(member), health(member))
 
 
 def _place_and_words(member: MemberInfo) -> tuple[str, str]:
