@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -80,7 +79,7 @@ def test_posts_and_messages_survive_their_node(world: World, tmp_path: Path, mon
                 asyncio.run(publish(broker, "ids", *(f'{{"id": {i}}}' for i in range(MESSAGES // 2))))
                 push(cluster, number)
                 kill(cluster[HOST], "all")
-                shutil.rmtree(cluster[HOST].data_dir)
+                cluster[HOST].lose_data()
                 asyncio.run(publish(broker, "ids", *(f'{{"id": {i}}}' for i in range(MESSAGES // 2, MESSAGES))))
             push(cluster, number)
         backup = node_of(cluster, "clicks")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import duckdb
@@ -42,7 +41,7 @@ def test_a_query_begins_anew_after_the_loss_of_a_disk(tmp_path: Path, readings: 
         before = client.query("anew").rows or 0
         wait_for(lambda: (client.query("anew").rows or 0) > before, "rows come from there")
         kill(cluster[LOST], "all")
-        shutil.rmtree(cluster[LOST].data_dir)
+        cluster[LOST].lose_data()
         wait_for(lambda: "no answer from cyd" in client.query("anew").reason, lambda: client.query("anew").reason)
         cluster[LOST].start()
         cluster[LOST].wait_ready()

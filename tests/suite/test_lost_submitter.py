@@ -6,7 +6,6 @@ That node has neither sources nor operators nor the consumer. The others go on; 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -65,7 +64,7 @@ def declare(cluster: LocalCluster, streams: Mapping[str, SuiteStream], case: Cas
 def lose(cluster: LocalCluster) -> None:
     """Kill the submitter and delete its data."""
     cluster[SUBMITTER].kill()
-    shutil.rmtree(cluster[SUBMITTER].data_dir)
+    cluster[SUBMITTER].lose_data()
 
 
 def rows_at(cluster: LocalCluster, node: str, query: str) -> list[Row]:
@@ -102,6 +101,6 @@ def test_a_query_outlives_the_node_that_took_it(
         client = cluster[node].client
         wait_for(lambda client=client: client.query(info.id).state == "finished", f"{node} says that it is finished")  # type: ignore[misc]
         wait_for(lambda client=client: client.query(doomed.id).state == "stopped", f"{node} says that it is stopped")  # type: ignore[misc]
-    cluster[SUBMITTER].start(replace=True)
+    cluster[SUBMITTER].start()
     cluster[SUBMITTER].wait_ready()
     cluster.wait_converged()

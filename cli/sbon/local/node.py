@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -43,6 +44,7 @@ class LocalNode:
         self.log = folder / "log"
         self.arguments, self._mark, self._tied = tuple(arguments), mark, tied
         self._process: subprocess.Popen[bytes] | None = None
+        self._lost = False
 
     @property
     def address(self) -> str:
@@ -73,7 +75,7 @@ class LocalNode:
         """
         assert not self.running, f"{self.name} runs"
         make_private(self.folder)
-        flags = [*(("--until-stdin-closes",) if self._tied else ()), *(("--replace",) if replace else ())]
+        flags = [*(("--until-stdin-closes",) if self._tied else ()), *(("--replace",) if replace or self._lost else ())]
         command = [sys.executable, *DAEMON, "--data-dir", str(self.data_dir), *self.arguments, *flags]
         command += ["--set", f"log.file={self.log}"]  # limited by log.file_bytes; also takes the first lines
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_") or k.startswith(SECRETS)}
@@ -149,6 +151,15 @@ class LocalNode:
         if self._process.stdin is not None:
             self._process.stdin.close()
         return code
+
+    def lose_data(self) -> None:
+        """Delete the data of a killed node, which takes its name over from itself when it starts again.
+
+        Its last processes may still write there.
+        """
+        while self.data_dir.exists():
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+        self._lost = True
 
     def restart(self, timeout_s: float = 60.0) -> None:
         """Restart it on its data directory, ending it first if it runs, and wait until its API answers."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import signal
 import threading
 import time
@@ -164,9 +163,9 @@ class Injector:
                 kill(node, "all")
             else:
                 self._user.let_leave(node, drain=fault.action == "drain")
-            _delete(node)
+            node.lose_data()
             time.sleep(fault.down_s)
-            node.start(replace=fault.action == "wipe")
+            node.start()
             node.wait_ready(READY_S)
         self._disk_lost_s = time.monotonic()
 
@@ -201,12 +200,6 @@ class Injector:
 
 class NotPossibleError(Exception):
     """A fault finds no node at which it may strike now."""
-
-
-def _delete(node: LocalNode) -> None:
-    """Delete the node's data directory; its last processes may still write there."""
-    while node.data_dir.exists():
-        shutil.rmtree(node.data_dir, ignore_errors=True)
 
 
 def victims(node: LocalNode, action: Action) -> list[psutil.Process]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import time
 from pathlib import Path
@@ -111,7 +110,7 @@ def lose(cluster: LocalCluster, query: MovingQuery, host: str, observer_name: st
     observer = cluster[observer_name].client
     killed_s = time.monotonic()
     kill(cluster[host], "all")
-    shutil.rmtree(cluster[host].data_dir)
+    cluster[host].lose_data()
     while next((one.state for one in observer.members() if one.name == host), "dead") in ("alive", "suspect"):
         time.sleep(POLL_S)
     detected_s, count, written = time.monotonic(), len(query.arrivals), len(query.written_s)
