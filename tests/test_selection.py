@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.not_in_check
-
 ROOT = Path(__file__).parent.parent
 CONFTEST = Path(__file__).parent / "conftest.py"
 
@@ -19,9 +17,6 @@ TESTS = """
 import pytest
 
 def test_any(): pass
-
-@pytest.mark.not_in_check
-def test_slow(): pass
 
 @pytest.mark.live
 def test_live(): pass
@@ -48,10 +43,12 @@ def test_twin_beth(): pass
 
 def test_seed(schedule_seed): print(f"seed={schedule_seed}")
 """
-NUMBER = """
-from tests.running import selection
+STATE = """
+from tests.running import selection, stored
 
 selection.number_of_commit = lambda: int(os.environ["COMMIT"])
+run = stored.StoredRun(files={"some/test_slow.py": selection.CHECK_S, "some/test_some.py": selection.CHECK_S - 0.1})
+selection.stored.read = lambda: run
 """
 SERVER = """
 from tests.connectors.servers import program
@@ -82,16 +79,17 @@ def pytest_in(folder: Path, *arguments: str, ci: str = "", commit: str = "0") ->
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "some").mkdir()
-    (tmp_path / "conftest.py").write_text(CONFTEST.read_text() + NUMBER)
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text() + STATE)
     (tmp_path / "some" / "test_some.py").write_text(TESTS)
+    (tmp_path / "some" / "test_slow.py").write_text("def test_slow(): pass")
     return tmp_path
 
 
 SELECTIONS = {
     "check": (
         7,
-        "left out: 1 in need of an idle machine, 5 left to other commits, 1 live, 4 only in make test-all, 1 slow. "
-        "make test runs them, -v lists them",
+        "left out: 1 in need of an idle machine, 5 left to other commits, 1 live, 4 only in make test-all, "
+        "1 slow in the stored run. make test runs them, -v lists them",
     ),
     "most": (
         9,

@@ -17,8 +17,6 @@ from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
 from tests.workflow.test_cancelled_moves import cancelled
 from tests.workflow.test_moved_operators import check_windows, finished
 
-pytestmark = pytest.mark.not_in_check
-
 ROWS = 2600
 LONGER = 4000
 """Rows of a query that outlasts a restart, after which an operator is measured anew."""

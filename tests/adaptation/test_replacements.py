@@ -18,8 +18,6 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_o
 from tests.workflow.test_moved_operators import delivered, finished
 from tests.workflow.test_notifications import listening, told
 
-pytestmark = pytest.mark.not_in_check
-
 NEVER_S = 86_400.0
 SETTINGS = preset(
     "eager", period_s=NEVER_S, least_measured_s=5.0, least_saving_bytes=0.5, rest_s=10.0, return_s=600.0, replace_s=10.0

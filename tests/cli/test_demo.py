@@ -161,7 +161,6 @@ def test_an_interrupted_demo_leaves_nothing(
 # -- what is asked ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.not_in_check
 @pytest.mark.only_in_test_all("demos in virtual time")
 def test_the_demo_and_duckdb_run_the_same_queries(tmp_path: Path) -> None:
     """In virtual time, all three queries at once."""

@@ -25,8 +25,6 @@ from tests.cli.commands import run
 from tests.workflow.clusters import ask, in_cluster
 from tests.workflow.test_live_placement import NODES, TREE, one_way_s
 
-pytestmark = pytest.mark.not_in_check
-
 
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

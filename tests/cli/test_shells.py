@@ -13,8 +13,6 @@ from tests.cli.shell.terminal import TAB, Screen
 from tests.connectors.servers import program
 from tests.docs.reading import ROOT, text_of, typed
 
-pytestmark = pytest.mark.not_in_check
-
 SHELLS = {
     "bash": ("--norc", "-i"),
     "zsh": ("-i",),

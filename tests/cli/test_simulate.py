@@ -11,8 +11,6 @@ import pytest
 
 from tests.cli.commands import run
 
-pytestmark = pytest.mark.not_in_check
-
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
 

@@ -26,8 +26,6 @@ from sbon_node.streams.settings import StreamSettings
 from tests.connectors.servers import PASSWORD, USER, Mosquitto
 from tests.connectors.test_http_sink import letters_in
 
-pytestmark = pytest.mark.not_in_check
-
 STREAM = StreamDeclaration(name="readings", schema=parse_schema("ts timestamp, n bigint, topic string"), event_time="ts")
 
 

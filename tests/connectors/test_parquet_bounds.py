@@ -22,8 +22,6 @@ from sbon_node.connectors.settings import MIB, ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.errors import SbonError
 
-pytestmark = pytest.mark.not_in_check
-
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 LIMITS = ConnectorSettings(parquet_bytes=16 * MIB)
 

@@ -26,8 +26,6 @@ from tests.connectors.servers import PASSWORD, USER, Postgres
 from tests.connectors.sink_world import QUICK, Sinking
 from tests.connectors.test_http_sink import letters_in
 
-pytestmark = pytest.mark.not_in_check
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:

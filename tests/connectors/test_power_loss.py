@@ -18,8 +18,6 @@ from sbon_node.simulation.faults.power_loss import ForgetfulDisk, PowerLostError
 from tests.connectors.file_sinks import FORMATS, World, opened, withdrawn
 from tests.connectors.sent_streams import EXPECTED
 
-pytestmark = pytest.mark.not_in_check
-
 SURVIVES: tuple[Survives, ...] = ("synced", "names", "all")
 
 

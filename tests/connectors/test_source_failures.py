@@ -14,8 +14,6 @@ from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
 from tests.connectors.source_worlds import Killed, Scripted, World, numbers, rows_of
 
-pytestmark = pytest.mark.not_in_check
-
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.04])
 def test_killed_at_every_step_and_run_again_the_rows_are_the_same(tmp_path: Path, pause_s: float) -> None:

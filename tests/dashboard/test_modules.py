@@ -12,8 +12,6 @@ from sbon.local.cluster import LocalCluster
 from sbon_node.space.projection import principal_axes
 from tests.dashboard.looking import looking
 
-pytestmark = pytest.mark.not_in_check
-
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, cluster: LocalCluster) -> Iterator[Page]:

@@ -18,8 +18,6 @@ from sbon_node.net.transport import Address
 from sbon_node.space.coordinate import Coordinate
 from sbon_protocol.messages import NodeMeta
 
-pytestmark = pytest.mark.not_in_check
-
 
 class StillMembership:
     """Members with their coordinates; ``measured`` is what this node, ``own_name``, has measured itself. Their cores are as many

@@ -12,8 +12,6 @@ import pytest
 
 from tests.docs.reading import ROOT, text_of
 
-pytestmark = pytest.mark.not_in_check
-
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
 MOST_BYTES = 60_000
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)")

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.not_in_check
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "sbon_node", ROOT / "protocol" / "sbon_protocol", ROOT / "cli" / "sbon", ROOT / "cli" / "sbon_cli")
 REFERENCE = re.compile(r":(?:class|func|meth|mod|attr|data|exc|const):`~?([\w.]+)`")

@@ -20,8 +20,6 @@ from tests.addresses import own_host
 from tests.browsers import opened_browser
 from tests.docs.reading import DOCUMENTS, ROOT, text_of
 
-pytestmark = pytest.mark.not_in_check
-
 PATIENCE_MS = 120_000.0
 PARTS = ("docs", "protocol/SPEC.md", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 

@@ -13,8 +13,6 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import InputOffset
 from sbon_node.simulation.faults.power_loss import ForgetfulDisk, PowerLostError, Survives
 
-pytestmark = pytest.mark.not_in_check
-
 SURVIVES: tuple[Survives, ...] = ("synced", "names", "all")
 BATCHES = 4
 

@@ -16,8 +16,6 @@ from sbon_node.model.frames import Frame
 from tests.engine.test_restarts import bench, row
 from tests.engine.toy_port import ToyPort
 
-pytestmark = pytest.mark.not_in_check
-
 SETTINGS = EngineSettings(replace_threads=100, replace_descriptors=200, replace_heap_percent=80)
 
 

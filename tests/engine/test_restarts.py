@@ -28,8 +28,6 @@ from tests.engine.scripted_engine import LATE_S
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 
-pytestmark = pytest.mark.not_in_check
-
 SCHEMA = (Column("n", "bigint"), Column("act", "string"))
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
 from tests.engine.scripted_engine import CLOSED
 from tests.engine.states import PATIENCE_S
 from tests.engine.test_restarts import Bench, bench, row
 from tests.engine.toy_port import ToyPort
-
-pytestmark = pytest.mark.not_in_check
 
 
 class WaitingPort(ToyPort):

@@ -14,7 +14,6 @@ from sbon_cli.commands.experiments.arriving import Row, arriving
 from tests.cli.commands import hearing_ctrl_c
 
 
-@pytest.mark.not_in_check
 @pytest.mark.parametrize("signum, code", [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)])
 def test_an_interrupted_run_keeps_its_rows(signum: signal.Signals, code: int) -> None:
     command = [sys.executable, "-m", "sbon_cli.main", "bench", "readers", "--frames", "400", "--json"]

@@ -19,7 +19,7 @@ from tests.connectors.servers import PASSWORD, USER, Mosquitto
 from tests.connectors.test_mqtt import publish
 from tests.live.world import World, submit, wait_for
 
-pytestmark = [pytest.mark.live, pytest.mark.not_in_check]
+pytestmark = pytest.mark.live
 
 POSTS, ROWS, MESSAGES = 40, 5, 60
 HOST, ASKED = "dee", "ada"

@@ -34,8 +34,6 @@ from sbon_protocol.version import VERSION
 from tests.membership.cores import SETTINGS, core, heard, member
 from tests.membership.sites import NET, Site, World, in_virtual_time
 
-pytestmark = pytest.mark.not_in_check
-
 ELSEWHERE = Coordinate((900.0, 900.0, 900.0))
 
 

@@ -11,8 +11,6 @@ import pytest
 
 from sbon_node.experiments.live.membership import experiment
 
-pytestmark = pytest.mark.not_in_check
-
 
 def figures(scenario: str, nodes: int, *, minutes: float = 1.0, seed: int = 1) -> dict[str, Any]:
     rows = experiment([nodes], scenarios=[scenario], minutes=minutes, seed=seed)["rows"]

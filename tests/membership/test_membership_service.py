@@ -25,8 +25,6 @@ from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, Packet, Pi
 from tests.addresses import own_host
 from tests.membership.sites import LATE_S, NET, Site, World, in_virtual_time
 
-pytestmark = pytest.mark.not_in_check
-
 
 def test_a_killed_node_is_found_and_comes_back_with_a_higher_incarnation() -> None:
     async def body(world: World) -> None:

@@ -22,8 +22,6 @@ from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.strategies.sbon import optimal as optimal_module
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 
-pytestmark = pytest.mark.not_in_check
-
 NODES = [f"n{i}" for i in range(6)]
 TREE = [("s0", "a"), ("s1", "a"), ("a", "c"), ("s2", "b"), ("s3", "b"), ("b", "c"), ("c", "sink")]
 DIAMOND = [("s0", "a"), ("a", "b"), ("a", "c"), ("s1", "c"), ("b", "d"), ("c", "d"), ("a", "d"), ("d", "sink"), ("s2", "sink")]

@@ -19,8 +19,6 @@ from sbon_node.placement.strategies.nes.local_search import STARTS, local_search
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 from tests.placement.conftest import Plane
 
-pytestmark = pytest.mark.not_in_check
-
 SETTINGS = PlacementSettings(iterations=50, neighbours=3)
 TREE = [
     *(("s0", "a"), ("s1", "b"), ("s2", "c"), ("s3", "d"), ("a", "e"), ("b", "e"), ("c", "f"), ("d", "f")),

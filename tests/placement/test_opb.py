@@ -26,8 +26,6 @@ from sbon_node.placement.strategies.opb.opb import opb, phases
 from sbon_node.placement.strategies.registry import STRATEGIES
 from tests.placement.conftest import Plane
 
-pytestmark = pytest.mark.not_in_check
-
 SETTINGS = PlacementSettings()
 BOUNDED = ("opb", "min-delay", "relaxation", "random", "hybrid")
 LINKS = (("s0", "a"), ("s1", "b"), ("a", "c"), ("b", "c"), ("b", "consumer"), ("c", "consumer"))

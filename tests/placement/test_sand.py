@@ -25,8 +25,6 @@ from sbon_node.placement.strategies.sand.zones import vertices_of
 from sbon_node.placement.strategies.sbon.optimal import optimum
 from tests.placement.trees import SETTINGS, direct_ms, points, tree
 
-pytestmark = pytest.mark.not_in_check
-
 SAND = ("edge", "edge+", "in-network", "in-network+")
 
 

@@ -21,8 +21,6 @@ from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import AUTO, STRATEGIES
 
-pytestmark = pytest.mark.not_in_check
-
 SETTINGS = PlacementSettings(iterations=200, routing_ants=50, scouting_ants=20)
 MOST_QUESTIONS = 3000
 NEEDS = Needs(cores=0.25)

@@ -36,8 +36,6 @@ from sbon_protocol.version import VERSION
 from tests.examples_drawn import examples
 from tests.protocol.reading import frames_in
 
-pytestmark = pytest.mark.not_in_check
-
 checked = settings(
     max_examples=examples(150),
     deadline=None,

@@ -8,24 +8,22 @@ from collections import Counter
 import pytest
 
 from tests.commits import number_of_commit
-from tests.running.stored import folder_of
+from tests.running import stored
 
-WITHOUT_CHECK = frozenset(
-    ["adaptation", "backups", "examples", "experiments", "mutants", "operations", "scenarios", "simulation", "suite", "workflow"]
-)
-"""Folders that ``make check`` leaves out, as it does what is marked ``not_in_check``."""
+CHECK_S = 3.0
+"""Files that took as long or longer in the stored run are left out of ``make check``."""
 
 LEFT_OUT = pytest.StashKey[Counter[tuple[str, str]]]()
 """How many tests were left out, by the reason and by what they are."""
 
 IN_TEST_ALL, OTHER_COMMITS, IDLE = "only in make test-all", "left to other commits", "in need of an idle machine"
-LIVE, SLOW = "live", "slow"
+LIVE, SLOW = "live", "slow in the stored run"
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests that ``--tests`` selects, and count the others."""
-    undrawn = _undrawn(items)
-    reasons = [_left_out(item, config.getoption("--tests"), undrawn) for item in items]
+    undrawn, slow = _undrawn(items), {file for file, seconds in stored.read().files.items() if seconds >= CHECK_S}
+    reasons = [_left_out(item, config.getoption("--tests"), undrawn, slow) for item in items]
     config.hook.pytest_deselected(items=[item for item, reason in zip(items, reasons, strict=True) if reason])
     config.stash[LEFT_OUT].update(reason for reason in reasons if reason)
     items[:] = [item for item, reason in zip(items, reasons, strict=True) if not reason]
@@ -60,8 +58,8 @@ def _undrawn(items: list[pytest.Item]) -> set[str]:
     return out
 
 
-def _left_out(item: pytest.Item, tests: str, undrawn: set[str]) -> tuple[str, str] | None:
-    """Return why a test does not run, and what it is; None if it does."""
+def _left_out(item: pytest.Item, tests: str, undrawn: set[str], slow: set[str]) -> tuple[str, str] | None:
+    """Return why a test does not run, and what it is; None if it does. ``slow`` are the files that ``check`` leaves out."""
     if tests == "all":
         return None
     whole = item.get_closest_marker("only_in_test_all")
@@ -76,5 +74,4 @@ def _left_out(item: pytest.Item, tests: str, undrawn: set[str]) -> tuple[str, st
         return None
     if item.get_closest_marker("live") is not None:
         return LIVE, "tests"
-    slow = folder_of(item.nodeid) in WITHOUT_CHECK or item.get_closest_marker("not_in_check") is not None
-    return (SLOW, "tests") if slow else None
+    return (SLOW, "tests") if item.nodeid.partition("::")[0] in slow else None

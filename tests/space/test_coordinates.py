@@ -23,8 +23,6 @@ from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings
 from tests.measured import measured
 
-pytestmark = pytest.mark.not_in_check
-
 NAN, INF = math.nan, math.inf
 
 

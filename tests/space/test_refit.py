@@ -19,8 +19,6 @@ from sbon_node.space.coordinate import MAX_MS, Coordinate, checked
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings
 
-pytestmark = pytest.mark.not_in_check
-
 HONEST, LIARS = 32, 6
 """A node's neighbours; six liars are more than 15 % of them."""
 LED_ASTRAY_MS = 15.0

@@ -25,8 +25,6 @@ from sbon_node.sql.stages.estimate import Estimate, estimated, selectivity
 from sbon_node.sql.stages.source_rates import StreamEstimate
 from tests.sql.test_stages import CASES, CATALOG
 
-pytestmark = pytest.mark.not_in_check
-
 STAGES: list[Stage] = []
 
 

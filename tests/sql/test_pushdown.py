@@ -23,8 +23,6 @@ from tests.examples_drawn import examples
 from tests.sql.duck import Duck
 from tests.sql.random_queries import AT_RANDOM, CATALOG, queries, table, tables
 
-pytestmark = pytest.mark.not_in_check
-
 DUCK = Duck()
 LOOK = settings(AT_RANDOM, max_examples=examples(100))
 

@@ -24,8 +24,6 @@ from sbon_node.sql.stages.signature import signature
 from tests.sql.duck import Duck, sql_of_stage
 from tests.sql.random_queries import AT_RANDOM, CATALOG, changed, queries, tables
 
-pytestmark = pytest.mark.not_in_check
-
 DUCK = Duck()
 LOOK = settings(AT_RANDOM, max_examples=150)
 LOOK_LONGER = settings(LOOK, max_examples=300)

@@ -25,8 +25,6 @@ from sbon_node.streams.port import NodePort
 from sbon_node.streams.watermark import output_watermark
 from tests.streams.outboxes import stream_settings
 
-pytestmark = pytest.mark.not_in_check
-
 ROWS = [f"row {number}" for number in range(8)]
 SETTINGS = stream_settings(
     live_retention_bytes=0,

@@ -22,8 +22,6 @@ from sbon_node.streams.watermark import output_watermark
 from tests.streams.conftest import HERE
 from tests.streams.outboxes import stream_settings
 
-pytestmark = pytest.mark.not_in_check
-
 PATIENCE_S = 240.0
 DAY = 24
 NO, END = NO_WATERMARK_MS, END_WATERMARK_MS

@@ -17,8 +17,6 @@ from sbon_node.model.frames import NO_WATERMARK_MS, FrameDraft, InputOffset
 from sbon_node.streams.outbox.outbox import Outbox
 from tests.streams.outboxes import stream_settings
 
-pytestmark = pytest.mark.not_in_check
-
 SETTINGS = stream_settings(outbox_quota_bytes=400, trim_frames=2)
 SUBSCRIBERS = ("one", "two", "three")
 CONTENTS = st.lists(st.binary(max_size=80), min_size=1, max_size=4)

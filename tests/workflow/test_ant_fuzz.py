@@ -8,7 +8,6 @@ import warnings
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,8 +29,6 @@ from sbon_protocol.ants import (
     WithdrawAnt,
 )
 from tests.protocol.test_codec_properties import message_of
-
-pytestmark = pytest.mark.not_in_check
 
 NAMES = st.sampled_from(["s", "m", "n", "d"])
 KINDS = (RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, EnforceAnt, WithdrawAnt, CellState)

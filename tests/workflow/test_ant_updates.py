@@ -16,8 +16,6 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import UNHURRIED, declare, in_cluster, source_at, state_of, submitted
 
-pytestmark = pytest.mark.not_in_check
-
 ANTS = AntSettings(explore_s=30.0, tell_s=2.0, update_s=8.0, rest_s=16.0, routing_ants=8, scouting_ants=8)
 
 

@@ -13,8 +13,6 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.follower import Follower
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
-pytestmark = pytest.mark.not_in_check
-
 
 async def over(cluster: SimulatedCluster, at: str) -> None:
     while (await state_of(cluster, at)).state == "running":

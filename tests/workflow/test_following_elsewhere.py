@@ -17,8 +17,6 @@ from sbon_node.simulation.follower import Follower
 from sbon_protocol.following import AcknowledgeRows
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
-pytestmark = pytest.mark.not_in_check
-
 
 async def running(cluster: SimulatedCluster, rows: int = 100, rate: float = 10.0) -> None:
     """The query ``q``: source and operator at ``b``, record at ``a``, rows at ``c``; ``d`` has nothing of it."""

@@ -19,8 +19,6 @@ from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame, lines, run
 from tests.cli.shell.terminal import CTRL_C, CTRL_D, TAB, UP, Terminal
 
-pytestmark = pytest.mark.not_in_check
-
 
 @contextmanager
 def shell(api: str, state: Path) -> Iterator[Terminal]:

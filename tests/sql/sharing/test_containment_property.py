@@ -16,8 +16,6 @@ from tests.sql.sharing.duck_schemas import schemas_of
 from tests.sql.sharing.random_pairs import SHAPES, pairs
 from tests.sql.sharing.shared_stages import offer_of, read_offer, shared, signed, stages_of
 
-pytestmark = pytest.mark.not_in_check
-
 DUCK = Duck()
 LEAST = {
     "plain": {"of results": 40},
