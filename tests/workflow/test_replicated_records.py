@@ -10,6 +10,7 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.model.queries import Progress, QueryInfo, SinkSpec, Submission
+from sbon_node.model.records import QueryRecord
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import Ballot
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -289,6 +290,45 @@ def test_components_stay_while_no_node_has_the_record(tmp_path: Path) -> None:
         stopped = await stop(cluster, "e")
         assert (stopped.state, plain(stopped.reason)) == ("lost", "its record was lost; ended q.b0 at b, q.sink at c")
         assert not cluster.at("b").operators()
+
+    in_cluster(tmp_path, "a" + OTHERS, test)
+
+
+def test_a_stale_copy_decides_nothing(tmp_path: Path) -> None:
+    """A node that has missed the end still has the query as running, and reads what the others have before it refuses."""
+
+    def ended(record: QueryRecord) -> None:
+        if record.state == "running":
+            raise SbonError("record-changed", "it has not ended")
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
+        records = cluster.at("a").daemon._book._records
+        await lose(cluster, "cut off")
+        await stop(cluster, "e")
+        cluster.network.heal()
+        assert records.get(uid_of(cluster)).state == "running"
+        assert (await ask(cluster, "a", records.change(uid_of(cluster), ended))).after.state == "stopped"
+
+    in_cluster(tmp_path, "a" + OTHERS, test)
+
+
+def test_a_record_that_is_over_stays_while_an_acceptor_has_an_earlier_one(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=100_000, rate=1.0))
+        await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="b", strategy="producer")
+        uid, records = uid_of(cluster), cluster.at("a").daemon._book._records
+        behind = next(one.node for one in records.acceptors(uid) if one.node not in "ab")
+        for other in "a" + OTHERS:
+            if other != behind:
+                cluster.network.cut(behind, other, both=True)
+        await stop(cluster, "a")
+        while not records.get(uid).cleaned:
+            await cluster.sleep(1)
+        assert not await ask(cluster, "a", records.forget(uid))
+        cluster.network.heal()
+        while not await ask(cluster, "a", records.forget(uid)):
+            await cluster.sleep(1)
 
     in_cluster(tmp_path, "a" + OTHERS, test)
 
