@@ -23,6 +23,9 @@ from sbon_node.simulation.query_kinds import ORACLES, windows
 from sbon_node.simulation.schedule import COUNTED, random_schedule, run_schedule
 from sbon_node.simulation.shrink import shrink
 
+SHORT = 5
+"""A seed of a world whose schedule with moves takes little time."""
+
 
 @pytest.mark.parametrize("needed", [set(), {3}, {0, 7}, {2, 5, 6}])
 def test_a_schedule_is_shrunk_to_the_faults_that_it_needs(needed: set[int]) -> None:
@@ -48,12 +51,12 @@ def test_portions_hold_each_seed_once_and_one_world_each() -> None:
 
 
 def test_schedules_in_another_process_are_counted() -> None:
-    (row,) = schedules.run(3, 1, processes=1)["rows"]
+    (row,) = schedules.run(SHORT, 1, processes=1)["rows"]
     assert (row["seeds"], row["failed"], row["stuck"], row["failures"]) == (1, 0, 0, [])
     assert set(row["struck"]) == set(COUNTED)
     assert 0 < row["schedules_with_a_committed_move"] <= row["struck"]["move"]
     assert row["schedules_with_a_given_up_move"] <= row["struck"]["stay"]
-    faults = random_schedule(3, moves=True).faults
+    faults = random_schedule(SHORT, moves=True).faults
     assert 0 < sum(row["struck"][action] for action in ACTIONS) <= len(faults)
     assert row["checks"] > 400
 
@@ -62,11 +65,13 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = (Fault(AtTime(1.0), "slow-disk", "o"),)
-    random_schedule(3, moves=True)  # its undisturbed run passes without the bug
-    monkeypatch.setattr(schedules, "random_schedule", lambda seed, moves: random_schedule(3, moves=moves)._replace(faults=faults))
+    random_schedule(SHORT, moves=True)  # its undisturbed run passes without the bug
+    monkeypatch.setattr(
+        schedules, "random_schedule", lambda seed, moves: random_schedule(SHORT, moves=moves)._replace(faults=faults)
+    )
     monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)
     monkeypatch.setattr(leak_check, "SETTLE_S", 30.0)
-    (failed,) = schedules._try_one(3).failed
+    (failed,) = schedules._try_one(SHORT).failed
     assert failed.stuck
     assert "free of" in failed.reason
     assert failed.shrunk == failed.replay.replace(shlex.quote(msgspec.json.encode(faults).decode()), "'[]'")
@@ -79,19 +84,19 @@ def test_a_world_that_fails_without_faults_is_counted_as_failed(monkeypatch: pyt
     monkeypatch.setattr(schedule, "_undisturbed", functools.cache(schedule._undisturbed.__wrapped__))
     monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)
     monkeypatch.setattr(leak_check, "SETTLE_S", 30.0)
-    tried = schedules._try([3, 3 + schedules.WORLDS])
-    assert (tried.seeds, [failed.seed for failed in tried.failed]) == (2, [3, 53])
+    tried = schedules._try([SHORT, SHORT + schedules.WORLDS])
+    assert (tried.seeds, [failed.seed for failed in tried.failed]) == (2, [SHORT, SHORT + schedules.WORLDS])
     assert all("free of" in failed.reason and failed.replay.endswith("--faults '[]'") for failed in tried.failed)
 
 
 def test_an_error_of_the_simulation_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    random_schedule(3, moves=True)
+    random_schedule(SHORT, moves=True)
 
     def broken(*args: Any, **kwargs: Any) -> None:
         raise KeyError("h")
 
     monkeypatch.setattr(schedules, "run_schedule", broken)
-    (failed,) = schedules._try_one(3).failed
+    (failed,) = schedules._try_one(SHORT).failed
     assert (failed.reason, failed.stuck) == ("KeyError: 'h'", False)
     assert "--faults" in failed.replay
 
