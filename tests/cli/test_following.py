@@ -20,6 +20,7 @@ from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.queries import QueryInfo, SinkInfo, SinkSpec
 from sbon_node.model.streams import SourceInfo
 from tests.cli.commands import FINISHED, frame, on_a_terminal, run
+from tests.live.world import wait_for
 
 CLOSED = delivery.Finished(state="stopped")
 ENDED = Finished(state="stopped")
@@ -73,8 +74,10 @@ def test_detaching_acknowledges_all_printed_rows(api: str, node: Any, monkeypatc
     printed: list[int] = []
 
     def interrupted(writer: object, written: Rows) -> None:
+        """The second frame comes in the pause after the acknowledgement of the first one."""
         if written.number > 2:
             raise KeyboardInterrupt
+        wait_for(lambda: written.number == 1 or node.acknowledged, "the first frame is acknowledged")
         printed.append(written.number)
 
     monkeypatch.setattr("sbon_cli.commands.queries.rows.NdjsonWriter.__call__", interrupted)

@@ -42,6 +42,11 @@ def test_the_service_of_tasks_in_a_row_is_equation_3() -> None:
     assert [spread(batch) for batch in (0.0, 0.5, 1.0, 2.25)] == [0.0, 0.25, 0.0, 0.1875]
 
 
+def test_a_task_that_takes_next_to_no_time_has_a_service_too() -> None:
+    """The square of its mean is zero."""
+    assert service_of([(Service(mean_ms=1e-200, scv=3.0), 1.0)]) == Service(mean_ms=1e-200, scv=1.0)
+
+
 def test_aggregation_is_equations_4_to_9() -> None:
     flows = [
         Flow(rate_s=20.0, service=Service(mean_ms=10.0, scv=0.5), arrival_scv=2.0),

@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from sbon_node.placement.strategies.ants.cell import Cell
 from sbon_protocol.ants import (
     AntChain,
     AntSite,
+    AntTask,
     CellState,
     EnforceAnt,
     RouteAnt,
@@ -68,6 +70,15 @@ def sites_of(draw: st.DrawFn, chain: AntChain, *, whole: bool) -> tuple[AntSite,
         msgspec.structs.replace(site, node=node, first=first, last=end)  # type: ignore[type-var]
         for site, node, (first, end) in zip(made, nodes, steps, strict=False)
     )
+
+
+@pytest.mark.parametrize("field", ["scv", "batch"])
+def test_a_task_of_any_size_is_refused(field: str) -> None:
+    """The product of ten such numbers is more than a float holds."""
+    task = AntTask(mean_ms=1.0, scv=1.0, batch=1.0, cores=0.1, memory_mb=1.0, bandwidth_bytes_s=1.0)
+    assert msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(task, **{field: 1e6})), AntTask)
+    with pytest.raises(msgspec.ValidationError, match="<= 1000000"):
+        msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(task, **{field: 1e31})), AntTask)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

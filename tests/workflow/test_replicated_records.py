@@ -277,6 +277,10 @@ def test_components_stay_while_no_node_has_the_record(tmp_path: Path) -> None:
             node._book._records._known.pop(uid, None)
         await cluster.sleep(150)
         assert cluster.at("b").operators(), "a missing record is no proof"
+        cluster.crash(cluster.at("b"))
+        cluster.boot(cluster.at("b"))
+        await cluster.sleep(150)
+        assert cluster.at("b").operators(), "nor is it for a host that starts again"
         (info,) = await ask(cluster, "e", cluster.at("e").daemon.queries())
         assert (info.id, info.state) == ("q", "lost")
         left = "left are q.b0 at b, q.sink at c, which end with: sbon query stop q"

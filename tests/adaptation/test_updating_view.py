@@ -1,0 +1,28 @@
+"""The view of one look at a query: what was measured for it counts, and is measured once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sbon_node.queries.updating_view import UpdatingView
+from sbon_node.workflow.network_view import LiveNetworkView
+
+
+async def test_a_measurement_of_this_look_outranks_what_was_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def measure(view: LiveNetworkView, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        asked.extend(pairs)
+        return {("b", "a"): 7.0} if pairs else {}
+
+    monkeypatch.setattr(LiveNetworkView, "measure", measure)
+    monkeypatch.setattr(LiveNetworkView, "latency_ms", lambda view, a, b: 99.0)
+    context: Any = None
+    view = UpdatingView(context, "q", 1.0)
+    for _ in range(2):
+        await view.measure([("b", "a")])
+    assert [view.latency_ms(*pair) for pair in (("a", "b"), ("b", "a"), ("a", "c"))] == [7.0, 7.0, 99.0]
+    assert asked == [("b", "a")]
