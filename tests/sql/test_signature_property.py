@@ -21,12 +21,13 @@ from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages import signature as signatures
 from sbon_node.sql.stages.cut import Stage, cut
 from sbon_node.sql.stages.signature import signature
+from tests.examples_drawn import examples
 from tests.sql.duck import Duck, sql_of_stage
 from tests.sql.random_queries import AT_RANDOM, CATALOG, changed, queries, tables
 
 DUCK = Duck()
-LOOK = settings(AT_RANDOM, max_examples=150)
-LOOK_LONGER = settings(LOOK, max_examples=300)
+LOOK = settings(AT_RANDOM, max_examples=examples(150))
+LOOK_LONGER = settings(LOOK, max_examples=examples(300))
 SEEN = {"equal": 0, "equal in other words": 0}
 
 
