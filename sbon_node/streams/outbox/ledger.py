@@ -196,7 +196,8 @@ class Stream:
         """Return the subscriptions of a live source that have fallen behind its retention, or those of an operator: further
         sinks, and readers of queries that are far behind another with which they share it.
 
-        A subscriber that is followed may be frozen: what it leaves unread meanwhile does not count, up to the followers' quota.
+        A subscriber that is followed may be frozen: what it leaves unread meanwhile does not count. Beyond the followers' quota it
+        is not followed any more (:meth:`followers_behind`).
         """
         if self.kind == "operator":
             behind = {one.subscriber for one in self.laggards(settings.subscription_quota_bytes)}
@@ -208,8 +209,7 @@ class Stream:
         followed = {followed_by(one.subscriber) for one in self.followers()}
         for one in self.active():
             if one.subscriber in followed:
-                excused_upto = min(self.visible.upto, one.acknowledged_upto + _follower_quota(settings))
-                one.excused_upto = max(one.excused_upto, excused_upto)
+                one.excused_upto = self.visible.upto
             if not is_follower(one.subscriber) and self._lag(one, one.excused_upto) > _quota(settings):
                 over.append(one)
         return over
