@@ -322,7 +322,8 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
     """Begin or end of a submission's step: ``parsing``, ``analysing``, ``placing``, ``reserving``, ``starting`` ...
 
-    ``query`` is the name of the query, in the first step: who gives up the submission can stop it by that, wherever it is then.
+    ``query`` is the id that the query is to have, in the first step of each attempt: who gives up the submission can stop it by
+    that, and no other query of its name.
     """
 
     step: str

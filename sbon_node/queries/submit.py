@@ -130,7 +130,7 @@ class Submitter:
     ) -> AsyncGenerator[Progress | Accepted, None]:
         context, uid = self._context, new_uid(name, self._context.rng)
         start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
-        yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}", query=name)
+        yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}", query=uid)
         times = StepTimes(context.clock)
         plan = await self._planning.plan(submission, uid, times)
         acceptors, known = self._book.new_acceptors(uid), NONE_KNOWN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,6 +186,28 @@ def test_a_target_that_fails_between_the_stream_and_the_switch_goes_on_at_the_ne
         port.go_live = go_live  # type: ignore[method-assign]
         assert (await move(cluster, operator, "b", "c")).step == "moved"
         assert failed == [2]
+        await finished(cluster)
+        check_windows(tmp_path / "out.csv")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_host_that_does_not_learn_whether_it_has_given_the_operator_away_asks(tmp_path: Path) -> None:
+    """The change of the register is chosen, and its answer is lost."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv", WINDOWS)
+        operator = operators(cluster)[-1]
+        owners: Any = cluster.at("b").daemon._moves.departures._driver._owners
+        commit_move = owners.commit_move
+
+        async def answer_lost(*given: Any) -> bool:
+            await commit_move(*given)
+            raise SbonError("no-majority", "planted")
+
+        owners.commit_move = answer_lost
+        assert (await move(cluster, operator, "b", "c")).step == "moved"
+        assert (await owner_of(cluster, "a", operator))[0] == "c"
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.queries import QueryInfo
+from sbon_node.model.queries import QueryInfo, SinkSpec, Submission
 from sbon_node.model.query_ids import name_of, new_uid
 from sbon_node.model.records import QueryRecord
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.leak_check import leaks
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submit, submitted, uid_of
+from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submit, submitted, uid_of
 
 
 async def clean(cluster: SimulatedCluster) -> None:
@@ -67,6 +67,32 @@ def test_a_name_is_taken_though_the_only_node_that_has_the_query_is_silent(tmp_p
             await submitted(cluster, "b", None)
         # Which of the two depends on where the name is kept.
         assert refused.value.code in ("query-exists", "no-majority")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_what_a_submission_is_stopped_by_is_not_a_name_that_another_query_has(tmp_path: Path) -> None:
+    """Its command stops it if the submission is refused, which is known only after the first step."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=10_000))
+        await submitted(cluster, "a", None)
+        (other,) = (at for at in "bcd" if record(cluster, at, uid_of(cluster)) is None)
+
+        steps: list[str] = []
+
+        async def refused_submission() -> None:
+            async for event in cluster.at(other).daemon.submit(Submission(sql=SQL, name="q", sink=SinkSpec())):
+                steps.append(event.query)
+
+        with pytest.raises(SbonError, match="q"):
+            await ask(cluster, other, refused_submission())
+        first = steps[0]
+        assert name_of(first) == "q"
+        with pytest.raises(SbonError) as refused:
+            await stop(cluster, other, first)
+        assert refused.value.code == "unknown-query"
+        assert (await state_of(cluster, "a")).state == "running"
 
     in_cluster(tmp_path, "abcd", test)
 

@@ -196,8 +196,8 @@ class Stream:
         """Return the subscriptions of a live source that have fallen behind its retention, or those of an operator: further
         sinks, and readers of queries that are far behind another with which they share it.
 
-        A subscriber that is followed may be frozen: what it leaves unread meanwhile does not count. Beyond the followers' quota it
-        is not followed any more (:meth:`followers_behind`).
+        A subscriber that is followed may be frozen: what it leaves unread meanwhile does not count. Beyond the followers' quota
+        it is not followed any more (:meth:`followers_behind`).
         """
         if self.kind == "operator":
             behind = {one.subscriber for one in self.laggards(settings.subscription_quota_bytes)}

@@ -138,7 +138,7 @@ def follow_to_the_end(
 
 
 class Tie:
-    """A query that ends with this command: its name or id once that is known, and whether the node has accepted it."""
+    """A query that ends with this command: its id once that is known, and whether the node has accepted it."""
 
     def __init__(self, client: Client, query: str) -> None:
         self._client, self.query, self.accepted = client, query, bool(query)
@@ -151,7 +151,7 @@ class Tie:
             self._client.stop_query(self.query)
         except SbonError as error:
             if self.accepted or error.code != "unknown-query":
-                raise
+                _notice(f"cannot stop {self.query}: {error.message}")
 
 
 @contextmanager
