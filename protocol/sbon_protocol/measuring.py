@@ -146,7 +146,7 @@ class ReachedBack(Message, frozen=True):
 class ExamineNode(Call, frozen=True):
     """Ask the receiver to examine itself, which takes some seconds.
 
-    Rejected with ``examination-under-way``, ``too-many-measurements`` if the caller has asked often, and as a ReachBack.
+    Rejected with ``too-many-measurements`` if the caller has asked often, and as a ReachBack.
     """
 
 

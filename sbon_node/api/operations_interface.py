@@ -25,9 +25,7 @@ class OperationsInterface(Protocol):
         ...
 
     async def examine(self, *, everywhere: bool = False) -> Examination:
-        """Examine the machine, the node, and its reachability by peers, and with ``everywhere`` all other nodes; refused with
-        ``examination-under-way``.
-        """
+        """Examine the machine, the node, and its reachability by peers, and with ``everywhere`` all other nodes."""
         ...
 
     async def debug_dump(self) -> DebugDump:

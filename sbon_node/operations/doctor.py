@@ -42,20 +42,17 @@ LATE_MS, VERY_LATE_MS = 500.0, 10_000.0
 
 
 class Doctor:
-    """Runs one examination at a time; ``readiness`` returns the node's own."""
+    """Runs one examination at a time, for all that ask meanwhile; ``readiness`` returns the node's own."""
 
     def __init__(self, config: Config, context: Context, reach: Reach, readiness: Callable[[], Readiness]) -> None:
         self._config, self._context, self._reach, self._readiness = config, context, reach, readiness
-        self._busy = False
+        self._under_way: asyncio.Task[Examination] | None = None
         each = partial(TokenBucket, BURST, PER_S)
         self._buckets = TokenBuckets(whole=TokenBucket(4 * BURST, 4 * PER_S), each=each, most=MAX_ASKERS)
         context.server.handle(ExamineNode, self._examine_for)
 
     async def examine(self, *, everywhere: bool = False) -> Examination:
-        """Examine this node, and have the others examine themselves if ``everywhere``; takes some seconds.
-
-        Raises :class:`SbonError` ``examination-under-way``.
-        """
+        """Examine this node, and have the others examine themselves if ``everywhere``; takes some seconds."""
         if not everywhere:
             return await self._examine()
         others = sorted(self._context.membership.members(), key=lambda one: (one.meta.ready is not False, one.name))
@@ -84,16 +81,22 @@ class Doctor:
         return NodeExamined(findings=examination.findings[:MAX_FINDINGS])
 
     async def _examine(self) -> Examination:
-        if self._busy:
-            raise SbonError("examination-under-way", "an examination of this node is under way", hint="try again in some seconds")
-        self._busy = True
-        try:
-            machine = await self._context.executor(partial(examine_machine, self._config))
-            peers = self._context.membership.alive()
-            sampled = sorted(self._context.rng.sample(peers, min(len(peers), MAX_PEERS)))
-            reached = await self._reach.ask(sampled)
-        finally:
-            self._busy = False
+        """Return the result of the examination under way; begin one if there is none."""
+        if self._under_way is None:
+            self._under_way = asyncio.ensure_future(self._examined())
+            self._under_way.add_done_callback(self._over)
+        return await asyncio.shield(self._under_way)
+
+    def _over(self, examination: asyncio.Task[Examination]) -> None:
+        self._under_way = None
+        if not examination.cancelled():
+            examination.exception()  # Those that have asked may be gone.
+
+    async def _examined(self) -> Examination:
+        machine = await self._context.executor(partial(examine_machine, self._config))
+        peers = self._context.membership.alive()
+        sampled = sorted(self._context.rng.sample(peers, min(len(peers), MAX_PEERS)))
+        reached = await self._reach.ask(sampled)
         data_dir = ok("data-dir", f"{self._context.data_dir}, held by this node")
         members = _members(self._context.membership.members(), self._context.name)
         alone = _alone(self._config, peers)
@@ -120,7 +123,9 @@ def _of_node(examination: Examination) -> tuple[CheckResult, ...]:
 def _as_told(member: MemberView) -> Examination:
     """Return what a node tells all members of itself."""
     codes = ", ".join(member.meta.reasons)
-    if member.meta.ready is False:
+    if member.meta.ready is None:
+        finding = warning("node", "does not say whether it is ready", "update it to the version of this node")
+    elif member.meta.ready is False:
         finding = failed("node", f"not ready: {codes}", f"see at the node: sbon doctor --only; {member.name} gives the reasons")
     elif codes:
         finding = warning("node", f"works only in part: {codes}", "see at the node: sbon doctor --only")

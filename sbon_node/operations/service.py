@@ -83,7 +83,7 @@ class Operations:
             await context.clock.sleep(CHANGED_S if context.membership.table.own is not before else LOOK_S)
 
     async def examine(self, *, everywhere: bool = False) -> Examination:
-        """Examine this node, and others with ``everywhere``; raise ``examination-under-way``."""
+        """Examine this node, and others with ``everywhere``."""
         return await self._doctor.examine(everywhere=everywhere)
 
     async def debug_dump(self) -> DebugDump:

@@ -101,15 +101,24 @@ def test_a_node_that_cannot_be_examined_is_named_with_what_it_told(
     in_cluster(tmp_path, "abc", test)
 
 
-def test_members_that_ask_too_often_are_refused(tmp_path: Path) -> None:
+def test_members_that_ask_often_share_an_examination_and_are_refused_then(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         context, examiner = cluster.at("a").daemon.context, cluster.at("b").daemon.operations._doctor
-        examiner._busy = True
-        codes = []
-        for _ in range(doctor.BURST + 1):
-            with pytest.raises(SbonError) as refused:
-                await ask(cluster, "a", context.ask("b", ExamineNode(), NodeExamined))
-            codes.append(refused.value.code)
-        assert codes == ["examination-under-way"] * doctor.BURST + ["too-many-measurements"]
+        plain, runs = examiner._examined, []
+
+        async def examined() -> Examination:
+            runs.append(cluster.loop.time())
+            return await plain()
+
+        examiner._examined = examined  # type: ignore[method-assign]
+        asked = [cluster.call("a", context.ask("b", ExamineNode(), NodeExamined)) for _ in range(doctor.BURST)]
+        own = await ask(cluster, "b", examiner.examine())
+        assert [len((await one).findings) for one in asked] == [len(own.findings)] * doctor.BURST
+        assert len(runs) == 1
+        with pytest.raises(SbonError) as refused:
+            await ask(cluster, "a", context.ask("b", ExamineNode(), NodeExamined))
+        assert refused.value.code == "too-many-measurements"
+        await ask(cluster, "b", examiner.examine())
+        assert len(runs) == 2
 
     in_cluster(tmp_path, "ab", test)

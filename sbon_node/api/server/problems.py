@@ -58,7 +58,6 @@ _STATUS = {
     "data-dir": 503,
     "low-disk": 503,
     "not-stored": 503,
-    "examination-under-way": 409,
     "timeout": 504,
     "forbidden-user": 403,
     "too-many-connections": 503,
