@@ -67,7 +67,10 @@ class AsyncHttp:
 
     async def _gives_sign(self) -> bool:
         try:
-            await self._client.get(signs_of_life.SIGN_PATH, timeout=signs_of_life.SIGN_S)
-        except httpx.TransportError as error:
-            return isinstance(error, httpx.RemoteProtocolError)  # It says something, if not what a node says.
+            async with asyncio.timeout(signs_of_life.SIGN_S):
+                await self._client.get(signs_of_life.SIGN_PATH, timeout=signs_of_life.SIGN_S)
+        except (TimeoutError, httpx.TimeoutException):
+            return False
+        except httpx.TransportError:
+            pass  # Something is said, as in signs_of_life.
         return True

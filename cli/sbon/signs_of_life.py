@@ -72,10 +72,10 @@ def _gives_sign(api: str) -> bool:
     try:
         connection.request("GET", SIGN_PATH)
         connection.getresponse()
-    except http.client.HTTPException:
-        return True  # It says something, if not what a node says.
-    except OSError:
+    except TimeoutError:
         return False
+    except (OSError, http.client.HTTPException):
+        return True  # Something is said, if only that nobody listens there any more: the request itself shows what that means.
     finally:
         connection.close()
     return True

@@ -211,6 +211,6 @@ class EngineCapacity(msgspec.Struct, frozen=True, kw_only=True):
     cores: float
     memory_mb: float
     bandwidth_bytes_s: float
-    operators: int = 30
+    operators: int
     speed: float = 1.0
     """Speed of a core, relative to the reference processor."""

@@ -21,6 +21,7 @@ from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Assignment, Placement
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import OperatorInfo, QuerySpec
+from sbon_node.model.query_ids import uid_of
 from sbon_node.model.states.lifecycle import PLANNED
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.strategies import LOOKING_EVERYWHERE
@@ -102,8 +103,7 @@ class PlacementExplainer:
         )
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:
-        own = [operator.id.rpartition(".")[0] for operator in subject.plan.operators if subject.state in LIVE]
-        beside = own[0] if own else ""
+        beside = uid_of(subject.plan.operators[0].id) if subject.state in LIVE else ""
         turns = asyncio.Semaphore()
         view = DryRunView(self._context, beside, turns)
         problem = problem_of(subject.plan, subject.consumer, None, subject.goal, subject.adapt)

@@ -20,7 +20,7 @@ from sbon_node.engine.interface import EngineCapacity
 from sbon_node.errors import SbonError
 from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.nodes import ARRIVAL, BACKUP, FOLLOWER, HOSTED, RESERVED, CapacityUse, HeldCapacity, NodeCapacity
-from sbon_node.model.operators import OPERATOR_MEMORY_MB, Needs
+from sbon_node.model.operators import MOST_STATE_MB, OPERATOR_MEMORY_MB, Needs
 
 BACKUP_CORES = 0.05
 """Share of an operator's cores that its backup takes: replicated queries take 5 % more CPU (docs/figures/recovery.md)."""
@@ -52,7 +52,7 @@ def measured_cost(needs: Needs, measures: OperatorMeasures, *, speed: float, hal
     """
     observed = min(1.0, measures.seconds * math.log(2) / half_life_s)
     cores, state_bytes = _measured_cores(measures, speed), measures.state_bytes
-    memory_mb = None if state_bytes is None else OPERATOR_MEMORY_MB + state_bytes / MB
+    memory_mb = None if state_bytes is None else OPERATOR_MEMORY_MB + min(MOST_STATE_MB, state_bytes / MB)
     return replace(
         needs,
         cores=_blend(needs.cores, cores, observed),
@@ -121,10 +121,10 @@ class Reservations:
         It names what takes the capacity. What operators of the query ``beside`` hold counts as free. A backup is never refused:
         its operator shows nothing without one, and ``backups.most`` bounds their number.
         """
-        given_up = self._given_up(now, holder, beside)
-        free, places = self._left(given_up), self._places(given_up)
         if use == BACKUP:
             return ""
+        given_up = self._given_up(now, holder, beside)
+        free, places = self._left(given_up), self._places(given_up)
         if places >= self._capacity.operators:
             return f"{places} of {self._capacity.operators} places are taken{self._by_use(given_up, with_backups=False)}"
         if needs.cores > free.cores:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import psutil
 
+from sbon_node.cgroups import cores, memory_limit
 from sbon_node.clock import Clock
 from sbon_node.engine.interface import EngineCapacity
-from sbon_node.hosting.cgroups import core_limit, memory_limit
 from sbon_node.hosting.processor_speed import processor_speed
 from sbon_node.membership.service import Membership
 from sbon_node.space.local import LocalCoordinate
@@ -41,13 +41,13 @@ class Machine:
 
     def __init__(self, settings: ControlSettings, emulated_load: Callable[[], float | None] = no_load) -> None:
         self._settings, self._emulated_load = settings, emulated_load
-        self._cores = float(os.cpu_count() or 1)
+        self._machine_cores = os.cpu_count() or 1
 
     def capacity(self, max_operators: int) -> EngineCapacity:
         """Return what operators may take: of the machine, or of the container that this process is in."""
         settings = self._settings
         return EngineCapacity(
-            cores=settings.cores or min(self._cores, core_limit()),
+            cores=settings.cores or cores(),
             memory_mb=settings.memory_mb or min(psutil.virtual_memory().total, memory_limit()) / MB * 0.75,
             bandwidth_bytes_s=settings.bandwidth_bytes_s,
             operators=max_operators,
@@ -61,7 +61,7 @@ class Machine:
     def load(self) -> float:
         """Return the load average of the last minute per core: runnable processes for each core."""
         emulated = self._emulated_load()
-        return os.getloadavg()[0] / self._cores if emulated is None else emulated
+        return os.getloadavg()[0] / self._machine_cores if emulated is None else emulated
 
     def usage(self, engine: int | None) -> tuple[ProcessUsage, ProcessUsage | None]:
         """Return the usage of this process with its helpers, and of the engine.

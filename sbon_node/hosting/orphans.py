@@ -76,7 +76,7 @@ class OrphanCheck:
     def _is_cut_off(self, query: str, acceptors: Iterable[Acceptor]) -> bool:
         known = self._registers.configuration(key_of(query))
         nodes = [one.node for one in (acceptors if known is None else known.members)]
-        return 2 * sum(not self._context.away(node) for node in nodes) <= len(nodes)
+        return bool(nodes) and 2 * sum(not self._context.away(node) for node in nodes) <= len(nodes)
 
     def _by_acceptor(self) -> dict[str, list[str]]:
         """Return this host's queries by the first acceptor that is present, :data:`NOBODY` if none is known."""

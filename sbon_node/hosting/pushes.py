@@ -39,7 +39,8 @@ class Pushes:
         """Pass a post to its source; return once all of it is durable.
 
         Raises :class:`SbonError`: ``unknown-stream``, ``unknown-source``, ``source-elsewhere``, ``ambiguous-source``;
-        ``source-behind``, ``source-paused``, ``source-stopped`` if the client should retry later; and the source's own refusals.
+        ``source-behind``, ``source-paused``, ``source-stopped``, ``post-unknown`` if the client should retry later; and the
+        source's own refusals.
         """
         return await self._push(stream, source, post, 0)
 
@@ -106,8 +107,9 @@ class Pushes:
         except (SbonError, ProtocolError) as error:
             if isinstance(error, SbonError) and error.code not in ("peer-unreachable", "node-away", "bad-reply"):
                 raise
-            hint = "it may be stored; post it again with the same Idempotency-Key, and it counts once"
-            raise SbonError("source-stopped", f"no answer from its node {node}: {error}", where=where, hint=hint) from error
+            again = "with the same Idempotency-Key, and it counts once" if post.key else "though its rows may then be there twice"
+            message = f"no answer from its node {node}, where it may be stored: {error}"
+            raise SbonError("post-unknown", message, where=where, hint=f"post it again, {again}") from error
         finally:
             self._buffer.release(len(body))
 

@@ -32,6 +32,10 @@ OPERATOR_MEMORY_MB = 80.0
 """Memory of an operator without state in all processes of its engine: four take 310 MB (docs/figures/memory.md)."""
 
 
+MOST_STATE_MB = 256.0
+"""Most memory that an operator's state takes: more of it is on the disk, for RocksDB."""
+
+
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Resources that an operator reserves at its host."""
 

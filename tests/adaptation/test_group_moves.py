@@ -19,7 +19,7 @@ CHAIN = (
 ROWS = 2400
 
 
-@pytest.mark.one_part_per_commit("replacements in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("replacements in virtual time", parts=6)
 def test_two_operators_of_a_chain_move_together_from_a_far_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=ROWS, rate=40.0))

@@ -62,7 +62,7 @@ async def occupy(cluster: SimulatedCluster, node: str, operator: str) -> None:
     await ask(cluster, "c", cluster.at("c").daemon.context.call(node, room))
 
 
-@pytest.mark.one_part_per_commit("replacements in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("replacements in virtual time", parts=6)
 def test_the_neighbour_moves_on_where_the_operator_cannot_follow(tmp_path: Path) -> None:
     """No host near the source has room any more, and the neighbour does not return to the host that it has left."""
 
@@ -102,7 +102,7 @@ def test_an_operator_stays_if_its_neighbour_has_not_moved(tmp_path: Path) -> Non
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", JOINT), latency=latency_s, quality=QUALITY)
 
 
-@pytest.mark.one_part_per_commit("replacements in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("replacements in virtual time", parts=6)
 def test_an_operator_whose_host_dies_before_it_follows_goes_on(tmp_path: Path) -> None:
     """The neighbour, whose host decides nothing, stays where it has moved to."""
 

@@ -151,6 +151,7 @@ def test_a_query_leaves_a_host_where_its_rows_take_too_long_for_its_bound(tmp_pa
     in_cluster(tmp_path, "abcd", test, configs=configs, latency=Weather())
 
 
+@pytest.mark.one_part_per_commit("queries that are placed again by others", parts=2)
 def test_a_query_with_zones_is_placed_again_by_its_coordinators(tmp_path: Path) -> None:
     out, weather = tmp_path / "out.csv", Weather()
 
@@ -164,6 +165,7 @@ def test_a_query_with_zones_is_placed_again_by_its_coordinators(tmp_path: Path) 
     in_cluster(tmp_path, "abcd", test, configs=CONFIGS, latency=weather)
 
 
+@pytest.mark.one_part_per_commit("queries that are placed again by others", parts=2)
 def test_another_node_places_again_when_the_leader_dies(tmp_path: Path) -> None:
     out, weather = tmp_path / "out.csv", Weather()
 

@@ -15,7 +15,7 @@ from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, 
 from tests.workflow.test_pushes import http_at, push
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_node_that_keeps_a_backup_is_drained_and_another_keeps_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS, rows=LONG)

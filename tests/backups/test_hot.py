@@ -31,7 +31,7 @@ async def followed(cluster: SimulatedCluster, path: Path, sql: str) -> str:
         await cluster.sleep(0.5)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_without_its_follower_it_is_started_from_the_stored_checkpoint(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await followed(cluster, tmp_path / "out.csv", WINDOWS)

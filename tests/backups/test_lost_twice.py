@@ -50,7 +50,7 @@ async def both_dead(cluster: SimulatedCluster, tmp_path: Path) -> tuple[str, str
     return operator, register.host, register.backup
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_query_waits_while_one_of_two_dead_nodes_may_return_and_goes_on(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator, host, backup = await both_dead(cluster, tmp_path)
@@ -66,7 +66,7 @@ def test_a_query_waits_while_one_of_two_dead_nodes_may_return_and_goes_on(tmp_pa
     in_calm_cluster(tmp_path, "abcdefg", test)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_query_fails_once_both_nodes_have_lost_their_disks(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator, host, backup = await both_dead(cluster, tmp_path)
@@ -84,7 +84,7 @@ def test_a_query_fails_once_both_nodes_have_lost_their_disks(tmp_path: Path) -> 
     in_calm_cluster(tmp_path, "abcdefg", test)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_query_of_local_operators_says_for_whom_it_waits_and_since_when(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))

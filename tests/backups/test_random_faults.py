@@ -64,7 +64,7 @@ async def end_amid_faults(
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("seeds of lost disks under replicated operators")
 
 
-@pytest.mark.one_part_per_commit("kinds of operators under losses of disks", parts=4)
+@pytest.mark.one_part_per_commit("kinds of operators under losses of disks", parts=6)
 @pytest.mark.parametrize(
     "durability, sql, seed",
     [

@@ -178,6 +178,7 @@ def test_nothing_is_shown_that_the_backup_has_not_stored(tmp_path: Path) -> None
     in_calm_cluster(tmp_path, "abcde", test)
 
 
+@pytest.mark.one_part_per_commit("changes of hosts and backups", parts=2)
 def test_a_host_that_was_cut_off_finds_its_successor(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS)
@@ -237,6 +238,7 @@ def test_a_backup_that_comes_back_without_its_disk_is_replaced(tmp_path: Path) -
     in_calm_cluster(tmp_path, "abcde", test)
 
 
+@pytest.mark.one_part_per_commit("changes of hosts and backups", parts=2)
 def test_another_backup_is_chosen_when_one_is_gone(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await replicated(cluster, tmp_path / "out.csv", WINDOWS, rows=LONG)

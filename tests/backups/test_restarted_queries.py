@@ -67,7 +67,7 @@ def test_a_lost_query_begins_anew_and_says_what_that_means_for_its_rows(tmp_path
     in_calm_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_result_that_begins_anew_is_a_new_stream(tmp_path: Path) -> None:
     """The old stream is left as it is, for its readers cannot get other rows."""
 
@@ -109,7 +109,7 @@ def test_files_and_streams_of_a_query_that_begins_anew_are_new_ones(
     assert sink_of_restart(sink, restarts).options == becomes
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_lost_query_stays_failed_where_nobody_allowed_more(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         before = await lost(cluster, tmp_path / "out.csv", FILTER, allowed=False)
@@ -121,7 +121,7 @@ def test_a_lost_query_stays_failed_where_nobody_allowed_more(tmp_path: Path) -> 
     in_calm_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_query_does_not_begin_anew_where_frame_1_is_gone(tmp_path: Path) -> None:
     """A live source has let go of what all had acknowledged."""
 
@@ -147,7 +147,7 @@ def test_a_query_does_not_begin_anew_where_frame_1_is_gone(tmp_path: Path) -> No
     in_calm_cluster(tmp_path, "abcd", test, config=FORGETFUL)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_user_stops_a_restart_that_waits_for_a_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         before = await lost(cluster, tmp_path / "out.csv", FILTER)

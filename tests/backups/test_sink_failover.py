@@ -232,7 +232,7 @@ def test_a_sink_is_taken_over_twice(tmp_path: Path, other: Other, kind: str) -> 
     in_calm_cluster(tmp_path, "abcdefg", test)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_nodes_that_do_not_reach_the_other_end_are_passed_over(tmp_path: Path, other: Other) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         other.unreachable = set("abc")

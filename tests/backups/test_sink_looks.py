@@ -22,7 +22,7 @@ from tests.workflow.test_moved_operators import FILTER, finished
 __all__ = ["other"]
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_leader_asks_for_few_sinks_at_a_time(tmp_path: Path, other: Other, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_failovers, "MOST_LOOKS", 2)
     queries, asking, most = 6, set[str](), 0
@@ -60,7 +60,7 @@ def warnings(logs: list[Any]) -> list[str]:
     return [line["reason"] for line in logs if line["event"] == "sink-failover-waits"]
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_node_that_is_away_in_good_order_is_not_asked(tmp_path: Path, other: Other) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         sink = await begun(cluster, "table")
@@ -76,7 +76,7 @@ def test_a_node_that_is_away_in_good_order_is_not_asked(tmp_path: Path, other: O
     in_calm_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.one_part_per_commit("backups in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("backups in virtual time", parts=6)
 def test_a_refusal_that_is_repeated_is_logged_once(tmp_path: Path, other: Other) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await begun(cluster, "table")

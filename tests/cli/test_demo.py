@@ -110,7 +110,7 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         one.close()
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 @pytest.mark.live
 @pytest.mark.parametrize(
     "strategy", ["consumer", pytest.param("producer", marks=pytest.mark.only_in_test_all("demos with an engine at each source"))]
@@ -136,7 +136,7 @@ def test_the_demo_checks_its_rows_and_leaves_nothing(demo: Callable[..., Demo], 
         assert f"{result['ratio']:.1%} of sending all rows to" in text
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 @pytest.mark.live
 @pytest.mark.parametrize(
     "moment, signums",

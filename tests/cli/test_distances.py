@@ -49,7 +49,7 @@ def measured(node: LocalNode, a: str, b: str) -> Any:
     return found
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_measurements_equal_the_emulated_latency(nodes: dict[str, LocalNode]) -> None:
     for a, b in (("new-york", "frankfurt"), ("new-york", "london"), ("frankfurt", "london")):
         found = measured(nodes["london"], a, b)
@@ -100,7 +100,7 @@ def test_wrong_names_are_reported_with_similar_names(
     assert result.stderr.splitlines() == [error, hint]
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_node_that_stands_still_does_not_answer(nodes: dict[str, LocalNode]) -> None:
     nodes["frankfurt"].signal(signal.SIGSTOP)
     try:
@@ -112,7 +112,7 @@ def test_a_node_that_stands_still_does_not_answer(nodes: dict[str, LocalNode]) -
     assert "by the coordinates: " in result.stderr
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_latencies_may_change_while_nodes_run(cluster: LocalCluster, nodes: dict[str, LocalNode]) -> None:
     longer = 400.0
     names = tuple(nodes)

@@ -69,7 +69,7 @@ def test_placements_take_turns_with_a_pause_before_each() -> None:
     assert seen == [step for sql in taken for step in (FRESH_S, f"{sql} begins", f"{sql} ends")]
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_after_the_pause_a_strategy_asks_as_if_it_came_first(tmp_path: Path) -> None:
     config = msgspec.structs.replace(CONFIG, directory=DirectorySettings(fresh_s=SETTINGS["directory.fresh_s"]))
 

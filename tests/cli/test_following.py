@@ -143,7 +143,7 @@ def test_following_survives_lost_connections_without_loss_or_repetition(
     assert "lost the node" in result.stderr
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_the_reason_for_missing_rows_is_printed_once_from_the_record(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from sbon.local.cluster import LocalCluster
 BOUND = 65_536
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 @pytest.mark.live
 def test_a_nodes_log_is_put_aside_when_it_has_grown(tmp_path: Path) -> None:
     cluster = LocalCluster(1, folder=tmp_path / "cluster", overrides={"log.file_bytes": BOUND})

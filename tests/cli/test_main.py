@@ -127,7 +127,7 @@ def without(modules: list[str], *commands: list[str]) -> subprocess.CompletedPro
     return subprocess.run([sys.executable, "-c", WITHOUT_DEVELOPMENT, given], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_node_does_without_the_libraries_of_sql_until_there_is_a_query() -> None:
     heavy = ("sqlglot", "duckdb", "pandas", "matplotlib", "scipy", "pyspark", "prompt_toolkit")
     modules = "sbon_cli.main, sbon_cli.commands.nodes.node, sbon_node.daemon"

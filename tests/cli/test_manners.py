@@ -28,7 +28,7 @@ def sbon(*arguments: str, stdin: str = "", **environment: str) -> subprocess.Com
     )
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_pipes_carry_no_colours_and_no_progress(api: str, node: Any) -> None:
     for command in (["members"], ["explain", "SELECT 1"], ["stream", "show", "none"], ["submit", "--no-follow", "SELECT 1"]):
         result = sbon("--node", api, *command)
@@ -49,7 +49,7 @@ def raw_on_a_terminal(api: str, **environment: str) -> str:
     return str(child.before)
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_no_color_is_obeyed_on_a_terminal(api: str) -> None:
     coloured = raw_on_a_terminal(api, SBON_API=api)
     plain = raw_on_a_terminal(api, NO_COLOR="1")
@@ -57,7 +57,7 @@ def test_no_color_is_obeyed_on_a_terminal(api: str) -> None:
     assert not any(f"\x1b[{code}m" in plain for code in range(30, 38))
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_terminal_shows_work_that_takes_longer_than_a_second(api: str, node: Any, tmp_path: Path) -> None:
     node.delay_s = 3.0
     terminal = Terminal(tmp_path, "--node", api, "members")
@@ -84,7 +84,7 @@ def test_the_client_as_a_library_shows_no_progress(monkeypatch: pytest.MonkeyPat
         assert ("counting sheep" in screen.getvalue()) is enabled
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_dash_is_standard_input_wherever_a_text_is_taken(api: str, node: Any) -> None:
     assert lines(sbon("--node", api, "explain", "-", "--json", stdin="SELECT 7").stdout)[0]["query"] == ""
     assert node.asked[-1].sql == "SELECT 7"
@@ -154,7 +154,7 @@ def in_a_shell(api: str, command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.one_part_per_commit("commands whose output is not writable", parts=4)
+@pytest.mark.one_part_per_commit("commands whose output is not writable", parts=6)
 @pytest.mark.parametrize("command", ["sbon members", "sbon --help", "sbon sql -c 'SHOW MEMBERS'", "sbon submit 'SELECT 1'"])
 @pytest.mark.parametrize("output, reason", [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
 def test_unwritable_output_is_reported_in_a_line(api: str, node: Any, command: str, output: str, reason: str) -> None:
@@ -166,7 +166,7 @@ def test_unwritable_output_is_reported_in_a_line(api: str, node: Any, command: s
     assert node.acknowledged == [], "the next follower gets them"
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_commands_run_without_standard_input_or_error(api: str) -> None:
     for closed in ("<&-", "2>&-", "<&- 2>&-"):
         assert [m["name"] for m in lines(in_a_shell(api, f"sbon members --json {closed}").stdout)] == ["a", "b"]

@@ -85,7 +85,7 @@ def test_a_port_in_use_is_one_line_and_code_2(tmp_path: Path, flag: str) -> None
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_seed_whose_name_cannot_be_resolved_is_named_and_logged_once(tmp_path: Path) -> None:
     seed = ("--join", "no-such-host.invalid:7400", "--set", "membership.join_timeout_s=3")
     result = node("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()), *seed)
@@ -98,7 +98,7 @@ def test_a_seed_whose_name_cannot_be_resolved_is_named_and_logged_once(tmp_path:
     assert waits["reason"].startswith(unresolved)
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_data_directory_that_is_a_file_is_one_line_and_code_2(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("not a folder")
     result = node("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()))
@@ -107,7 +107,7 @@ def test_a_data_directory_that_is_a_file_is_one_line_and_code_2(tmp_path: Path) 
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_data_directory_another_node_runs_on_is_one_line_and_code_2(tmp_path: Path, running: subprocess.Popen[str]) -> None:
     result = node("--data-dir", str(tmp_path / "d"), "--port", "4701", "--api-port", "4781")
     assert result.returncode == 2, result.stderr
@@ -142,7 +142,7 @@ def test_a_bad_value_is_one_line_and_code_2() -> None:
     assert result.stderr.startswith("error: --set streams.reconnect_s: streams.reconnect_s must be a number")
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_cluster_lives_dies_and_leaves_nothing() -> None:
     with LocalCluster(3, latency="cities") as cluster:
         folder, mark = cluster.folder, cluster.mark
@@ -169,7 +169,7 @@ def test_a_cluster_lives_dies_and_leaves_nothing() -> None:
     assert not folder.exists()
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_failing_block_leaves_nothing_either() -> None:
     def fail() -> None:
         with LocalCluster(1) as cluster:
@@ -182,7 +182,7 @@ def test_a_failing_block_leaves_nothing_either() -> None:
     assert processes_of(*left[0]) == []
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_nodes_stop_when_the_process_of_their_cluster_is_killed(tmp_path: Path) -> None:
     script = (
         "from pathlib import Path; from sbon.local.cluster import LocalCluster; import sys, time\n"
@@ -210,7 +210,7 @@ def test_a_process_outside_its_session_is_found_by_its_mark(tmp_path: Path) -> N
     assert processes_of("m1", tmp_path) == []
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_cluster_up_status_and_down(tmp_path: Path) -> None:
     said: list[str] = []
 
@@ -266,7 +266,7 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_cluster_up_on_a_small_disk_names_the_limit_that_holds_it_back(tmp_path: Path) -> None:
     """In a mount namespace of its own: nothing stays mounted, whatever dies."""
     alone = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]

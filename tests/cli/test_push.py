@@ -58,7 +58,7 @@ def stored(node: LocalNode, stream: str) -> list[int]:
     return found
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_file_is_pushed_whole_with_the_lines_of_what_is_bad(cluster: LocalCluster, tmp_path: Path) -> None:
     node = declared(cluster, "files")
     path = tmp_path / "rows.csv"
@@ -73,7 +73,7 @@ def test_a_file_is_pushed_whole_with_the_lines_of_what_is_bad(cluster: LocalClus
     assert stored(node, "files") == [i for i in range(30_000) if i != 25_000]
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_pipe_is_pushed_once_while_the_node_is_killed(cluster: LocalCluster) -> None:
     node = declared(cluster, "pipes")
     pushing = push(node, "pipes", "-", "--json", stdin=subprocess.PIPE)
@@ -119,7 +119,7 @@ def test_columns_outside_the_schema_are_reported(cluster: LocalCluster) -> None:
     assert err.decode() == "not in the schema of others, and not stored: nopage\n"
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 async def test_requests_by_hand(cluster: LocalCluster) -> None:
     node = declared(cluster, "hands")
     async with aiohttp.ClientSession() as session:

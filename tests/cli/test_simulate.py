@@ -38,7 +38,7 @@ def with_line(line: str) -> str:
     return "\n".join([line, *kept])
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_the_output_depends_on_the_seed_alone() -> None:
     runs = [simulate(SCENARIOS / "random_faults.toml", "--seeds", "1..2", "--json", hash_seed=hash_seed) for hash_seed in (1, 2)]
     assert runs[0].returncode == 0, runs[0].stderr
@@ -47,7 +47,7 @@ def test_the_output_depends_on_the_seed_alone() -> None:
     assert "events/s" in runs[0].stderr
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_failure_comes_with_its_trace_and_the_command_that_runs_it_again(tmp_path: Path) -> None:
     scenario = tmp_path / "wrong.toml"
     text = (SCENARIOS / "filter_at_the_sources.toml").read_text()

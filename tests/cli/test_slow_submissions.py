@@ -14,7 +14,7 @@ from tests.cli.commands import run
 STARTING = "reading the query; the engine analyses it, which has to start first: that takes some seconds"
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_a_slow_submission_says_in_a_pipe_what_it_waits_for(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow(submission: Submission) -> AsyncIterator[Progress | Accepted]:
         await asyncio.sleep(1.0)

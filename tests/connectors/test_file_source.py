@@ -91,6 +91,7 @@ def test_csv_resumes_at_every_chunk(tmp_path: Path, replay: float) -> None:
     resumes_everywhere(source(write(tmp_path / "a.csv", lines), null="NA", replay=replay))
 
 
+@pytest.mark.one_part_per_commit("files that are read on from every place", parts=3)
 def test_a_position_survives_other_block_sizes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", CSV.replace(",NA,30\n", ",NA\n"))
     small = ConnectorSettings(block_bytes=1024, max_record_bytes=4096, linger_s=0.001)
@@ -316,6 +317,7 @@ def test_ndjson_rows_and_letters(tmp_path: Path) -> None:
     assert [b.line for b in bad] == [i for i, (line, good) in enumerate(lines, 1) if not good]
 
 
+@pytest.mark.one_part_per_commit("files that are read on from every place", parts=3)
 def test_ndjson_resumes_at_every_chunk(tmp_path: Path) -> None:
     lines = [json.dumps({"ts": f"2013-01-01T00:{i // 60:02d}:{i % 60:02d}Z", "n": i, "text": "x" * (i % 40)}) for i in range(300)]
     lines[50] = lines[200] = "{"
@@ -336,6 +338,7 @@ def parquet(path: Path, rows: int = 1000) -> Path:
     return path
 
 
+@pytest.mark.one_part_per_commit("files that are read on from every place", parts=3)
 def test_parquet_resumes_at_every_chunk(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet")
     rows, bad, _ = read(source(path))

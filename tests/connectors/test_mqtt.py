@@ -152,7 +152,7 @@ async def test_other_formats(broker: Mosquitto, tmp_path: Path, kind: str, paylo
     await source.close()
 
 
-@pytest.mark.one_part_per_commit("connectors at work", parts=4)
+@pytest.mark.one_part_per_commit("connectors at work", parts=6)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_the_broker_killed_and_started_again(broker: Mosquitto, tmp_path: Path, how: signal.Signals) -> None:
     """One that is stopped has stored what it has confirmed, and nothing is missing. One that is killed forgets some of it, and

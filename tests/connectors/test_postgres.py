@@ -74,7 +74,7 @@ async def test_another_reader_finds_every_row_with_its_type(database: Postgres, 
     assert (again.rows, rows(database)) == (len(EXPECTED), EXPECTED)
 
 
-@pytest.mark.one_part_per_commit("connectors at work", parts=4)
+@pytest.mark.one_part_per_commit("connectors at work", parts=6)
 async def test_killed_between_any_two_steps_each_row_is_there_once(database: Postgres, sinking: Sinking) -> None:
     """A kill before the commit undoes it; one after it leaves a position that is known again."""
     for point in range(1, 30):
@@ -107,7 +107,7 @@ async def test_killed_between_any_two_steps_each_row_is_there_once(database: Pos
     pytest.fail("the sink never ran to its end")
 
 
-@pytest.mark.one_part_per_commit("connectors at work", parts=4)
+@pytest.mark.one_part_per_commit("connectors at work", parts=6)
 async def test_the_server_killed_and_started_again_has_each_row_once(database: Postgres, sinking: Sinking) -> None:
     sinking.pause_s = 0.15
     task = asyncio.ensure_future(sinking.run())

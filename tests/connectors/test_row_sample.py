@@ -21,7 +21,7 @@ def numbers(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array(range(first, first + count), pa.int64())})
 
 
-@pytest.mark.one_part_per_commit("connectors at work", parts=4)
+@pytest.mark.one_part_per_commit("connectors at work", parts=6)
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 200), max_size=10), st.integers(1, 50))
 def test_the_kept_rows_do_not_depend_on_how_the_rows_are_divided(sizes: list[int], most: int) -> None:

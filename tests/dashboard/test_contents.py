@@ -35,7 +35,7 @@ def row(page: Page, table: str, first: str) -> dict[str, str]:
     return dict(zip(heads, [text.strip() for text in cells.first.locator("th, td").all_inner_texts()], strict=True))
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_the_map_shows_nodes_what_is_on_them_and_what_flows(page: Page) -> None:
     link = page.locator("[data-link='new-york singapore']")
     expect(link.locator("title")).to_have_text(re.compile(r"^new-york to singapore: [\d.]+ k?B/s, 1\d\d ms latency$"))
@@ -112,7 +112,7 @@ def test_the_plan_of_a_query_that_is_over_flows_no_more_and_nothing_is_odd_about
         expect(page.locator(".card.operator.odd")).to_have_count(0)
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_a_query_is_shown_with_its_text_as_text(page: Page, cluster: LocalCluster) -> None:
     expect(page.locator("#query-title")).to_have_text(f"Query {QUERY}")
     expect(page.locator(".sql")).to_have_text(SQL)
@@ -151,7 +151,7 @@ def fact(page: Page, name: str) -> str:
     return page.locator("#query-progress dl > div", has=page.locator(f"dt:text-is('{name}')")).locator("dd").inner_text()
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_a_query_that_ends_shows_how_far_it_is_and_then_that_it_has_read_all(browser: Browser, cluster: LocalCluster) -> None:
     client = cluster["london"].client
     sql = "SELECT ts, site, value FROM archive WHERE value < 2e0"
@@ -184,7 +184,7 @@ def test_a_query_without_an_end_says_so_and_shows_no_share(page: Page) -> None:
     expect(page.locator("#query-progress dt")).to_have_text(["Rows read", "Rows delivered", "Lag"])
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_only_what_is_new_of_the_history_is_asked_for(page: Page) -> None:
     with page.expect_response(re.compile(r"/v1/queries/[^/]+/usage\?after_ms=\d{13}$")) as answered:
         pass
@@ -221,7 +221,7 @@ def test_nothing_is_cut_off_or_written_over_another(browser: Browser, cluster: L
             assert page.evaluate(panels, True) == []
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_the_machine_of_the_node_is_charted_from_before_the_page_was_opened(planner: Page) -> None:
     memory = planner.get_by_role("slider", name="Memory over time")
     expect(memory).to_have_attribute("aria-valuetext", re.compile(r"node \d+ MB, engine (\d+ MB|[\d.]+ GB)$"))
@@ -265,7 +265,7 @@ def test_members_and_streams_are_shown_as_in_the_api(page: Page, cluster: LocalC
     expect(tower.locator("[data-head='State']")).to_have_text("ended")
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_events_are_logged_on_the_page(planner: Page, cluster: LocalCluster) -> None:
     expect(planner.locator("#log-note")).to_have_text("")
     client = cluster["new-york"].client

@@ -36,7 +36,7 @@ def replicated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScriptedNode, "query", query)
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_the_page_shows_backups_and_what_a_query_would_lose(browser: Browser, api: str, replicated: None) -> None:
     with looking(browser, api, query="q1") as page:
         facts = page.locator("dl.facts > div", has=page.locator("dt:text-is('Loss of a node')"))
@@ -61,7 +61,7 @@ BACKUPS = [
 ]
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_backups_in_words(browser: Browser, api: str) -> None:
     with looking(browser, api) as page:
         work = "async (all) => { const m = await import('/dashboard/durability.js'); return all.map(m.backupText); }"

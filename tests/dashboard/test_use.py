@@ -58,7 +58,7 @@ def focused(page: Page, attribute: str) -> str:
     return str(page.evaluate("(name) => document.activeElement.getAttribute(name) ?? ''", attribute))
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_arrow_keys_go_from_node_to_node(page: Page) -> None:
     expect(page.locator(".node")).to_have_count(4)
     expect(page.locator(".card")).to_have_count(7)
@@ -98,7 +98,7 @@ def test_arrow_keys_go_from_node_to_node(page: Page) -> None:
     expect(page.locator("[data-node='london']")).to_have_attribute("aria-pressed", "true")
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_tab_reaches_everything_and_shows_where_it_is(page: Page) -> None:
     page.reload()
     page.locator("#connection", has_text="Live").wait_for()
@@ -156,7 +156,7 @@ def test_text_is_legible_by_day_and_night(page: Page, scheme: Any) -> None:
     assert {selector: ratio for selector, ratio in contrasts.items() if ratio < 4.5} == {}
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, cluster: LocalCluster) -> None:
     small = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
     with looking(browser, cluster["london"].client.api, **small) as page:
@@ -178,7 +178,7 @@ def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, clus
         expect(page.locator("#place-title")).to_have_text("frankfurt")
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 @pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.only_in_test_all("pages of the dashboard"))])
 def test_the_reason_of_a_waiting_source_is_whole_on_narrow_pages(page: Page, cluster: LocalCluster, width: int) -> None:
     client, wide = cluster["london"].client, page.viewport_size
@@ -202,7 +202,7 @@ def test_the_reason_of_a_waiting_source_is_whole_on_narrow_pages(page: Page, clu
         client.drop_stream("waits")
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_a_hidden_page_requests_nothing(browser: Browser, cluster: LocalCluster) -> None:
     hide = """(hidden) => {
       Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.live
 expect.set_options(timeout=PATIENCE_MS)
 
 
-@pytest.mark.one_part_per_commit("pages in a browser", parts=4)
+@pytest.mark.one_part_per_commit("pages in a browser", parts=6)
 def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) -> None:
     """Another one first, then the page's own, which then comes back."""
     own = cluster["london"]

@@ -37,7 +37,7 @@ def test_measurements_are_the_networks_at_any_node(tmp_path: Path) -> None:
     measuring(tmp_path, test)
 
 
-@pytest.mark.one_part_per_commit("directories in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("directories in virtual time", parts=6)
 def test_fresh_pairs_are_measured_again_only_on_request(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         calls = count_asked(cluster, "b")

@@ -28,7 +28,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.one_part_per_commit("pages that show what the code does", parts=4)
+@pytest.mark.one_part_per_commit("pages that show what the code does", parts=6)
 @pytest.mark.parametrize("picture", PICTURES, ids=[picture.stem for picture in PICTURES])
 def test_a_picture_shows_what_the_code_does_now(picture: Path, drawn: Path) -> None:
     kept, new = (NUMBER.split(renumbered(text_of(folder / picture.name))) for folder in (picture.parent, drawn))

@@ -26,7 +26,7 @@ def told_by(module: str, folder: Path) -> Any:
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("told ")).removeprefix("told "))
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 def test_an_operator_whose_checkpoint_has_no_room_waits_for_it(tmp_path: Path) -> None:
     told = told_by("tests.engine.no_space", tmp_path)
 

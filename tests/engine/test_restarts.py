@@ -71,7 +71,7 @@ def row(number: int, act: str = "") -> pa.Table:
     return pa.table({"n": pa.array([number], pa.int64()), "act": [act]})
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_whose_rows_kill_the_engine_is_quarantined_alone(tmp_path: Path) -> None:
     """The others are amid a batch whenever the engine dies."""
     async with bench(tmp_path, max_kills=2, max_restarts=0) as it:
@@ -128,7 +128,7 @@ async def test_an_engine_that_does_not_start_has_failed_though_it_has_no_operato
         os.close(lock)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_two_that_kill_the_engine_are_both_quarantined(tmp_path: Path) -> None:
     async with bench(tmp_path, max_kills=2) as it:
         good, *poison = [await it.start(name) for name in ("good", "poison.0", "poison.1")]
@@ -147,7 +147,7 @@ async def test_an_end_that_comes_again_fails_the_operator(tmp_path: Path) -> Non
         assert await it.states.wait("ends", "failed") == "ended 3 times, at last: row 7 said so"
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_good_batches_make_earlier_ends_forgotten(tmp_path: Path) -> None:
     async with bench(tmp_path, max_restarts=2) as it:
         port = await it.start("chance")
@@ -163,7 +163,7 @@ async def test_good_batches_make_earlier_ends_forgotten(tmp_path: Path) -> None:
         assert stats.rows_out_s > 0
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_an_engine_killed_from_outside_fails_no_operator(tmp_path: Path) -> None:
     async with bench(tmp_path, max_restarts=0) as it:
         port = await it.start("idle")
@@ -218,7 +218,7 @@ async def test_conflicting_operators_are_refused(tmp_path: Path) -> None:
         await it.start("two")
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_an_engine_that_is_late_gets_more_time_at_the_next_try(tmp_path: Path) -> None:
     """The engine's own start is late, too, where the machine is busy: then the operator's first start is refused."""
     refused, limit_s = [], LATE_S / 2.5
@@ -240,7 +240,7 @@ async def test_an_engine_that_is_late_gets_more_time_at_the_next_try(tmp_path: P
         await port.wait_seen(0)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_an_engine_that_does_not_answer_writes_where_it_hangs(tmp_path: Path) -> None:
     async with bench(tmp_path, start_timeout_s=5.0, start_timeout_max_s=PATIENCE_S) as it:
         hangs = OperatorSpec(id="hangs", query="q", fragment="hang", inputs=(), schema=SCHEMA)
@@ -306,7 +306,7 @@ async def test_no_death_counts_against_one_of_several_that_start(tmp_path: Path)
         assert it.engine.starts == 4, "one death by chance, one of both side by side, one of the poison alone"
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_engine_dies_too(tmp_path: Path) -> None:
     async with bench(tmp_path) as it:
         await it.start("other")
@@ -328,7 +328,7 @@ async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_e
         await it.start("late")
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_an_operator_given_up_while_it_starts_leaves_no_folder(tmp_path: Path) -> None:
     """Its destruction is asked for again, since the first request was given up; both wait for the engine."""
     async with bench(tmp_path) as it:
@@ -371,7 +371,7 @@ async def test_an_operator_is_given_up_at_once_while_the_engine_itself_starts(tm
         assert it.states.told["late"] == [("starting", ""), ("stopped", "")]
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 async def test_an_operator_whose_start_breaks_an_invariant_leaves_nothing(tmp_path: Path) -> None:
     class BrokenPort(ToyPort):
         def recover(self, committed: int | None) -> None:

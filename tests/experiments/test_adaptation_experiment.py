@@ -130,7 +130,7 @@ def test_rows_carry_the_share_and_are_spread_over_time(tmp_path: Path) -> None:
     assert {(row["share"], len(row["t"])) for row in rows} == {(flow.share, 1000)}
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("minutes, period_s", [(0.2, 3.0), pytest.param(0.5, 5.0, marks=ONLY_IN_TEST_ALL)])
 def test_a_small_run_has_all_figures(tmp_path: Path, minutes: float, period_s: float) -> None:
     result = experiment(matrix(tmp_path, 6), nodes=5, queries=1, minutes=minutes, period_s=period_s, changes=False)

@@ -128,7 +128,7 @@ def of_links(line: dict[str, Any], folder: Path) -> tuple[float, float]:
     return sum(rate * ms for rate, ms in ways) / 1000, sum(ms for _, ms in ways)
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=ONLY_IN_TEST_ALL)])
 def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     repeated = ("2b", "3a")
@@ -183,7 +183,7 @@ def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pyte
         assert {"ants.json", "plane-figure2a.png", "plane-figure3b.svg", "plane-table1.png"} <= names
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_reuse_costs_what_the_placed_tasks_cost(kind: str) -> None:
     """Each task is work once where it runs, and the latency of a query without reuse is that of any deployed chain."""
@@ -207,7 +207,7 @@ def test_reuse_costs_what_the_placed_tasks_cost(kind: str) -> None:
     assert any(one.passed >= 0 for one in sharing.deployed.values()) == (kind != NEVER)
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_queries_that_reuse_tasks_keep_less_busy_and_send_less(matrix: Path) -> None:
     found = experiment("--data", str(matrix), "--queries", "20", "--seeds", "1", "--part", "reuse")["rows"]
     never, weighed, late, always = (next(row for row in found if row["strategy"] == kind) for kind in KINDS)
@@ -219,7 +219,7 @@ def test_queries_that_reuse_tasks_keep_less_busy_and_send_less(matrix: Path) -> 
     assert late["latency_ms"] < min(1.02 * never["latency_ms"], weighed["latency_ms"], always["latency_ms"])
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_the_model_is_within_a_tenth_of_the_simulated_queue_in_its_range() -> None:
     rows = experiment("--part", "queue", "--seeds", "1")["rows"]
     within = [row for row in rows if row["strategy"].split()[-1] in ("0.8", "1", "2")]

@@ -21,7 +21,7 @@ from sbon_node.experiments.live.ants import Truth
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize(
     "nodes, queries, losses", [(8, 1, (0.1,)), pytest.param(14, 3, (0.0, 0.1), marks=ONLY_IN_TEST_ALL)], ids=["small", "large"]
 )
@@ -54,7 +54,7 @@ def test_the_truth_is_never_better_than_the_exact_optimum() -> None:
     assert truth.cells["n0000"].traffic.flows == 2
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("seconds", [60.0, pytest.param(100.0, marks=ONLY_IN_TEST_ALL)])
 def test_ants_move_a_running_query_whose_rate_rises(tmp_path: Path, seconds: float) -> None:
     np.savez(tmp_path / "plane.npz", rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 30, (6, 2))))

@@ -80,7 +80,7 @@ def test_rows_are_wrong_lost_or_doubled(rows: list[tuple[object, ...]], verdict:
     assert judged(rows, [(1, 0.3, AT), (2, None, AT)]) == verdict
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_the_picture_and_the_numbers_are_written(tmp_path: Path) -> None:
     timeline = Timeline()
     with timeline.during("kill", "london"):

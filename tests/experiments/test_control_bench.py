@@ -8,7 +8,7 @@ from sbon.local.wide_area import cities
 from sbon_node.experiments.bench import control
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize(
     "queries, rest_s",
     [(3, 60.0), pytest.param(5, control.REST_S, marks=pytest.mark.only_in_test_all("experiments of today's size"))],

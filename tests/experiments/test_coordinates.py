@@ -43,7 +43,7 @@ def odd(count: int) -> Matrix:
     return np.asarray(rounds)
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_every_column_is_printed_and_repeats_with_its_seed(tmp_path: Path) -> None:
     files = [saved(tmp_path / "even.npz", TRUTHS["access"](60, np.random.default_rng(2))), saved(tmp_path / "odd.npz", odd(16))]
     first, again = (
@@ -65,7 +65,7 @@ def test_every_column_is_printed_and_repeats_with_its_seed(tmp_path: Path) -> No
     assert rows["even", "floor"]["median"] < 0.02
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("nodes, probes", [(60, 97), pytest.param(60, 144, marks=ONLY_IN_TEST_ALL)])
 def test_each_contender_is_another(nodes: int, probes: int) -> None:
     """Two that share their neighbours by mistake print the same figures to the digit."""
@@ -219,7 +219,7 @@ def test_an_unknown_kind_is_refused_with_the_known_kinds(text: str) -> None:
     assert "inflated" in (refused.value.hint or "")
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("nodes", [4, 8, pytest.param(20, marks=ONLY_IN_TEST_ALL)])
 def test_tiny_networks_are_no_worse_than_serfs_in_noise(nodes: int) -> None:
     matrix = made_matrix(f"access:{nodes}", 2, Weather(0.1))
@@ -234,7 +234,7 @@ def test_a_command_line_names_an_algorithm_that_there_is_not(tmp_path: Path) -> 
     assert "there is no algorithm 'serv'" in result.stderr
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_pictures_are_written_beside_the_json(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.npz", TRUTHS["space"](12, np.random.default_rng(1)))

@@ -32,7 +32,7 @@ def test_the_summary_has_each_kind_and_all() -> None:
     assert summary([]) == []
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_a_query_with_samples_is_estimated_better_than_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases, streams = chosen(["union_aggregated"]), write_streams(tmp_path)
     monkeypatch.setattr(estimates, "write_streams", lambda folder: streams)

@@ -46,7 +46,7 @@ def checked(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize(
     "options, queries",
     [
@@ -77,7 +77,7 @@ def test_nes_has_a_row_for_each_strategy_size_and_number_of_iterations(
     assert len(checked(tmp_path / "nes.jsonl")) == queries * 2 * len(every)
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_scale_counts_what_placements_take_and_fills_the_nodes(tmp_path: Path) -> None:
     command = ("scale", "--topology", "ts100", "--queries", "2", "--operators", "1", "--operators", "3", "--sequence", "120")
     found = experiment(*command, "--dump", str(tmp_path))
@@ -107,7 +107,7 @@ def test_scale_counts_what_placements_take_and_fills_the_nodes(tmp_path: Path) -
         assert used.sum() == pytest.approx(len(before["placement"]) * before["cores_needed"])
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_pictures_are_written_beside_the_json(tmp_path: Path) -> None:
     few = ("--topology", "ts100", "--queries", "1", "--seeds", "1", "--out", str(tmp_path))
@@ -127,7 +127,7 @@ def tiny(tmp_path: Path) -> str:
     return str(tmp_path / "tiny.npz")
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_a_query_with_more_ends_than_there_are_nodes_shares_them(tiny: str) -> None:
     command = ("scale", "--data", tiny, "--queries", "1", "--operators", "15", "--sequence", "0")
     alone = [experiment(*command, "--seeds", str(seed))["rows"] for seed in (1, 2)]

@@ -21,7 +21,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_query(AREA, case, streams, decompose="never", strategy="consumer")
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_measured_and_optimum_are_of_the_bytes_that_flowed(ran: Run) -> None:
     found, latency = judged(ran.info, AREA), AREA.one_way_ms
     assert found["measured_byte_ms"] == round(ran.byte_ms(AREA)) > 0

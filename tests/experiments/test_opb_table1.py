@@ -95,7 +95,7 @@ def test_resources_lie_in_the_papers_range() -> None:
     assert max(medians["zipf"], medians["exponential"]) < medians["uniform"] < 12
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_success_is_what_the_dump_says_and_a_seed_repeats_it(matrix: Path, tmp_path: Path) -> None:
     command = ("--data", str(matrix), "--queries", "1", "--seeds", "1,2", "--part", "delay")
     rows = experiment(*command, "--dump", str(tmp_path))
@@ -118,7 +118,7 @@ def test_success_is_what_the_dump_says_and_a_seed_repeats_it(matrix: Path, tmp_p
     assert loose["opb"]["success_pct"] == 100
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_usage_is_compared_with_a_local_optimum_and_the_exact_one(matrix: Path) -> None:
     rows = experiment("--data", str(matrix), "--queries", "2", "--seeds", "1", "--part", "usage")
     assert {(row["latencies"], row["capacities"]) for row in rows} == {
@@ -135,7 +135,7 @@ def test_usage_is_compared_with_a_local_optimum_and_the_exact_one(matrix: Path) 
     assert best["opb"]["usage_bytes"] < best["random"]["usage_bytes"]
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_table_1_stands_beside_the_papers_and_is_drawn(matrix: Path, tmp_path: Path) -> None:
     rows = experiment("--data", str(matrix), "--queries", "1", "--seeds", "2", "--part", "table1", "--out", str(tmp_path / "out"))

@@ -24,7 +24,7 @@ from sbon_node.experiments.bench.path.figures import beside, wrong_rows
 from sbon_node.experiments.bench.path.inputs import NODES, Inputs
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_bare_spark_reads_the_rows_of_the_nodes(kind: Format, tmp_path: Path) -> None:
     inputs = Inputs(tmp_path, kind)

@@ -64,7 +64,7 @@ def checked(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_penalty_has_a_row_for_each_strategy_variant_and_size_and_a_seed_repeats_it(matrix: Path, tmp_path: Path) -> None:
     command = ("penalty", "--data", str(matrix), "--queries", "3", "--seeds", "1,2", "--operators", "1", "--operators", "3")
     found = experiment(*command, "--dump", str(tmp_path / "dump"))
@@ -92,7 +92,7 @@ def test_penalty_has_a_row_for_each_strategy_variant_and_size_and_a_seed_repeats
         assert all(hosts.count(node) * line["cores_needed"] <= free[node] for node in hosts)
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_table_1_stands_beside_the_papers(tmp_path: Path) -> None:
     command = ("sbon-table1", "--topology", "geometric", "--queries", "6", "--seeds", "3", "--dump", str(tmp_path / "dump"))
     rows = {row["strategy"]: row for row in experiment(*command)["rows"]}
@@ -106,7 +106,7 @@ def test_table_1_stands_beside_the_papers(tmp_path: Path) -> None:
     assert len(checked(tmp_path / "dump" / "sbon-table1.jsonl")) == 6 * 7
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
 def test_pictures_are_written_beside_the_json(matrix: Path, tmp_path: Path) -> None:
     few = ("--data", str(matrix), "--queries", "2", "--seeds", "1-2", "--out", str(tmp_path / "out"))

@@ -7,7 +7,7 @@ import pytest
 from sbon_node.experiments.bench.readers import run
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_a_stream_costs_as_much_for_eight_readers_at_a_node_as_for_one() -> None:
     rows = run(400)["rows"]  # More bytes than a window holds.
     assert [row["readers"] for row in rows] == [1, 2, 4, 8]

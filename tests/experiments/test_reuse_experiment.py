@@ -99,7 +99,7 @@ def world() -> World:
     return world._replace(queries=tuple(queries), producers={"s0": world.producers["s0"]})
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_queries_share_and_have_their_rows_though_one_is_stopped(world: World, streams: Mapping[str, SuiteStream]) -> None:
     run = observe(world, streams, reuse="auto", stop_s=world.seconds / 2, seed=1)
     assert run.stopped in owners(run.accepted)
@@ -117,7 +117,7 @@ def test_queries_share_and_have_their_rows_though_one_is_stopped(world: World, s
     assert set(wrong(world, run._replace(rows=run.rows | {one: run.rows[one][1:]}), reference)) == {one}
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize(
     "size, jobs",
     [

@@ -78,7 +78,7 @@ def experiment(*options: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_a_seed_repeats_its_rows(run: Run, matrix: Path) -> None:
     again = experiment("--data", str(matrix), *run.command, "--figure", FIGURES[run.repeated])
     assert [{**row, "cpu_ms": 0} for row in again] == [{**row, "cpu_ms": 0} for row in run.rows if row["figure"] == run.repeated]

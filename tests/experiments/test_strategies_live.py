@@ -67,7 +67,7 @@ def test_half_of_the_queries_have_a_bound(tmp_path: Path) -> None:
         assert query.max_delay_ms == pytest.approx(2 * straight)
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_a_small_run_has_a_row_for_each_strategy_and_adaptation(tmp_path: Path) -> None:
     result = experiment(
         matrix(tmp_path, 6), strategies=("consumer",), adaptations=("off", "local"), nodes=6, queries=2, minutes=0.4, period_s=6.0

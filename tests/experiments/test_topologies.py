@@ -26,7 +26,7 @@ NODES = {"ts208": 208, "ts592": 592, "ts1550": 1550, "ts1064": 1064, "edge-fog-c
 NODES |= {f"ts{nodes}": nodes for nodes in (100, 300, 1000, 3000, 10_000)}
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 @pytest.mark.parametrize("name", sorted(set(TOPOLOGIES) - {"ts3000", "ts10000"}))
 def test_latencies_are_those_of_the_routes(name: str) -> None:
     network = topology_named(name, 3)

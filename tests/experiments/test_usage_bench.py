@@ -11,7 +11,7 @@ from sbon_node.experiments.bench.usage import Area, run, summary
 AREA = Area(*cities())
 
 
-@pytest.mark.one_part_per_commit("small runs of experiments", parts=4)
+@pytest.mark.one_part_per_commit("small runs of experiments", parts=6)
 def test_a_divided_aggregate_costs_less_than_one_in_one_piece_and_that_less_than_shipping_whole() -> None:
     notified: list[str] = []
     result = run(AREA, ["window_carriers"], notify=notified.append)

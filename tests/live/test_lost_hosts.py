@@ -21,7 +21,7 @@ from tests.live.world import UNHURRIED, World
 
 pytestmark = pytest.mark.live
 only_in_test_all = pytest.mark.only_in_test_all("hosts of live nodes that are lost with their disks")
-one_part = pytest.mark.one_part_per_commit("deaths of live nodes", parts=4)
+one_part = pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 QUICK_KIND = "tumbling"
 durabilities = pytest.mark.parametrize("durability", [REPLICATED, HOT])
 

@@ -63,7 +63,7 @@ def ids(path: Path) -> Counter[int]:
     return Counter(json.loads(line)["id"] for line in lines if line.endswith("}"))
 
 
-@pytest.mark.one_part_per_commit("deaths of live nodes", parts=4)
+@pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 def test_posts_and_messages_survive_their_node(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, asked, results = world.cluster, world.cluster[ASKED], {}
     with Mosquitto(33) as broker:

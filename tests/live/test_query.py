@@ -95,7 +95,7 @@ class UnderFire:
         return finished(self.world.cluster["ada"], self.runs[-1][0])
 
 
-@pytest.mark.one_part_per_commit("deaths of live nodes", parts=4)
+@pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 @pytest.mark.parametrize(
     "processes, daemons, paused, replay",
     [
@@ -170,7 +170,7 @@ def test_a_refusal_leaves_nothing_behind(world: World, fields: dict[str, Any], c
     assert all(node.client.status().operators == () for node in world.cluster.nodes)
 
 
-@pytest.mark.one_part_per_commit("live operators that move or are shared", parts=4)
+@pytest.mark.one_part_per_commit("live operators that move or are shared", parts=6)
 def test_a_restart_resumes_identity_streams_and_queries(world: World) -> None:
     world.declare("again", replay=0.1)
     ada, bob = world.cluster["ada"], world.cluster["bob"]

@@ -42,7 +42,7 @@ def test_a_cluster_of_some_dozens_stays_within_its_bounds(
     assert set(bounds) <= set(found)
 
 
-@pytest.mark.one_part_per_commit("clusters of members", parts=4)
+@pytest.mark.one_part_per_commit("clusters of members", parts=6)
 def test_an_experiment_is_a_function_of_its_seed() -> None:
     program = (
         "import json, logging, structlog\n"

@@ -113,7 +113,7 @@ def _cores(site: Site, name: str) -> float:
     return view.meta.cores
 
 
-@pytest.mark.one_part_per_commit("clusters of members", parts=4)
+@pytest.mark.one_part_per_commit("clusters of members", parts=6)
 def test_bad_weather_kills_no_member() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abcdef")
@@ -202,7 +202,7 @@ async def test_two_nodes_over_real_sockets() -> None:
             await site.close()
 
 
-@pytest.mark.one_part_per_commit("clusters of members", parts=4)
+@pytest.mark.one_part_per_commit("clusters of members", parts=6)
 async def test_samples_of_a_process_that_stood_still_are_dropped() -> None:
     """Answers take 100 ms, and in every other period of 50 ms the loop stalls for longer than that."""
     clock, counters = Clock.real(), Counters(time.monotonic)

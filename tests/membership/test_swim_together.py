@@ -97,7 +97,7 @@ def test_a_crash_is_found_by_all_within_ten_seconds(seed: int) -> None:
     assert {(change, name) for _, _, change, name in net.events} == {("suspected", "d"), ("died", "d")}
 
 
-@pytest.mark.one_part_per_commit("seeds of clusters of members", parts=4)
+@pytest.mark.one_part_per_commit("seeds of clusters of members", parts=6)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_false_suspicion_is_refuted(seed: int) -> None:
     net = ToyNetwork(EIGHT, seed)

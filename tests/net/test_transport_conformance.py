@@ -252,7 +252,7 @@ def test_bytes_arrive_in_order_and_each_side_sees_the_other(world: World) -> Non
     world(body)
 
 
-@pytest.mark.one_part_per_commit("sockets", parts=4)
+@pytest.mark.one_part_per_commit("sockets", parts=6)
 def test_a_writer_waits_for_a_slow_reader_and_nothing_is_lost(world: World) -> None:
     async def body(two: Two) -> None:
         at_a, at_b, accepted = await joined(two)

@@ -48,7 +48,7 @@ async def test_a_datagram_that_waits_in_the_socket_keeps_the_stamp_of_its_arriva
     assert abs(median(await delays_by_stamp(4701))) < LATE_S / 2
 
 
-@pytest.mark.one_part_per_commit("sockets", parts=4)
+@pytest.mark.one_part_per_commit("sockets", parts=6)
 async def test_a_step_of_the_wall_clock_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour back or forth: the stamp is then of when it was read, never in the future or the far past."""
     real = time.time

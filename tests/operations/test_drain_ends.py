@@ -42,7 +42,7 @@ def test_a_drain_ends_in_time_and_gives_the_moves_up(tmp_path: Path) -> None:
     in_calm_cluster(tmp_path, "abc", test, configs={"b": hurried})
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_failure_of_the_drains_own_ends_all_its_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -70,7 +70,7 @@ def test_a_failure_of_the_drains_own_ends_all_its_moves(tmp_path: Path, monkeypa
     in_calm_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_an_operator_stays_whose_move_a_user_cancels(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -139,7 +139,7 @@ def test_failures_of_this_node_do_not_count_against_targets(tmp_path: Path, monk
     in_calm_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer")
@@ -161,7 +161,7 @@ def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) 
     in_calm_cluster(tmp_path, "abcdef", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_drain_reports_the_move_of_a_user_and_hosts_tell_who_moved_an_operator(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")

@@ -21,7 +21,7 @@ DRAINED = msgspec.structs.replace(
 )
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_node_leaves_when_it_is_stopped_and_its_operators_go_on_elsewhere(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -33,7 +33,7 @@ def test_a_node_leaves_when_it_is_stopped_and_its_operators_go_on_elsewhere(tmp_
     in_calm_cluster(tmp_path, "abcd", test, config=DRAINED)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_node_with_a_source_is_away_and_not_drained_after_its_next_start(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer", rows=300)
@@ -52,7 +52,7 @@ def test_a_node_with_a_source_is_away_and_not_drained_after_its_next_start(tmp_p
     in_calm_cluster(tmp_path, "abc", test, config=DRAINED)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_node_stops_in_time_where_nobody_takes_its_operators(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")

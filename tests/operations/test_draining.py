@@ -122,7 +122,7 @@ async def check_all_rows(cluster: SimulatedCluster, tmp_path: Path) -> None:
     check_filtered(tmp_path / "f.csv", ROWS)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_node_moves_the_operators_of_its_queries_away_and_leaves(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -143,7 +143,7 @@ def test_a_node_moves_the_operators_of_its_queries_away_and_leaves(tmp_path: Pat
     in_calm_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -169,7 +169,7 @@ def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
     in_calm_cluster(tmp_path, "abcde", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
     """It dies amid the first move. The drain asks it again once it is back, rather than leave the operators where they are."""
 
@@ -198,7 +198,7 @@ def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
     in_calm_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -218,7 +218,7 @@ def test_a_drain_goes_on_without_its_caller_and_a_later_one_watches_it(tmp_path:
     in_calm_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
@@ -245,7 +245,7 @@ def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> Non
     in_calm_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_query_may_end_amid_a_drain(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         _, other = await two_queries_at(cluster, tmp_path, "c")

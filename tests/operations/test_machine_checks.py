@@ -65,7 +65,7 @@ def test_an_address_of_another_machine_fails(tmp_path: Path) -> None:
     assert "node.bind" in found["port-udp"].remedy
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 def test_a_data_directory_another_process_holds_fails_and_the_process_is_named(tmp_path: Path) -> None:
     script = "import sys; from pathlib import Path; from sbon_node.daemon import lock_data_dir; lock_data_dir(Path(sys.argv[1]))"
     command = [sys.executable, "-c", f"{script}; print('held', flush=True); sys.stdin.read()", str(tmp_path)]
@@ -91,7 +91,7 @@ def test_nodes_to_join_are_tried(tmp_path: Path) -> None:
     assert f"join-udp {joins[1]}" not in found
 
 
-@pytest.mark.one_part_per_commit("nodes in operation", parts=4)
+@pytest.mark.one_part_per_commit("nodes in operation", parts=6)
 @pytest.mark.parametrize("cluster, verdict", [("sbon", "ok"), ("another", "warning")])
 def test_a_node_to_join_is_asked_for_a_datagram(tmp_path: Path, cluster: str, verdict: str) -> None:
     """The first datagram is lost; a node of another cluster does not answer."""

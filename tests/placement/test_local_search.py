@@ -48,7 +48,7 @@ def world(seed: int) -> Plane:
     return Plane({n: (rng.uniform(0, 99), rng.uniform(0, 99)) for n in names}, capacity={n: rng.uniform(0, 0.9) for n in names})
 
 
-@pytest.mark.one_part_per_commit("random placements", parts=4)
+@pytest.mark.one_part_per_commit("random placements", parts=6)
 @pytest.mark.parametrize("links", [TREE, DIAMOND], ids=["tree", "diamond"])
 @pytest.mark.parametrize("objective", ["usage", "bandwidth", "usage=1,bandwidth=0.02"])
 async def test_it_beats_what_it_starts_from_and_is_near_the_optimum_with_room(

@@ -110,7 +110,7 @@ async def drawn(iterations: int, seeds: int, **capacity: float) -> list[Placemen
     return found
 
 
-@pytest.mark.one_part_per_commit("random placements", parts=4)
+@pytest.mark.one_part_per_commit("random placements", parts=6)
 async def test_a_single_draw_is_spread_as_the_coins_fall() -> None:
     """In 400 draws without choice, half keep the first operator and a quarter move it to the sink; more choice is better."""
     single = await drawn(1, 400)

@@ -76,7 +76,7 @@ class Recursion:
                 self.settled(child, node if self.cost(node, child) < stays else self.at(child), into)
 
 
-@pytest.mark.one_part_per_commit("random placements", parts=4)
+@pytest.mark.one_part_per_commit("random placements", parts=6)
 @pytest.mark.parametrize("fanout, sources", [(2, 8), (3, 9)])
 async def test_edge_is_what_the_papers_recursion_gives(fanout: int, sources: int, plane: Any) -> None:
     rng = random.Random(sources)

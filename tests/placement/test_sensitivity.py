@@ -51,7 +51,7 @@ def test_the_least_cost_with_an_operator_at_a_candidate_is_the_least_of_all_plac
                     assert least > 1e6, "no placement with it there keeps to the bound"
 
 
-@pytest.mark.one_part_per_commit("random placements", parts=4)
+@pytest.mark.one_part_per_commit("random placements", parts=6)
 @pytest.mark.parametrize("fields", [{}, {"objective": Objective(bandwidth=0.2)}])
 def test_another_placement_is_the_best_beyond_a_turning_point_and_none_before(fields: Any) -> None:
     turned = 0

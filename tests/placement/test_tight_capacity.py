@@ -139,7 +139,7 @@ async def test_hosts_are_exchanged_where_that_alone_is_in_time(seeds: range, pla
     assert found >= len(seeds) - 1
 
 
-@pytest.mark.one_part_per_commit("random placements", parts=4)
+@pytest.mark.one_part_per_commit("random placements", parts=6)
 @pytest.mark.parametrize("name", ["edge", "edge+", "in-network", "in-network+", "centralized", "local-search"])
 async def test_placing_step_by_step_refuses_no_feasible_query(name: str, plane: Any) -> None:
     """Four operators, ten nodes of which some have room for one, and no more time than the fastest placement takes and a half."""

@@ -36,7 +36,7 @@ CASES = [
 ]
 
 
-@pytest.mark.one_part_per_commit("scenarios in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("scenarios in virtual time", parts=6)
 @pytest.mark.parametrize("path, seed", CASES)
 def test_a_scenario_delivers_each_row_exactly_once(path: Path, seed: int) -> None:
     scenario = load_scenario(path)
@@ -45,7 +45,7 @@ def test_a_scenario_delivers_each_row_exactly_once(path: Path, seed: int) -> Non
     assert scenario.random_faults or outcome.unstruck == ()
 
 
-@pytest.mark.one_part_per_commit("scenarios in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("scenarios in virtual time", parts=6)
 def test_a_scenario_is_a_function_of_its_seed() -> None:
     scenario = load_scenario(FOLDER / "random_faults.toml")
     assert run_scenario(scenario, seed=3) == run_scenario(scenario, seed=3)

@@ -157,7 +157,7 @@ def test_random_schedules(world: int, schedule_seed: int) -> None:
         assert len(outcome.unstruck) < len(faults), f"schedule {number} disturbs nothing"
 
 
-@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=6)
 def test_the_random_schedules_try_everything() -> None:
     drawn = [number for number in range(2 * RANDOM_SCHEDULES) if number % WORLDS < 10]  # each world takes an undisturbed run
     faults = [fault for number in drawn for fault in random_schedule(number).faults]
@@ -166,7 +166,7 @@ def test_the_random_schedules_try_everything() -> None:
     assert {fault.node for fault in faults} == set(NODES)
 
 
-@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=6)
 def test_an_absent_consumer_bounds_memory_and_disk_and_loses_nothing() -> None:
     absent = [Fault(AtFailpoint("c", "receive", 3), "kill", "c", down_s=300.0)]
     outcome = run_schedule(absent, seed=3, casting=BULKY)
@@ -174,7 +174,7 @@ def test_an_absent_consumer_bounds_memory_and_disk_and_loses_nothing() -> None:
     assert outcome.virtual_s > 300
 
 
-@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=6)
 def test_unbounded_memory_and_disk_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = [Fault(AtFailpoint("c", "receive", 3), "kill", "c", down_s=300.0)]
     slow = [Fault(AtFailpoint("c", "receive", 3), "slow", "c", down_s=60.0)]

@@ -55,7 +55,7 @@ def play(fault: Fault) -> None:
     assert (outcome.ending, outcome.struck["kill"]) == ("finished", 1)
 
 
-@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=6)
 def test_the_move_takes_steps_of_all_kinds_on_both_hosts() -> None:
     assert {when.step for when in steps()} == set(OF_MOVES)
     for role in ("old host", "target"):

@@ -50,6 +50,7 @@ def test_portions_hold_each_seed_once_and_one_world_each() -> None:
     assert all(len({seed % schedules.WORLDS for seed in portion}) == 1 for portion in portions)
 
 
+@pytest.mark.one_part_per_commit("counts of schedules", parts=3)
 def test_schedules_in_another_process_are_counted() -> None:
     (row,) = schedules.run(SHORT, 1, processes=1)["rows"]
     assert (row["seeds"], row["failed"], row["stuck"], row["failures"]) == (1, 0, 0, [])
@@ -61,6 +62,7 @@ def test_schedules_in_another_process_are_counted() -> None:
     assert row["checks"] > 400
 
 
+@pytest.mark.one_part_per_commit("counts of schedules", parts=3)
 def test_a_failing_schedule_is_shown_whole_and_shrunk(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
     assert "shrunk to 0 faults: python -m sbon_node.simulation" in capsys.readouterr().out
 
 
+@pytest.mark.one_part_per_commit("counts of schedules", parts=3)
 def test_a_world_that_fails_without_faults_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "_undisturbed", functools.cache(schedule._undisturbed.__wrapped__))
     monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)

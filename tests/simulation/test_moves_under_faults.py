@@ -37,7 +37,7 @@ def faults_of(seed: int) -> list[Fault]:
     return faults
 
 
-@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=6)
 def test_operators_move_without_faults() -> None:
     outcome = run_schedule((), seed=1, casting=MOVES)
     assert not outcome.failure, outcome.failure

@@ -71,7 +71,7 @@ def _try(seed: int, *, moves: bool = False) -> None:
         pytest.fail(f"schedule {seed}: {failed.reason}\nreplay: {failed.replay}\nshrunk: {failed.shrunk}", pytrace=False)
 
 
-@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=6)
 def test_schedules_drawn_from_the_commit() -> None:
     """They follow each other until the time is over; one world after another, so that few undisturbed runs are needed."""
     first, end = number_of_commit(), time.monotonic() + MOST_S

@@ -56,6 +56,7 @@ def test_power_lost_at_a_call_to_the_disk(node: str, every: int) -> None:
     check(at_calls({node: calls}, every=every))
 
 
+@pytest.mark.one_part_per_commit("losses of power after transactions", parts=3)
 @pytest.mark.parametrize("node", FILE.stage.nodes)
 def test_power_lost_after_a_transaction(node: str) -> None:
     """Cut power at the first calls, when a node has little else, and at some later ones."""

@@ -308,7 +308,7 @@ STARTS = [
 ]
 
 
-@pytest.mark.one_part_per_commit("cases of the passage of time", parts=4)
+@pytest.mark.one_part_per_commit("cases of the passage of time", parts=6)
 @pytest.mark.parametrize("name, start_ms", STARTS)
 def test_the_rows_are_those_of_duckdb(name: str, start_ms: int) -> None:
     """Some cases begin before 1970, where the engine's own watermark does."""

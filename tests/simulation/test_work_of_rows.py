@@ -16,7 +16,7 @@ WORK_S, ROWS_S = {"b0": 0.03}, 10.0
 TIMES = EngineTimes(between_steps=(0.0001, 0.0002), work_s=lambda operator: WORK_S[operator.rpartition(".")[2]])
 
 
-@pytest.mark.one_part_per_commit("faults in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("faults in virtual time", parts=6)
 def test_a_daemon_measures_the_work_of_rows(tmp_path: Path) -> None:
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
         cluster = SimulatedCluster(loop, 1, "ab", tmp_path / "nodes", config=UNHURRIED, times=TIMES)

@@ -146,7 +146,7 @@ BOUNDS = {"space": (0.025, 0.04), "access": (0.04, 0.14), "continents": (0.03, 0
 .018/.059 and .082/.218; without the percentile filter the best was .13/.48, and in two dimensions three of the four miss."""
 
 
-@pytest.mark.one_part_per_commit("fits of coordinates", parts=4)
+@pytest.mark.one_part_per_commit("fits of coordinates", parts=6)
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_vivaldi_finds_the_truth_as_far_as_its_space_can_tell_it(truth: str) -> None:
     """60 nodes after 1,600 probes each. At 400 probes some seeds are still folded (median 8 % in ``space``): it is slow."""
@@ -210,7 +210,7 @@ claims = st.builds(
 )
 
 
-@pytest.mark.one_part_per_commit("fits of coordinates", parts=4)
+@pytest.mark.one_part_per_commit("fits of coordinates", parts=6)
 @pytest.mark.parametrize("algorithm", ["refit", "vivaldi"])
 @settings(max_examples=150, deadline=None)
 @given(samples=st.lists(st.tuples(st.floats() | st.floats(0, 10_000), claims), max_size=30))

@@ -164,7 +164,7 @@ BOUNDS = {"space": (0.02, 0.05), "access": (0.02, 0.06), "continents": (0.05, 0.
 network in ten folds, and some of its nodes stay on the wrong side (in ``space`` the 90th percentile is .22 then, not .02)."""
 
 
-@pytest.mark.one_part_per_commit("fits of coordinates", parts=4)
+@pytest.mark.one_part_per_commit("fits of coordinates", parts=6)
 @pytest.mark.parametrize("kind", TRUTHS)
 def test_a_network_finds_the_truth_as_far_as_its_space_can_tell_it(kind: str) -> None:
     truth = TRUTHS[kind](60, np.random.default_rng(1))
@@ -174,7 +174,7 @@ def test_a_network_finds_the_truth_as_far_as_its_space_can_tell_it(kind: str) ->
     assert np.median([np.percentile(found, 90) for found in errors]) < p90
 
 
-@pytest.mark.one_part_per_commit("fits of coordinates", parts=4)
+@pytest.mark.one_part_per_commit("fits of coordinates", parts=6)
 def test_heights_are_what_tells_the_way_to_the_network() -> None:
     truth = TRUTHS["access"](60, np.random.default_rng(1))
     tall, flat = (network(truth, SpaceSettings(height=height), turns=144, seed=1) for height in (True, False))

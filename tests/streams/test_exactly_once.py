@@ -213,7 +213,7 @@ STEPS = {
 }
 
 
-@pytest.mark.one_part_per_commit("streams", parts=4)
+@pytest.mark.one_part_per_commit("streams", parts=6)
 def test_each_row_arrives_exactly_once_whatever_dies_after_whichever_step(run_world: Callable[..., World]) -> None:
     undisturbed = run_world()
     assert undisturbed.file == EXPECTED

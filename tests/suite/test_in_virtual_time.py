@@ -67,7 +67,7 @@ def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
     assert not found(case)
 
 
-@pytest.mark.one_part_per_commit("suite queries in virtual time whose nodes die", parts=4)
+@pytest.mark.one_part_per_commit("suite queries in virtual time whose nodes die", parts=6)
 @pytest.mark.parametrize("seed, case", list(enumerate(KILLED)), ids=[case.name for case in KILLED])
 def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream], seed: int, case: Case) -> None:
     outcome, rows = run_cases([case], streams, seed, random_faults=5)

@@ -73,7 +73,7 @@ def rows_at(cluster: LocalCluster, node: str, query: str) -> list[Row]:
         return [tuple(row.values()) for row in overlay.query(query).to_arrow().to_pylist()]
 
 
-@pytest.mark.one_part_per_commit("deaths of live nodes", parts=4)
+@pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 @pytest.mark.parametrize("case", CASES)
 def test_a_query_outlives_the_node_that_took_it(
     case: Case, cluster: LocalCluster, gathered: dict[str, SuiteStream], reference: Reference

@@ -33,7 +33,7 @@ def test_rows_of_each_kind_of_operator_are_those_of_duckdb(case: Case, runs: Run
     assert_right(case, runs, reference)
 
 
-@pytest.mark.one_part_per_commit("suite queries beside faults", parts=4)
+@pytest.mark.one_part_per_commit("suite queries beside faults", parts=6)
 @pytest.mark.parametrize("case", OTHERS)
 def test_rows_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
     assert_right(case, runs, reference)

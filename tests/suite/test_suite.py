@@ -92,14 +92,14 @@ async def test_rows_come_out_of_order_and_none_is_late(streams: dict[str, SuiteS
     assert disordered == set(streams) - {"deploys"}
 
 
-@pytest.mark.one_part_per_commit("suite queries beside faults", parts=4)
+@pytest.mark.one_part_per_commit("suite queries beside faults", parts=6)
 def test_the_same_seed_makes_the_same_input(streams: dict[str, SuiteStream], tmp_path: Path) -> None:
     for name, stream in write_streams(tmp_path).items():
         for site, file in stream.files.items():
             assert file.read_bytes() == streams[name].files[site].read_bytes()
 
 
-@pytest.mark.one_part_per_commit("suite queries beside faults", parts=4)
+@pytest.mark.one_part_per_commit("suite queries beside faults", parts=6)
 def test_differences_between_two_results_are_listed(streams: dict[str, SuiteStream]) -> None:
     reference = Reference(streams)
     rows = reference.answer(next(case for case in cases() if case.name == "nexmark_q2"))

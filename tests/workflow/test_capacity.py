@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sbon_node.cgroups import core_limit, memory_limit
 from sbon_node.engine.interface import EngineCapacity
 from sbon_node.errors import SbonError
 from sbon_node.hosting.capacity import LEAST_CORES, UNCOUNTED, Reservations, measured_cost
-from sbon_node.hosting.cgroups import core_limit, memory_limit
 from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.nodes import BACKUP, FOLLOWER, CapacityUse
 from sbon_node.model.operators import OPERATOR_MEMORY_MB, Needs

@@ -91,7 +91,7 @@ def test_a_coordinator_dies_between_messages(tmp_path: Path, kind: type) -> None
     in_cluster(tmp_path, NAMES, test, seed=SEED)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_coordinator_is_cut_off_from_the_sources(tmp_path: Path) -> None:
     cut = list[str]()
 
@@ -114,7 +114,7 @@ def test_a_coordinator_is_cut_off_from_the_sources(tmp_path: Path) -> None:
     in_cluster(tmp_path, NAMES, test, seed=SEED, configs=by_coordinators())
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_query_whose_coordinators_stay_away_is_refused_whole(tmp_path: Path) -> None:
     """With a single try: the refusal names the node, nothing is reserved or placed, and nodes soon forget what they were told."""
     silent = list[str]()

@@ -19,7 +19,7 @@ async def over(cluster: SimulatedCluster, at: str) -> None:
         await cluster.sleep(0.5)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_rows_taken_by_a_follower_are_counted_over_restarts_of_its_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=100, rate=5.0))

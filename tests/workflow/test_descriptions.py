@@ -196,7 +196,7 @@ def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pyte
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)

@@ -30,7 +30,7 @@ def disk_of(cluster: SimulatedCluster, node: str) -> int:
     return sum(path.stat().st_blocks * 512 for path in files)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_disk_is_given_back_after_a_query_and_after_its_stream(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         path = tmp_path / "numbers.csv"

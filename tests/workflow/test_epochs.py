@@ -16,7 +16,7 @@ from sbon_protocol.calls import ClaimComponent, Claimed
 from tests.workflow.clusters import ask, in_cluster
 
 
-@pytest.mark.one_part_per_commit("absurd epochs", parts=4)
+@pytest.mark.one_part_per_commit("absurd epochs", parts=6)
 @pytest.mark.parametrize("absurd", [2**62, 3 + MAX_EPOCH_LEAP + 1, 3, 0])
 def test_a_holder_that_answers_an_absurd_epoch_is_asked_again(tmp_path: Path, absurd: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:

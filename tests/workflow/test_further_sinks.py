@@ -15,7 +15,7 @@ from sbon_node.model.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.follower import Follower
 from tests.workflow import clusters
-from tests.workflow.clusters import UNHURRIED, ask, declare, owner_of, source_at, state_of, submitted, uid_of
+from tests.workflow.clusters import UNHURRIED, ask, declare, owner_of, refuse_ends, source_at, state_of, submitted, uid_of
 
 ROWS = 300
 FORGETS = msgspec.structs.replace(UNHURRIED, streams=msgspec.structs.replace(CONFIG.streams, operator_history_bytes=0))
@@ -115,6 +115,22 @@ def test_a_sink_of_a_query_that_has_dropped_rows_begins_now(tmp_path: Path) -> N
     in_cluster(tmp_path, "abcd", test)
 
 
+def test_a_query_waits_for_its_further_sinks(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "first.ndjson")
+        await cluster.clock.sleep(1.0)
+        info = await added(cluster, tmp_path / "more.ndjson")
+        cluster.network.partition(("d",), ("a", "b", "c"))
+        await cluster.clock.sleep(30.0)
+        assert ids(tmp_path / "first.ndjson") == list(range(ROWS))
+        assert (await state_of(cluster, "a")).state == "running"
+        cluster.network.heal()
+        await ended(cluster)
+        assert ids(tmp_path / "more.ndjson") == list(range(info.begins_after, ROWS))
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_removed_sink_leaves_its_rows_and_holds_back_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         stream = await running(cluster, tmp_path / "first.ndjson")
@@ -157,7 +173,7 @@ def test_a_further_sink_goes_on_once_its_node_is_back(tmp_path: Path, pause_s: f
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_sink_that_lags_fails_alone(tmp_path: Path) -> None:
     """Its node is away for longer than its quota lasts; the others get all rows meanwhile."""
     streams = msgspec.structs.replace(FORGETS.streams, sink_quota_bytes=4_000)
@@ -209,7 +225,7 @@ def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> No
     in_cluster(tmp_path, "abcd", test, orphan_check_s=10.0)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_node_that_lost_its_disk_fails_its_further_sink_alone(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
@@ -283,19 +299,21 @@ def test_a_removed_sink_that_was_cut_off_reads_no_more(tmp_path: Path) -> None:
     """Its node runs on, and connects again in the epoch in which it has read."""
 
     async def test(cluster: SimulatedCluster) -> None:
-        stream = await running(cluster, tmp_path / "first.ndjson", rows=100, rate=2.0)
+        stream = await running(cluster, tmp_path / "first.ndjson", rows=200, rate=2.0)
         await cluster.clock.sleep(1.0)
         await added(cluster, tmp_path / "more.ndjson")
         await cluster.clock.sleep(1.0)
+        end = refuse_ends(cluster, "d")  # It does not learn of the removal, however soon it is back.
         cluster.network.partition(("d",), ("a", "b", "c"))
         await removed(cluster, "sink2")
-        await cluster.clock.sleep(2.0)
+        await cluster.clock.sleep(30.0)
         cluster.network.heal()
         seen: list[set[str]] = []
         for _ in range(200):
             await cluster.clock.sleep(0.1)
             seen.append(subscribers(cluster, "b", stream))
         assert all(one == {f"{uid_of(cluster)}.sink"} for one in seen)
-        assert not cluster.at("d").daemon._sinks.components()
+        cluster.at("d").daemon.context.server._handlers["destroy-components"] = end
+        await cluster.until(lambda: not cluster.at("d").daemon._sinks.components())
 
     in_cluster(tmp_path, "abcd", test)

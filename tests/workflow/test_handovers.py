@@ -16,7 +16,7 @@ from tests.workflow.test_moved_operators import FILTER, ROWS, check_windows, fin
 from tests.workflow.test_moves_and_crashes import begun, committed, hold_handover, moving_at
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_committed_move_that_is_resumed_shows_its_step(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         hold_handover(cluster, "c")
@@ -37,7 +37,7 @@ def test_a_committed_move_that_is_resumed_shows_its_step(tmp_path: Path) -> None
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_the_last_piece_of_the_handover_may_take_as_long_as_settling(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await moving_at(cluster, tmp_path, "switching")
@@ -60,7 +60,7 @@ def test_the_last_piece_of_the_handover_may_take_as_long_as_settling(tmp_path: P
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_host_whose_disk_refuses_forgets_a_moved_operator_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await committed(cluster, tmp_path)

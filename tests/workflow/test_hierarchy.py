@@ -19,7 +19,7 @@ def hanging(parent: str, cores: float = 4.0) -> Config:
     return msgspec.structs.replace(UNHURRIED, membership=membership, control=ControlSettings(cores=cores, memory_mb=8_000.0))
 
 
-@pytest.mark.one_part_per_commit("strategies in a hierarchy", parts=4)
+@pytest.mark.one_part_per_commit("strategies in a hierarchy", parts=6)
 @pytest.mark.parametrize(
     ("strategy", "parent", "host"),
     [("bottom-up", "b", "b"), ("bottom-up", "c", "c"), ("top-down", "b", "d"), ("ifcop", "b", None), ("local-search", "b", None)],

@@ -54,7 +54,7 @@ def test_the_end_of_another_query_stops_no_move(tmp_path: Path, step: str) -> No
     in_cluster(tmp_path, NAMES, test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_an_operator_goes_on_though_its_follower_has_failed_after_the_switch(tmp_path: Path) -> None:
     """The register names its new host, whose engine starts it again from the checkpoint."""
 
@@ -73,7 +73,7 @@ def test_an_operator_goes_on_though_its_follower_has_failed_after_the_switch(tmp
     in_cluster(tmp_path, NAMES, test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_move_ends_whose_target_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of our own at the target is no reason to wait for ever."""
 
@@ -94,7 +94,7 @@ def test_a_move_ends_whose_target_breaks(tmp_path: Path, monkeypatch: pytest.Mon
     in_cluster(tmp_path, NAMES, test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_move_ends_whose_host_cannot_store_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS, rate=RATE)
@@ -147,7 +147,7 @@ def test_a_target_that_cannot_store_a_follower_holds_no_capacity_for_it(tmp_path
     in_cluster(tmp_path, NAMES, test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pursuit, "is_level", lambda *_: False)
 

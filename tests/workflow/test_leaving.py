@@ -46,7 +46,7 @@ def test_a_node_leaves_only_when_nothing_needs_it(tmp_path: Path, strategy: str,
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_record_with_hosts_to_notify_goes_to_another_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, "producer", tmp_path)

@@ -93,7 +93,7 @@ async def explained(cluster: SimulatedCluster, at: str, query: str = "", **field
     return found
 
 
-@pytest.mark.one_part_per_commit("strategies with a bound", parts=4)
+@pytest.mark.one_part_per_commit("strategies with a bound", parts=6)
 @pytest.mark.parametrize("strategy", ["consumer", "hybrid", "auto", "in-network"])
 def test_a_delay_that_cannot_be_kept_is_refused_before_anything_starts(tmp_path: Path, strategy: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -18,7 +18,7 @@ SETTINGS = StreamSettings(live_retention_bytes=20_000, subscription_quota_bytes=
 LIVE = SourceDeclaration(stream="numbers", name="live", node="a", connector="generator", options={"rate": 200})
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_consumer_away_too_long_loses_rows_that_are_counted_and_its_query_fails(tmp_path: Path) -> None:
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
         cluster = SimulatedCluster(loop, 1, ("a", "b", "c"), tmp_path, config=msgspec.structs.replace(CONFIG, streams=SETTINGS))

@@ -31,7 +31,7 @@ async def reading(cluster: SimulatedCluster, folder: Path) -> None:
         await cluster.clock.sleep(0.2)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_query_waits_for_a_source_that_is_away_and_says_since_when(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await reading(cluster, tmp_path)

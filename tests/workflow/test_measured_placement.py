@@ -20,7 +20,7 @@ from tests.workflow.test_moved_operators import FILTER, move, operators
 RATE = 40.0
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_the_placement_of_a_running_query_counts_with_measured_rates(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=8000, rate=RATE))

@@ -91,7 +91,7 @@ def changes(listener: Listener) -> list[tuple[str, str, str, str]]:
     return [(event.change, event.host, event.was, event.target) for event in events]
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
@@ -153,7 +153,7 @@ def test_an_operator_takes_its_state_provider_along(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_each_operator_of_a_chain_moves(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)

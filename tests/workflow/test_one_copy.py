@@ -76,7 +76,7 @@ def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type
     in_cluster(tmp_path, "abc", test, config=config)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_the_host_of_a_shared_operator_weighs_the_links_of_all_queries_once_a_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=6000, rate=60.0))

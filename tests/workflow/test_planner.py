@@ -175,7 +175,7 @@ def test_the_process_and_inline_planning_agree() -> None:
     with_planner(test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 @pytest.mark.parametrize(
     "settings, code, setting",
     [
@@ -193,7 +193,7 @@ def test_a_limit_is_named_and_the_next_text_is_planned(settings: dict[str, Any],
     with_planner(test, **settings)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_plan_that_is_too_large_names_its_limit() -> None:
     async def test(planner: ProcessPlanner) -> None:
         with pytest.raises(SbonError, match=r"query\.max_plan_bytes"):
@@ -262,7 +262,7 @@ def test_a_process_that_is_killed_is_replaced_and_plans_it_kept_are_begun_again(
     with_planner(test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_client_is_bounded_and_waits_behind_itself_alone() -> None:
     async def test(planner: ProcessPlanner) -> None:
         async def of(client: str, text: str) -> tuple[Plan | str, float]:

@@ -41,7 +41,7 @@ def test_a_uid_has_the_name_in_it(tmp_path: Path) -> None:
         assert name_of(alone) == alone
 
 
-@pytest.mark.one_part_per_commit("submissions of one name at once", parts=4)
+@pytest.mark.one_part_per_commit("submissions of one name at once", parts=6)
 @pytest.mark.parametrize("seed", range(4))
 def test_of_two_submissions_of_a_name_at_once_one_is_accepted(tmp_path: Path, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -69,7 +69,7 @@ async def stops_for_nobody(cluster: SimulatedCluster, operator: str) -> None:
     assert not halted
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS, rate=RATE)

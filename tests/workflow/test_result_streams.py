@@ -51,7 +51,7 @@ async def refused(cluster: SimulatedCluster, at: str, work: Any) -> SbonError:
     return refusal.value
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_two_queries_read_the_result_of_a_third(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))

@@ -147,7 +147,7 @@ def test_a_shared_operator_moves_with_all_its_readers(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_replicated_shared_operator_goes_on_at_its_backup_though_its_query_is_over(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=ROWS, rate=60.0))
@@ -237,7 +237,7 @@ def test_a_refused_query_gives_its_references_back(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> None:
     """The node that took it has died between the reference and the record."""
 

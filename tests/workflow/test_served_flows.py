@@ -137,7 +137,7 @@ def with_speed(speed: float) -> Config:
     return replace(UNHURRIED, control=replace(CONFIG.control, speed=speed), ants=replace(RESTING_ANTS, tell_s=2.0))
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=4000, rate=40.0))
@@ -166,7 +166,7 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
     in_cluster(tmp_path, "abc", test, configs={"b": with_speed(4.0), "c": with_speed(0.25)})
 
 
-@pytest.mark.one_part_per_commit("strategies that count with queues", parts=4)
+@pytest.mark.one_part_per_commit("strategies that count with queues", parts=6)
 @pytest.mark.parametrize("strategy", ["ants", "centralized"])
 @pytest.mark.parametrize("fast", ["b", "c"])
 def test_strategies_that_count_with_queues_prefer_the_faster_of_two_equal_nodes(tmp_path: Path, strategy: str, fast: str) -> None:

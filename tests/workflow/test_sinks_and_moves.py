@@ -21,7 +21,7 @@ from tests.workflow.test_further_sinks import added, ended, ids, in_cluster, rem
 from tests.workflow.test_moved_operators import move
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_sinks_follow_an_operator_that_moves(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await running(cluster, tmp_path / "first.ndjson", rows=600)
@@ -45,7 +45,7 @@ def test_sinks_follow_an_operator_that_moves(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, orphan_check_s=5.0)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_sinks_go_on_at_the_backup_of_a_lost_operator(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await running(cluster, tmp_path / "first.ndjson", rows=130, rate=2.0, durability=REPLICATED)
@@ -78,7 +78,7 @@ def test_sinks_go_on_at_the_backup_of_a_lost_operator(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcde", test, orphan_check_s=5.0)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_the_leader_takes_back_what_a_node_that_died_has_left(tmp_path: Path) -> None:
     """The node that adds the sink dies between the record and the answer of the sink's node."""
 

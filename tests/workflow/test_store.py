@@ -73,7 +73,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_database_that_another_has_locked_is_not_a_full_disk(path: Path) -> None:
     with closing(RecordStore(path)) as store:
         with locked(path):

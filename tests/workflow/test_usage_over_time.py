@@ -41,7 +41,7 @@ async def over(cluster: SimulatedCluster) -> None:
         await cluster.sleep(1.0)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_how_far_each_part_is_in_event_time(tmp_path: Path) -> None:
     rows = 80
 
@@ -72,7 +72,7 @@ def test_how_far_each_part_is_in_event_time(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_a_bill_tells_its_history(tmp_path: Path) -> None:
     rows = 140
 
@@ -105,7 +105,7 @@ def test_a_bill_tells_its_history(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test, history_interval_s=5.0)
 
 
-@pytest.mark.one_part_per_commit("queries in virtual time", parts=4)
+@pytest.mark.one_part_per_commit("queries in virtual time", parts=6)
 def test_the_history_of_the_last_minutes_is_a_point_every_two_seconds_and_only_news_are_asked_for(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await started(cluster, tmp_path / "out.csv", rows=280)

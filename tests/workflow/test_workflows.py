@@ -67,7 +67,7 @@ async def until_placed(cluster: SimulatedCluster, host: str) -> None:
 # -- where a query is submitted, and where it goes ---------------------------------------------------------------------
 
 
-@pytest.mark.one_part_per_commit("nodes that take a query", parts=4)
+@pytest.mark.one_part_per_commit("nodes that take a query", parts=6)
 @pytest.mark.parametrize("at", "abcd")
 def test_any_node_takes_a_query_and_every_node_tells_of_it(tmp_path: Path, at: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -83,7 +83,7 @@ def test_any_node_takes_a_query_and_every_node_tells_of_it(tmp_path: Path, at: s
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.one_part_per_commit("nodes that alone have room", parts=4)
+@pytest.mark.one_part_per_commit("nodes that alone have room", parts=6)
 @pytest.mark.parametrize("with_room", "abcd")
 def test_the_only_node_with_room_is_found_however_few_are_asked_first(tmp_path: Path, with_room: str) -> None:
     few = msgspec.structs.replace(UNHURRIED, placement=PlacementSettings(k=1))
@@ -190,7 +190,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.one_part_per_commit("refusals of submissions", parts=4)
+@pytest.mark.one_part_per_commit("refusals of submissions", parts=6)
 @pytest.mark.parametrize("fields, code", REFUSED, ids=[f"{code}-{'-'.join(fields)}" for fields, code in REFUSED])
 def test_a_refusal_leaves_nothing(tmp_path: Path, fields: dict[str, Any], code: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:

@@ -74,6 +74,7 @@ _STATUS = {
     "source-busy": 429,
     "source-behind": 503,
     "source-paused": 503,
+    "post-unknown": 503,
     "source-stopped": 503,
     "source-elsewhere": 421,
     "key-reused": 422,

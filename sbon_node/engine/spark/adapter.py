@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from sbon_node.backoff import Backoff
+from sbon_node.cgroups import cores
 from sbon_node.clock import Clock
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint_copy import copy_checkpoint
@@ -83,7 +84,7 @@ class SparkEngine:
         self._running: dict[str, Running] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks(self._keeper_failed)
-        self._restarts = Restarts(side_by_side(settings))
+        self._restarts = Restarts(side_by_side(settings, cores()))
         self._closing = False
         self._replaced_s: float | None = None
         self.replacements, self.replacement_s, self.recovery_s = 0, 0.0, 0.0

@@ -8,7 +8,6 @@ that are to start side by side go first, and before others those whose readers w
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 
@@ -25,12 +24,12 @@ HEAP_MB_OF_A_START = 128
 """Ample heap for the first batch of an operator, which may read all that has come meanwhile."""
 
 
-def side_by_side(settings: EngineSettings) -> int:
-    """Return how many suspects an engine can start at a time, given its cores and its heap."""
+def side_by_side(settings: EngineSettings, cores: float) -> int:
+    """Return how many suspects an engine can start at a time, given the cores of its machine and its heap."""
     master = LOCAL_MASTER.fullmatch(settings.master)
     threads = master.group(2) if master is not None and master.group(2) else "1"
-    cores = (os.cpu_count() or 1) if threads == "*" else int(threads)
-    return max(1, min(STARTS_OF_A_CORE * cores, settings.heap_mb // HEAP_MB_OF_A_START))
+    used = cores if threads == "*" else float(threads)
+    return max(1, min(int(STARTS_OF_A_CORE * used), settings.heap_mb // HEAP_MB_OF_A_START))
 
 
 def in_order(operators: Iterable[Running]) -> list[Running]:

@@ -213,12 +213,13 @@ class Running:
         before = self.run
         try:
             async with self._clock.timeout(within_s):
-                while not (
-                    self.stopping or self.state in SET_ASIDE or (self.run > before and self.state == operator_states.RUNNING)
-                ):
+                while not (self.stopping or self.state in SET_ASIDE or self._runs_anew(before)):
                     await self._clock.sleep(SETTLE_POLL_S)
         except TimeoutError:
             log.warning("operator-not-resumed", operator=self.spec.id, within_s=within_s)
+
+    def _runs_anew(self, before: int) -> bool:
+        return self.run > before and self.state == operator_states.RUNNING
 
     async def settle(self, within_s: float) -> None:
         """Stop planning batches for good; wait until the current one is committed and visible."""

@@ -17,7 +17,7 @@ from sbon_node.model.catalogue import ASSUMED_ROWS_S, MAX_ROWS_S
 from sbon_node.model.columns import Schema
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measurement
-from sbon_node.model.operators import OPERATOR_MEMORY_MB, Needs, TimeBuckets
+from sbon_node.model.operators import MOST_STATE_MB, OPERATOR_MEMORY_MB, Needs, TimeBuckets
 from sbon_node.model.plan import IDLE_CORES, Rate
 from sbon_node.sql.relations.logical import Aggregate, Input, Join, JoinKind, Relation, Select
 from sbon_node.sql.rewrite.event_time import bounds, has_equal_times
@@ -36,7 +36,6 @@ ROWS_S_PER_CORE = 150_000.0
 """Rows per second that an engine core filters at least: a cautious third of two cores' figure in docs/figures/engine.md."""
 
 MOST_CORES = 1.0
-MOST_STATE_MB = 256.0
 MOST_BANDWIDTH_BYTES_S = 1e15
 """Upper limit of a bandwidth in a message."""
 STATE_ROW_BYTES = 64.0

@@ -31,7 +31,7 @@ def shell(api: str, state: Path) -> Iterator[Terminal]:
         terminal.close()
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_queries_show_their_rows_and_ctrl_c_stops_the_query_and_not_the_shell(api: str, node: Any, tmp_path: Path) -> None:
     node.script = [[frame(1, 1, 22), FINISHED], [frame(1, 333), WAIT]]
     with shell(api, tmp_path) as terminal:
@@ -57,7 +57,7 @@ def test_queries_show_their_rows_and_ctrl_c_stops_the_query_and_not_the_shell(ap
     assert [s.sql for s in node.submitted] == ["SELECT x,\nname FROM flights", "SELECT * FROM flights"]
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_plans_and_placements_are_explained(api: str, node: Any, tmp_path: Path) -> None:
     with shell(api, tmp_path) as terminal:
         terminal.type("EXPLAIN SELECT 1;\r")
@@ -70,7 +70,7 @@ def test_plans_and_placements_are_explained(api: str, node: Any, tmp_path: Path)
     assert [question.sql.strip() for question in node.asked] == ["SELECT 1"]
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_errors_point_at_their_position_and_the_shell_continues(api: str, node: Any, tmp_path: Path) -> None:
     node.refuse_submit = SbonError("no-such-column", "there is no column y", where="line 1, column 8", hint="there are x, name")
     with shell(api, tmp_path) as terminal:
@@ -84,7 +84,7 @@ def test_errors_point_at_their_position_and_the_shell_continues(api: str, node: 
         assert terminal.end() == 0
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_tab_completes_what_the_node_knows_and_the_history_outlives_the_shell(api: str, node: Any, tmp_path: Path) -> None:
     node.script = [[frame(1, 1), FINISHED]] * 2
     with shell(api, tmp_path) as terminal:
@@ -118,7 +118,7 @@ def test_a_node_out_of_reach_is_code_3(tmp_path: Path) -> None:
     assert terminal.end() == 3
 
 
-@pytest.mark.one_part_per_commit("commands as processes", parts=4)
+@pytest.mark.one_part_per_commit("commands as processes", parts=6)
 def test_where_no_history_can_be_kept_the_shell_says_so_and_works(api: str, node: Any, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
     with shell(api, tmp_path / "state") as terminal:

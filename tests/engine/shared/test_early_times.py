@@ -128,7 +128,7 @@ async def say(port: ManyPort, position: int, table: pa.Table, seconds: float) ->
     return table
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize(
     "name, seconds",
@@ -228,7 +228,7 @@ async def test_a_first_batch_without_rows_leaves_times_before_1970(bench: Bench,
     await bench.engine.destroy(spec.id)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 async def test_nothing_is_promised_before_an_input_has_promised_it(bench: Bench) -> None:
     spec = operator("whole.silent", CASES["inner"].fragment, (0, 1))
@@ -248,7 +248,7 @@ OUTER_FIRST = (
 )
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("at", [pytest.param(-1, marks=ONLY_IN_TEST_ALL), 0, 10])
 async def test_where_nodes_with_state_share_an_operator_times_before_1970_fail_it(bench: Bench, at: int) -> None:

@@ -59,7 +59,7 @@ def numbers() -> Iterator[Any]:
         yield pytest.param(number, id=sql[:70], marks=ONE_PART if new else ONLY_IN_TEST_ALL)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("number", list(numbers()))
 async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: Bench, number: int) -> None:
@@ -122,7 +122,7 @@ async def test_an_ended_input_holds_no_input_back_after_a_restart(bench: Bench, 
     await bench.engine.destroy(spec.id)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("kind, last_batch", [("", 0), ("LEFT SEMI", 0), ("LEFT", 1)])
 async def test_an_inner_join_ends_with_its_last_rows_and_an_outer_one_in_the_batch_after(
@@ -139,7 +139,7 @@ async def test_an_inner_join_ends_with_its_last_rows_and_an_outer_one_in_the_bat
     await bench.engine.destroy(spec.id)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("late_ms", [0, 1])
 async def test_a_row_at_the_watermark_is_joined_and_one_before_it_fails_the_operator(bench: Bench, late_ms: int) -> None:

@@ -189,7 +189,7 @@ async def test_a_query_that_continues_equals_duckdb(bench: Bench, number: int, o
     assert on_error == "skip" or not port.skipped
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 async def test_each_skipped_row_is_reported_with_expression_and_reason(bench: Bench) -> None:
     rows = rows_of()
@@ -231,7 +231,7 @@ async def test_the_engines_memory_is_bounded_however_many_rows_are_skipped(tmp_p
     assert bench.states.count("many", "starting") == 1
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 async def test_by_default_the_query_fails_at_once_and_names_the_option(bench: Bench) -> None:
     port = ManyPort(1)
@@ -243,7 +243,7 @@ async def test_by_default_the_query_fails_at_once_and_names_the_option(bench: Be
     assert bench.states.count("strict", "starting") == 1
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize(
     "expression, told",

@@ -120,7 +120,7 @@ class FatalPort(ToyPort):
         return await super().fetch(position, after_frame, upto_frame)
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("reader", ["simple", "partitioned"])
 async def test_rows_are_those_of_duckdb(engine: SparkEngine, folder: Path, reader: str) -> None:
@@ -201,7 +201,7 @@ async def test_whatever_is_killed_each_row_comes_once(engine: SparkEngine, folde
     await engine.destroy(f"kill.{victim}")
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 async def test_a_jvm_that_dies_amid_a_batch_is_no_operators_end(engine: SparkEngine, folder: Path, states: States) -> None:
     """Its queries end with it, each with a reason of its own, which would count against it (see ``test_restarts``)."""
@@ -287,7 +287,7 @@ window_end, day, count(*) AS count, sum({column}) AS sum FROM (SELECT ts, k, day
 GROUP BY window(ts, '60000 milliseconds', '60000 milliseconds', '0 milliseconds'), day) AS groups"""
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("column, type_", [("k", "bigint"), ("price", "decimal(20,2)")], ids=["by readers", "by Spark"])
 async def test_groups_of_each_batch_come_with_it_and_add_up_over_a_restart(
@@ -329,7 +329,7 @@ TIMESTAMP '2013-01-01 00:00:00', TRIM(name), TRIM(BOTH 'x' FROM name), SUBSTRING
 timestampdiff(HOUR, ts, ts), dateadd(DAY, 1, day) FROM in0 WHERE (k > 1 OR k < -1) AND NOT (k = 3) AND name = 'it'"""
 
 
-@pytest.mark.one_part_per_commit("operators on an engine", parts=4)
+@pytest.mark.one_part_per_commit("operators on an engine", parts=6)
 @in_one_loop
 @pytest.mark.parametrize("fragment", [f"SELECT {', '.join(f'{name}(k)' for name in sorted(ALLOWED))} FROM in0", EVERYDAY])
 async def test_the_guard_knows_every_function_that_the_text_check_allows(engine: SparkEngine, fragment: str) -> None:

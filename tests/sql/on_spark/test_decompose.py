@@ -141,7 +141,7 @@ async def test_other_aggregates_stay_undivided(spark: Batch, name: str) -> None:
     assert [one.inputs[0].event_time for one in always.operators if ".b" in one.id] == [""] * len(SITES)
 
 
-@pytest.mark.one_part_per_commit("texts on Spark", parts=4)
+@pytest.mark.one_part_per_commit("texts on Spark", parts=6)
 async def test_the_cost_decides(spark: Batch) -> None:
     """Ten groups an hour of a stream of a hundred rows a second are worth it; of ten rows an hour they are not."""
     sql = f"SELECT window.start, k, avg(d) {KEYED}"
@@ -162,7 +162,7 @@ async def test_an_aggregate_stays_undivided_if_its_rows_travel_anyway(spark: Bat
     assert [one.inputs[0].event_time for one in chosen.operators if ".b" in one.id].count("ts") == 0
 
 
-@pytest.mark.one_part_per_commit("texts on Spark", parts=4)
+@pytest.mark.one_part_per_commit("texts on Spark", parts=6)
 async def test_a_variance_of_fractions_is_decomposed_only_on_request(spark: Batch) -> None:
     """Its error grows with the square of mean over deviation: about 1e-10 here, and all of it in ``far``, a million times off."""
     near, far = f"SELECT window.start, k, stddev(d) {KEYED}", f"SELECT window.start, k, stddev(far) {KEYED}"

@@ -30,8 +30,8 @@ PAUSES_S = (*following.PAUSES_S, 5.0)
 """Seconds between tries; longer at last than a follower's, since a full disk lasts."""
 MEDIA_TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
 PASSING = frozenset(
-    {"node-unreachable", "source-behind", "source-busy", "source-paused", "source-stopped", "starting", "stopping"}
-    | {"too-many-connections", "too-many-requests", "disk-full"}
+    {"node-unreachable", "post-unknown", "source-behind", "source-busy", "source-paused", "source-stopped"}
+    | {"starting", "stopping", "too-many-connections", "too-many-requests", "disk-full"}
 )
 MOVED = "source-elsewhere"
 

@@ -6,6 +6,7 @@ Every ancestor's limit holds, too, so the least one counts. In a container the g
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,11 @@ def core_limit(root: Path = ROOT, own: Path = OWN) -> float:
         quota = _numbers(folder / "cpu.max") or _numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us")
         limits += [quota[0] / quota[1]] if len(quota) == 2 and quota[0] > 0 and quota[1] > 0 else []
     return min(limits)
+
+
+def cores() -> float:
+    """Return the cores that this process may use: of the machine, its set of processors, or its groups' limit."""
+    return min(float(len(os.sched_getaffinity(0))), core_limit())
 
 
 def _folders(root: Path, own: Path, controller: str) -> Iterator[Path]:
