@@ -50,8 +50,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=100,
-            description="operators this node hosts at once, if its cores and memory suffice; backups do not count; lower it "
-            "where batches take long",
+            description="operators this node hosts at once, if its cores and memory suffice; backups do not count, and go on "
+            "with the operators of a lost host beyond it; lower it where batches take long",
         ),
     ] = 30
     analyses: Annotated[

@@ -158,7 +158,7 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     replace: Annotated[
         bool,
         Meta(
-            description="whether this node, on an empty data directory, takes its name over from a node that is lost: queries "
+            description="whether this node takes its name over from a node that is lost: queries "
             "count that one as gone for good; for the one start that replaces it"
         ),
     ] = False

@@ -352,7 +352,7 @@ def _stays(context: Context, record: QueryRecord) -> str:
         return "the query was submitted without --sink-failover"
     if member is not None and member.state not in GONE:
         return f"{record.consumer} is expected back"
-    return f"its node has to be lost for {context.settings.sink_failover_s:g} s"
+    return f"others are asked once {record.consumer} has been lost for {context.settings.sink_failover_s:g} s"
 
 
 def _of_further(context: Context, sinks: Iterable[SinkInfo]) -> Iterator[QueryReason]:

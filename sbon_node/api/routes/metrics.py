@@ -1,8 +1,8 @@
 """``GET /metrics``: a node's metrics snapshot as Prometheus reads it.
 
 Names, labels and meanings of metrics are in :data:`METRICS`, which docs/operations.md repeats. Labels take few values: states,
-kinds and routes are fixed; ``engine.max_operators`` bounds operators, and sources beyond :data:`MAX_SOURCES` are counted
-together, as are queries that are less behind than :data:`MAX_QUERIES` others.
+kinds and routes are fixed; ``engine.max_operators`` and ``backups.most`` bound operators, and sources beyond
+:data:`MAX_SOURCES` are counted together, as are queries that are less behind than :data:`MAX_QUERIES` others.
 """
 
 from __future__ import annotations
