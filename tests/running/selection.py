@@ -10,7 +10,7 @@ import pytest
 from tests.commits import number_of_commit
 from tests.running import stored
 
-CHECK_S = 3.0
+CHECK_S = 1.5
 """Files that took as long or longer in the stored run are left out of ``make check``."""
 
 LEFT_OUT = pytest.StashKey[Counter[tuple[str, str]]]()

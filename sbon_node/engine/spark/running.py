@@ -239,10 +239,7 @@ class Running:
 
     def hold(self, holding: bool) -> None:
         """Answer no reader while ``holding``, however long it wants to wait: Spark then plans no batch at all."""
-        if holding and not self.stopping:
-            self._released.clear()
-        else:
-            self._released.set()
+        (self._released.clear if holding and not self.stopping else self._released.set)()
 
     def committed(self) -> int:
         return max(self._log.commits(), default=-1)
