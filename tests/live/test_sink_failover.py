@@ -58,6 +58,7 @@ class Posts:
                 serving.join()
 
 
+@pytest.mark.only_in_test_all("losses of the node of a live sink")
 @pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 @pytest.mark.parametrize(
     "lost", ["killed", pytest.param("paused", marks=pytest.mark.only_in_test_all("a sink's node that is paused, not killed"))]
