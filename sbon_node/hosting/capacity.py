@@ -118,8 +118,8 @@ class Reservations:
     def refusal(self, needs: Needs, now: float, holder: str | None = None, *, beside: str = "", use: CapacityUse = HOSTED) -> str:
         """Return why there is no capacity for ``needs``; empty if there is, or if others must release some for ``holder``.
 
-        It names what takes the capacity. What operators of the query ``beside`` hold counts as free. A backup is never refused:
-        its operator shows nothing without one, and ``backups.most`` bounds their number.
+        It names what takes the capacity. The capacity of the operators of the query ``beside`` counts as free. A backup is never
+        refused: its operator shows nothing without one, and ``backups.most`` bounds their number.
         """
         if use == BACKUP:
             return ""

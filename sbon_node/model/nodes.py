@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 CapacityUse = Literal["operator", "arrival", "follower", "backup", "reserved"]
-"""What holds capacity of a node: an operator that it hosts, one that moves to it, the follower of a hot operator, the backup of a
+"""Holders of capacity of a node: an operator that it hosts, one that moves to it, the follower of a hot operator, the backup of a
 replicated one, or a reservation for an operator that has not started.
 """
 HOSTED: Final = "operator"

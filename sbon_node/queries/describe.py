@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -190,15 +190,9 @@ async def describe(
         state=record.state,
         elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
     )
-    is_running = record.state == query_states.RUNNING
-    sink_lost = is_running and consumer is not None and consumer.has_sink is False
     sinks = described_sinks(record, {node: report.further for node, report in reports.items()})
-    held = sources_that_hold(record.plan, sources, context.clock.wall_ms()) if is_running else ()
-    before = [QueryReason("no-answer", context.no_answer(n, CONSUMER if n == record.consumer else "")) for n in unanswered]
-    before += [QueryReason("source-unread", text) for text in _unread(sources)]
-    before += [QueryReason("source-quiet", text) for text in held]
-    of_sinks = (*_of_sink(context, record, consumer, refusals), *_of_further(context, sinks)) if is_running else ()
-    waits = Waits(record.reason, tuple(before), of_sinks)
+    sinks_wait = (*_of_sink(context, record, consumer, refusals), *_of_further(context, sinks))
+    waits = _waits(context, record, sources, unanswered, sinks_wait)
     reasons = waits.reasons(known)
     info = QueryInfo(
         id=record.called,
@@ -225,11 +219,27 @@ async def describe(
         rows=rows,
         progress=progress,
         delivery=consumer.delivery if consumer is not None else None,
-        sink_lost=sink_lost,
+        sink_lost=record.state == query_states.RUNNING and consumer is not None and consumer.has_sink is False,
         sample=consumer.sample if consumer is not None else None,
         delay=stated_delay(record.plan, known, consumer.delay) if consumer is not None else None,
     )
     return Description(info, {node: report.latencies_ms for node, report in reports.items()}, waits, reasons)
+
+
+def _waits(
+    context: Context,
+    record: QueryRecord,
+    sources: Sequence[SourceInfo],
+    unanswered: Iterable[str],
+    sinks_wait: tuple[QueryReason, ...],
+) -> Waits:
+    """Return the reasons of a query beside those of its operators; sources and sinks hold up a running one alone."""
+    is_running = record.state == query_states.RUNNING
+    held = sources_that_hold(record.plan, sources, context.clock.wall_ms()) if is_running else ()
+    before = [QueryReason("no-answer", context.no_answer(n, CONSUMER if n == record.consumer else "")) for n in unanswered]
+    before += [QueryReason("source-unread", text) for text in _unread(sources)]
+    before += [QueryReason("source-quiet", text) for text in held]
+    return Waits(record.reason, tuple(before), sinks_wait if is_running else ())
 
 
 def shown_plan(plan: Plan) -> Plan:

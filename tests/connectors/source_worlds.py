@@ -73,7 +73,7 @@ class World:
         self.failpoint: Callable[[str], None] = lambda step: None
         self.stream_settings = StreamSettings()
         self.told: SourceInfo
-        """What the runner told of the source at the end of a run."""
+        """The runner's description of the source at the end of a run."""
 
     def run(self, *, until_s: float | None = None, read: bool = True) -> list[Frame]:
         async def main() -> list[Frame]:

@@ -55,6 +55,7 @@ def world(readings: list[Path], relay: Relay, open_umask: None, tmp_path_factory
     Only ``dee`` has no sources. Queries are submitted at other nodes, so that ``dee`` has an engine only if it gets an operator.
     """
     folder = tmp_path_factory.mktemp("world")
+    (folder / PASSWORDS).touch(mode=0o600)
     overrides = {
         **SHORT_LIVED,
         "membership.sync_interval_s": 2.0,  # how soon a healed partition is noticed

@@ -58,7 +58,6 @@ class Posts:
                 serving.join()
 
 
-@pytest.mark.only_in_test_all("losses of the node of a live sink")
 @pytest.mark.one_part_per_commit("deaths of live nodes", parts=6)
 @pytest.mark.parametrize(
     "lost", ["killed", pytest.param("paused", marks=pytest.mark.only_in_test_all("a sink's node that is paused, not killed"))]
@@ -90,11 +89,11 @@ def test_each_row_arrives_once_whatever_becomes_of_the_sinks_node(world: World, 
             dee.kill(signal.SIGKILL)
         else:
             dee.pause()
+        before = count(), len(posts.by_key)
         wait_for(
             lambda: all(ada.client.query(one.id).consumer != "dee" for one in (table, hook)),
             lambda: f"other nodes have the sinks: {[ada.client.query(one.id).reason for one in (table, hook)]}",
         )
-        before = count(), len(posts.by_key)
         wait_for(lambda: count() > before[0] and len(posts.by_key) > before[1], "rows arrive again")
         if lost == "killed":
             dee.restart()

@@ -20,7 +20,7 @@ class HeldCapacity(Shown, frozen=True, kw_only=True):
 
 
 class NodeCapacity(Shown, frozen=True, kw_only=True):
-    """What a node has in all, and what holds it; ``taken`` of its ``operators`` places are taken."""
+    """Capacity of a node in all, and its holders; ``taken`` of its ``operators`` places are taken."""
 
     operators: int
     cores: float

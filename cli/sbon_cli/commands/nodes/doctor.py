@@ -54,8 +54,8 @@ def doctor(
     api: str, /, everywhere: bool, config_file: Path | None, settings: tuple[str, ...], json_: bool, **named: str | None
 ) -> None:
     """Examines all nodes: Java, byte-code, disk, file descriptors, members, sources and queries that wait or have lost a
-    component, ports in both directions, clocks, versions, addresses. What is well at other nodes than the one asked is counted
-    in one line each.
+    component, ports in both directions, clocks, versions, addresses. Of each node but the one asked, the checks that are well are
+    counted in one line.
 
     Peers connect back to it by UDP and TCP. If no node answers, sbon examines this machine for a node with the given settings, as
     sbon node would take them: then ports must be free, and nodes to join within reach.
