@@ -101,6 +101,7 @@ from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.upkeep import return_disk
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.rejoin import Rejoin
+from sbon_protocol.messages import NodeMeta
 
 log = structlog.get_logger()
 
@@ -175,13 +176,8 @@ class Node:
         """Create what runs operators and sinks here."""
         config = self._config
         capacity = self._machine.capacity(config.engine.max_operators)
-        self.membership.describe(
-            cores=capacity.cores,
-            memory_mb=capacity.memory_mb,
-            bandwidth_bytes_s=capacity.bandwidth_bytes_s,
-            version=version("sbon"),
-            ready=True,
-        )
+        tags, amounts = self.membership.own_meta.tags, (capacity.cores, capacity.memory_mb, capacity.bandwidth_bytes_s)
+        self.membership.describe(NodeMeta(tags, *amounts, version=version("sbon")))
         acceptors, owners = self._record_acceptors, self._operator_registers
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
         self._moves = Moves(config.engine, config.migration, self.context, self._operators, self.engine, owners, acceptors)
@@ -258,6 +254,7 @@ class Node:
         the cluster refuses it.
         """
         await self.context.server.start(self._config.node.listening)
+        self.operations.announce_readiness()
         await self.membership.start()
         self.membership.listen(self._rejoin.member_changed)
         self.membership.listen(self._publish_member)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import structlog
@@ -349,8 +348,7 @@ class Membership:
 
         Direct messages carry it as it is; all other nodes receive it once it has moved far enough, as a new version.
         """
-        own, now = self.table.own, self._clock.now()
-        coordinate = self.space.coordinate
+        own, now, coordinate = self.table.own, self._clock.now(), self.space.coordinate
         if coordinate == own.coordinate:
             return
         news = self._coordinate_throttle.due(coordinate, now, self.table.living())
@@ -359,11 +357,14 @@ class Membership:
         if news:
             self.gossip.piggyback(CoordinateUpdate(own.name, own.incarnation, coordinate, version))
 
-    def describe(self, **changed: Any) -> None:
-        """Change fields of this node's metadata (:class:`NodeMeta`) beside the configured tags, and spread them."""
-        own = self.table.own
-        meta = msgspec.structs.replace(own.meta or NodeMeta(self._settings.tag_words), **changed)
-        if meta != own.meta:
+    @property
+    def own_meta(self) -> NodeMeta:
+        """What this node tells all members of itself."""
+        return self.table.own.meta or NodeMeta(self._settings.tag_words)
+
+    def describe(self, meta: NodeMeta) -> None:
+        """Take ``meta`` for this node's own, and spread it if it is new."""
+        if meta != (own := self.table.own).meta:
             self.table.own = msgspec.structs.replace(own, meta=meta, incarnation=own.incarnation + self._started)
             if self._started:
                 self.gossip.spread(self.table.own)

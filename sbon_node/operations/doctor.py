@@ -150,7 +150,7 @@ def _members(members: list[MemberView], own: str) -> list[CheckResult]:
     remedy = (
         "start them again, or see what keeps them from answering; which queries wait for them: sbon query list, sbon query show"
         if lost or any(member.state == "suspect" for member in members)
-        else "see what they lack: sbon doctor"
+        else "see at each of them what it lacks: sbon doctor --only"
     )
     return [warning("members", message, remedy)]
 

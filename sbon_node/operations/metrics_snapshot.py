@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sbon_node.directory.measuring import Measurer
 from sbon_node.engine.interface import Engine
+from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.sinks import SinkHost
@@ -74,7 +75,7 @@ class NodeMetrics(NamedTuple):
     query_reasons: dict[ReasonKind, int]
     queries_without_record: dict[str, int]
     behind_s: dict[str, float]
-    """By query, the age of the oldest rows here that a part of it has yet to finish with."""
+    """By query, the age of the oldest rows here that a part of it has yet to finish with; empty if the disk is broken."""
     engine: str
     engine_starts: int
     engine_replacements: int
@@ -84,7 +85,8 @@ class NodeMetrics(NamedTuple):
     pairs_failed: int
     pairs_under_way: int
     pairs_known: int
-    disk: DiskMetrics
+    disk: DiskMetrics | None
+    """None if the data directory is gone."""
     tasks: int
 
 
@@ -104,7 +106,7 @@ class Components(NamedTuple):
 
 
 def metrics_of(components: Components) -> NodeMetrics:
-    """Take a snapshot of existing counters, without requests. Raises ``OSError`` if the data directory is gone."""
+    """Take a snapshot of existing counters, without requests. A broken disk leaves out what only the disk knows."""
     context = components.context
     return NodeMetrics(
         version=version("sbon"),
@@ -125,7 +127,7 @@ def metrics_of(components: Components) -> NodeMetrics:
         queries_failed=components.book.failures,
         query_reasons=components.book.reasons.counts(components.book.running()),
         queries_without_record=components.orphans.without_record(),
-        behind_s=behind_s(context.outbox.backlogs.oldest_ms(), context.clock.wall_ms()),
+        behind_s=_behind_s(context),
         engine=components.engine.status,
         engine_starts=components.engine.starts,
         engine_replacements=components.engine.replacements,
@@ -135,9 +137,16 @@ def metrics_of(components: Components) -> NodeMetrics:
         pairs_failed=components.measurer.failed,
         pairs_under_way=components.measurer.under_way,
         pairs_known=len(components.measurer.fresh()),
-        disk=disk_metrics(context.data_dir),
+        disk=_disk(context.data_dir),
         tasks=len(asyncio.all_tasks()),
     )
+
+
+def _behind_s(context: Context) -> dict[str, float]:
+    try:
+        return behind_s(context.outbox.backlogs.oldest_ms(), context.clock.wall_ms())
+    except SbonError:  # readiness and the log say that the disk is broken
+        return {}
 
 
 def behind_s(oldest_ms: Mapping[str, int], now_ms: int) -> dict[str, float]:
@@ -148,6 +157,13 @@ def behind_s(oldest_ms: Mapping[str, int], now_ms: int) -> dict[str, float]:
             query = name_of(query_of(subscriber))
             behind[query] = max(behind.get(query, 0.0), (now_ms - born_ms) / 1000)
     return behind
+
+
+def _disk(data_dir: Path) -> DiskMetrics | None:
+    try:
+        return disk_metrics(data_dir)
+    except OSError:  # readiness says so
+        return None
 
 
 def disk_metrics(data_dir: Path) -> DiskMetrics:

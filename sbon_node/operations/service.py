@@ -73,14 +73,20 @@ class Operations:
         )
 
     async def spread_readiness(self) -> None:
-        """Let the other members know, from now on, whether this node can work, and why not."""
+        """Announce this node's readiness, from now on, whenever it has changed."""
         context = self._components.context
         while True:
-            now, before = self.readiness(), context.membership.table.own
-            # A node that is alone has nobody to say that to.
-            codes = dict.fromkeys(reason.code for reason in now.reasons if reason.code != ALONE)
-            context.membership.describe(ready=now.ready, reasons=tuple(codes)[:MAX_REASONS])
-            await context.clock.sleep(CHANGED_S if context.membership.table.own is not before else LOOK_S)
+            before = context.membership.own_meta
+            self.announce_readiness()
+            await context.clock.sleep(CHANGED_S if context.membership.own_meta != before else LOOK_S)
+
+    def announce_readiness(self) -> None:
+        """Let the other members know whether this node can work, and why not."""
+        membership, now = self._components.context.membership, self.readiness()
+        # A node that is alone has nobody to say that to.
+        codes = dict.fromkeys(reason.code for reason in now.reasons if reason.code != ALONE)
+        reasons = tuple(codes)[:MAX_REASONS]
+        membership.describe(msgspec.structs.replace(membership.own_meta, ready=now.ready, reasons=reasons))
 
     async def examine(self, *, everywhere: bool = False) -> Examination:
         """Examine this node, and others with ``everywhere``."""

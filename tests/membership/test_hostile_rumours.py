@@ -23,6 +23,7 @@ from sbon_protocol.messages import (
     Digest,
     Endpoint,
     Member,
+    NodeMeta,
     Packet,
     Ping,
     PingRequest,
@@ -100,7 +101,7 @@ def test_a_node_that_lived_through_thousands_of_incarnations_apart_is_believed_a
         world.network.partition(("a", "b"), ("c", "d"))
         await world.until(lambda: all("dead" in s.states().values() for s in sites), 60)
         for cores in range(10 * SETTINGS.max_leap):
-            sites[3].membership.describe(cores=float(cores), memory_mb=1.0, bandwidth_bytes_s=1.0)
+            sites[3].membership.describe(NodeMeta({}, float(cores), 1.0, 1.0))
         await asyncio.sleep(10)
         world.network.heal()
         await world.until(lambda: all(set(s.states().values()) == {"alive"} for s in sites), 180)
@@ -296,7 +297,7 @@ def test_a_stranger_is_sent_no_more_than_it_sends_and_no_rumours() -> None:
         await asyncio.sleep(1)
         stranger = await Stranger(world).open()
         for name, request in _requests(world, "a").items():
-            world.sites["a"].membership.describe(cores=float(len(name)), memory_mb=1.0, bandwidth_bytes_s=2.0)
+            world.sites["a"].membership.describe(NodeMeta({}, float(len(name)), 1.0, 2.0))
             for other in "bcdefgh":
                 world.sites["a"].membership.gossip.spread(world.sites[other].membership.table.own)
             stranger.got.clear()

@@ -21,7 +21,7 @@ from sbon_node.net.transport import Address
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 from sbon_protocol import datagram
-from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, Packet, Ping
+from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, NodeMeta, Packet, Ping
 from tests.addresses import own_host
 from tests.membership.sites import LATE_S, NET, Site, World, in_virtual_time
 
@@ -99,7 +99,7 @@ def test_a_member_reached_over_tcp_alone_is_not_dead() -> None:
 def test_node_metadata_reaches_all_members() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abc")
-        sites[2].membership.describe(cores=4.0, memory_mb=8000.0, bandwidth_bytes_s=1e6)
+        sites[2].membership.describe(NodeMeta({}, 4.0, 8000.0, 1e6))
         await world.until(lambda: all(_cores(s, "c") == 4.0 for s in sites), 5)
         assert [_cores(s, "b") for s in sites] == [0.0] * 3
         assert {s.membership.get("c").meta.memory_mb for s in sites} == {8000.0}  # type: ignore[union-attr]

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sbon_node.api.routes.metrics import MAX_QUERIES, MAX_SOURCES, METRICS, Scrape, page, samples
 from sbon_node.api.server.request_counts import Answered
+from sbon_node.errors import SbonError
 from sbon_node.model.durability import BY_FOLLOWER
+from sbon_node.operations import metrics_snapshot
 from sbon_node.operations.metrics_snapshot import NodeMetrics, behind_s
 from sbon_node.operations.readiness import Readiness
+from sbon_node.simulation.cluster import SimulatedCluster
 from tests.api.scripted_operations import ALONE, figures, source_report
+from tests.workflow.clusters import in_cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(sbon_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", re.MULTILINE)
@@ -112,3 +118,26 @@ def test_recovered_operators_are_counted_by_what_has_gone_on() -> None:
         sample[1:] for sample in samples(scrape(figures()._replace(operators=several))) if sample[0] == "sbon_recovered_operators"
     ]
     assert found == [(("follower",), 1), (("checkpoint",), 1)]
+
+
+def test_a_node_whose_disk_is_broken_has_all_metrics_but_those_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread() -> dict[str, int]:
+        raise SbonError("disk-error", "disk I/O error", where="outbox.db")
+
+    def gone(folder: Path) -> os.statvfs_result:
+        raise FileNotFoundError(2, "No such file or directory", str(folder))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        daemon = cluster.at("a").daemon
+        daemon.context.outbox.backlogs.oldest_ms = unread
+        monkeypatch.setattr(metrics_snapshot.os, "statvfs", gone)
+        snapshot: NodeMetrics = daemon.operations.metrics_snapshot()
+        told = {name: value for name, labels, value in samples(scrape(snapshot)) if not labels}
+        assert [name for name in told if "disk" in name or "outbox_bytes" in name or "dead_letter" in name] == []
+        assert (snapshot.behind_s, told["sbon_tasks"] > 1) == ({}, True)
+        assert daemon.operations.readiness().reasons[0].code == "data-dir"
+        monkeypatch.undo()
+
+    in_cluster(tmp_path, "ab", test)

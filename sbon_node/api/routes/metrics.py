@@ -189,7 +189,6 @@ def samples(scrape: Scrape) -> Iterator[Sample]:
         for name, value in msgspec.structs.asdict(counts).items():
             yield f"sbon_source_{name}{'' if name in ('rows', 'bytes') else '_rows'}_total", labels, value
         yield "sbon_source_lost_rows_total", labels, lost
-    yield "sbon_dead_letter_bytes", (), snapshot.disk.dead_letter_bytes
     yield from _by("sbon_operators", _counted(operator.state for _, operator in snapshot.operators))
     yield from _by("sbon_backups", _counted(one.backup.state for _, one in snapshot.operators if one.backup is not None))
     recovered = [one.backup.recovered for _, one in snapshot.operators if one.backup is not None and one.backup.recovered]
@@ -219,8 +218,11 @@ def samples(scrape: Scrape) -> Iterator[Sample]:
         yield "sbon_api_request_seconds_total", (method, route, str(status)), answered.seconds
     yield "sbon_api_under_way", (), scrape.under_way
     yield "sbon_api_connections", (), scrape.connections
-    yield "sbon_disk_free_bytes", (), snapshot.disk.free_bytes
-    yield "sbon_disk_free_inodes", (), snapshot.disk.free_inodes
+    if snapshot.disk is not None:
+        yield "sbon_outbox_bytes", (), snapshot.disk.outbox_bytes
+        yield "sbon_dead_letter_bytes", (), snapshot.disk.dead_letter_bytes
+        yield "sbon_disk_free_bytes", (), snapshot.disk.free_bytes
+        yield "sbon_disk_free_inodes", (), snapshot.disk.free_inodes
     yield "sbon_tasks", (), snapshot.tasks
 
 
@@ -231,7 +233,6 @@ def _streams(snapshot: NodeMetrics) -> Iterator[Sample]:
     yield "sbon_stream_frames_total", (), outbox.shown_frames
     yield "sbon_stream_rows_total", (), outbox.shown_rows
     yield "sbon_stream_bytes_total", (), outbox.shown_bytes
-    yield "sbon_outbox_bytes", (), snapshot.disk.outbox_bytes
     yield "sbon_outbox_unreceived_bytes", (), outbox.unreceived_bytes
     yield "sbon_outbox_paused_streams", (), outbox.paused
     yield "sbon_subscriptions", ("active",), outbox.subscriptions - outbox.failed_subscriptions
