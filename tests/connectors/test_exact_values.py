@@ -50,6 +50,25 @@ def test_parquet_times_are_cut_to_the_microsecond_before(tmp_path: Path, int96: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("of_file", "column", "numbers"),
+    [
+        (pa.decimal128(38, 0), pa.decimal128(38, 2), ["7" + 36 * "0", "-7" + 35 * "0", "9" * 36]),
+        (pa.decimal128(18, 0), pa.decimal128(38, 30), ["123456789012345678", "12345678", "-99999999", "100000000"]),
+        (pa.decimal128(20, 10), pa.decimal128(12, 4), ["12345678.9012", "123456789", "1.00001", "0", "-99999999.9999"]),
+        (pa.decimal128(38, 38), pa.decimal128(18, 18), ["0.123456789012345678", "-0.1234567890123456789"]),
+    ],
+)
+def test_parquet_decimals_are_exact_or_bad(tmp_path: Path, of_file: Any, column: Any, numbers: list[str]) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": pa.array([Decimal(number) for number in numbers], of_file)}), path)
+    rows, bad, _ = read(source(path, pa.schema([("x", column)]), ConnectorSettings()))
+    expected = [expected_number(number, column) for number in numbers]
+    assert [row["x"] for row in rows] == [number for number in expected if number != "bad"]
+    assert len(bad) == expected.count("bad") > 0
+    assert rows
+
+
 def parsed(kind: RowFormat, content: bytes, schema: pa.Schema, **options: Any) -> tuple[list[dict[str, Any]], list[str]]:
     rows = text_format(kind, schema, **options)
     start = rows.begin(content)
@@ -114,11 +133,11 @@ def expected_number(text: str, column: pa.DataType) -> Any:
         return float(text) if number or word else "bad"
     if number is None:
         return "bad"
-    with localcontext(prec=100, Emin=-10_000, Emax=10_000):
+    with localcontext(prec=200, Emin=-10_000, Emax=10_000):
         value = Decimal(text)
         if pa.types.is_integer(column):
             return int(value) if value == value.to_integral_value() and -(2**63) <= value < 2**63 else "bad"
-        exact = value.quantize(Decimal(1).scaleb(-column.scale))
+        exact = value.quantize(Decimal(1).scaleb(-column.scale)) + 0  # without the sign of a zero
         return exact if exact == value and abs(exact.scaleb(column.scale)) < 10**column.precision else "bad"
 
 
@@ -139,6 +158,14 @@ NUMBERS = st.one_of(
 @example("0x1F", pa.int64())
 @example("5.0", pa.int64())
 @example("nan(1)", pa.float64())
+@example("0e50", pa.int64())
+@example("-.0e99", pa.decimal128(12, 4))
+@example(".1e-42", pa.decimal128(12, 4))
+@example("1.5" + 40 * "0", pa.decimal128(38, 2))
+@example("7" + 36 * "0", pa.decimal128(38, 2))
+@example("123456789012345678", pa.decimal128(38, 30))
+@example("0." + 40 * "0", pa.decimal128(38, 2))
+@example("0." + 40 * "0" + "1", pa.decimal128(38, 2))
 def test_one_grammar_holds_for_numbers_of_all_types(text: str, column: pa.DataType) -> None:
     schema = pa.schema([("x", column), ("more", pa.string())])
     rows, bad = parsed("csv", f'x,more\n"{text}",a\n7,b\n'.encode(), schema)
@@ -147,7 +174,9 @@ def test_one_grammar_holds_for_numbers_of_all_types(text: str, column: pa.DataTy
     assert len(bad) == (found == "bad")
     if found != "bad" and not pa.types.is_floating(column):
         kind = "BIGINT" if pa.types.is_integer(column) else f"DECIMAL({column.precision},{column.scale})"
-        assert duckdb.execute(f"SELECT CAST(? AS {kind})", [text]).fetchall() == [(found,)]
+        (theirs,) = duckdb.execute(f"SELECT TRY_CAST(? AS {kind})", [text]).fetchall()[0]
+        # DuckDB moves the point step by step, and refuses what is too long on the way, such as .01E9 for DECIMAL(12,4).
+        assert theirs == found or (theirs is None and "e" in text.lower())
 
 
 def test_a_json_message_over_several_lines_keeps_its_digits() -> None:

@@ -33,6 +33,8 @@ def cast_numbers(texts: Any, kind: pa.DataType) -> Any:
     """Convert an array of texts. Raises ``pa.ArrowInvalid``, ``ValueError`` or ``OverflowError`` if any does not fit."""
     if pa.types.is_integer(kind):
         return _integers(texts, kind)
+    if pa.types.is_decimal(kind):
+        return _decimals(texts, kind)
     numbers = texts.cast(kind)
     if pa.types.is_floating(kind) and (missing := pc.is_nan(numbers)).true_count:
         words = pc.match_substring_regex(texts.filter(missing), r"(?i)^[+-]?nan$")
@@ -50,6 +52,34 @@ def _integers(texts: Any, kind: pa.DataType) -> Any:
     if len(zeros) and pc.any(pc.match_substring(zeros, "x", ignore_case=True)).as_py():
         raise ValueError("not a decimal number")  # Arrow reads 0x1F as 31, for integers alone
     return numbers
+
+
+def _decimals(texts: Any, kind: pa.DataType) -> Any:
+    """Arrow computes with 128 bits and does not notice when they are too few, and refuses zeros with a large exponent: numbers
+    that may be longer are made plain before."""
+    unusual = pc.or_(pc.greater(pc.utf8_length(texts), 38 - kind.scale), pc.match_substring(texts, "e", ignore_case=True))
+    if pc.any(unusual).as_py():
+        written = zip(texts.to_pylist(), unusual.to_pylist(), strict=True)
+        texts = pa.array([_plain(text, kind) if is_unusual else text for text, is_unusual in written], pa.string())
+    return texts.cast(kind)
+
+
+def _plain(text: str, kind: pa.DataType) -> str:
+    """Return a number without exponent or zeros at its end. Raises ``ValueError`` if the type has too few digits for it."""
+    exact = decimal.Context(prec=_MAX_TEXT)
+    number = exact_number(text).normalize(exact)
+    if -int(number.as_tuple().exponent) > kind.scale or number.scaleb(kind.scale, exact).copy_abs() >= 10**kind.precision:
+        raise ValueError("a number of too many digits")
+    return f"{number:f}"
+
+
+def cast_decimals(values: Any, kind: pa.DataType) -> Any:
+    """Convert decimals to those of another precision or scale. Raises ``pa.ArrowInvalid`` if one does not fit.
+
+    Arrow's own cast multiplies in 128 bits, and gives another number where these are too few.
+    """
+    fitting = min(76, max(1, values.type.scale + kind.precision - kind.scale))
+    return values.cast(pa.decimal256(fitting, values.type.scale)).cast(pa.decimal256(76, kind.scale)).cast(kind)
 
 
 def cast_json_numbers(values: list[Any], kind: pa.DataType) -> Any:
@@ -105,6 +135,8 @@ def exact_number(text: str) -> decimal.Decimal:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation as error:  # an exponent that no number has
         raise ValueError("not a number") from error
+    if not number:
+        return decimal.Decimal(0)
     # Bounded before it is written out: 1e999999 has a million digits.
     if abs(number.adjusted()) > _MAX_DIGITS:
         raise ValueError("a number of too many digits")

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from sbon_node.connectors.formats.blocks import Block
 from sbon_node.connectors.formats.columns import fitting
+from sbon_node.connectors.formats.numbers import cast_decimals
 from sbon_node.connectors.formats.parquet_pages import ColumnBounds, column_bounds
 from sbon_node.connectors.formats.text_file import open_file
 from sbon_node.connectors.interface import BadRow
@@ -230,6 +231,8 @@ class ParquetRows:
 def _cast(values: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns" and pa.types.is_timestamp(kind):
         return _microseconds(values).cast(kind)
+    if pa.types.is_decimal(values.type) and pa.types.is_decimal(kind) and values.type != kind:
+        return cast_decimals(values, kind)
     return values.cast(kind)
 
 
