@@ -10,9 +10,9 @@ import msgspec
 from sbon.requests import Ask
 from sbon_node.events import Kind, Level, NodeEvent
 from sbon_node.logging.levels import LogLevels
-from sbon_node.operations.debug_dump_types import DebugDump
+from sbon_node.operations.debug_dump import DebugDump
+from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
-from sbon_node.operations.resource_types import Resources
 
 
 def examine(*, everywhere: bool = False) -> Ask[Examination]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from sbon_node.api.operations_interface import OperationsInterface
 from sbon_node.connectors.sources.push import Post, Pushed
 from sbon_node.events import Bus
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
+from sbon_node.model.moves import DrainStep, MoveCancelled, Moved, MoveRequest, Moving, NodeDrained
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import (
     Accepted,
@@ -29,6 +28,11 @@ from sbon_node.model.queries import (
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.streams import SourceInfo, StreamInfo
 from sbon_node.model.usage import LinkUsage, QueryUsage
+from sbon_node.operations.debug_dump import DebugDump
+from sbon_node.operations.disk_usage import Resources
+from sbon_node.operations.examination import Examination
+from sbon_node.operations.metrics_snapshot import NodeMetrics
+from sbon_node.operations.readiness import Readiness
 from sbon_node.queries.listing import QueryList
 
 __all__ = [
@@ -185,4 +189,35 @@ class NodeInterface(Protocol):
 
     async def acknowledge(self, query_id: str, numbers: dict[str, int], sink: str = "", word: str = "") -> None:
         """The follower of that ``word`` has durably taken all frames up to these numbers; they may be forgotten upstream."""
+        ...
+
+
+# -- Interface of the HTTP API to a node's operations. The daemon's node has one; tests have their own ----------------
+
+
+class OperationsInterface(Protocol):
+    """Implemented by :class:`sbon_node.operations.service.Operations`."""
+
+    def metrics_snapshot(self) -> NodeMetrics:
+        """Return the metrics snapshot."""
+        ...
+
+    def readiness(self) -> Readiness:
+        """Whether it can do its work, and why not."""
+        ...
+
+    async def examine(self, *, everywhere: bool = False) -> Examination:
+        """Examine the machine, the node, and its reachability by peers, and with ``everywhere`` all other nodes."""
+        ...
+
+    async def debug_dump(self) -> DebugDump:
+        """For a debug dump, without secrets."""
+        ...
+
+    async def resources(self) -> Resources:
+        """Memory by process, and disk by purpose."""
+        ...
+
+    def drain(self, *, dry_run: bool = False) -> AsyncIterator[DrainStep | NodeDrained]:
+        """Move its operators to other nodes and leave, or stay drained with what cannot move; yields the steps and the end."""
         ...

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.directory.keys import owners
-from sbon_node.directory.matrix import apart_ms, positions, put_ms
 from sbon_node.directory.measuring import Outcome
 from sbon_node.directory.pairs import Measurement, Pair
 from sbon_node.directory.prefix_routing import PrefixRouting
 from sbon_node.membership.views import MemberView
+from sbon_node.space.apart import apart
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.cost import cost_distances
 
@@ -224,3 +224,39 @@ class FullView(Directory):
 
     def _nodes(self) -> list[str]:
         return sorted({self._membership.own_name, *self._membership.alive()})
+
+
+# -- Matrices of round-trip times between many nodes ------------------------------------------------------------------
+
+
+def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate | None]) -> NDArray[np.float64]:
+    """Return the distance in latency from each to each; NaN where either has no coordinate."""
+    estimates_ms = np.full((len(sources), len(targets)), np.nan)
+    rows = [i for i, coordinate in enumerate(sources) if coordinate is not None]
+    columns = [i for i, coordinate in enumerate(targets) if coordinate is not None]
+    if rows and columns:
+        start_coordinates, other = (
+            [coordinate for coordinate in coordinates if coordinate is not None] for coordinates in (sources, targets)
+        )
+        ends = [np.array([coordinate.vector for coordinate in coordinates]) for coordinates in (start_coordinates, other)]
+        heights = [np.array([coordinate.height for coordinate in coordinates]) for coordinates in (start_coordinates, other)]
+        estimates_ms[np.ix_(rows, columns)] = apart(*ends) + heights[0][:, None] + heights[1][None, :]
+    return estimates_ms
+
+
+def positions(nodes: Sequence[str]) -> dict[str, list[int]]:
+    """Return the indices of each node; a node may be named twice."""
+    positions: dict[str, list[int]] = {}
+    for position, node in enumerate(nodes):
+        positions.setdefault(node, []).append(position)
+    return positions
+
+
+def put_ms(
+    matrix_ms: NDArray[np.float64], rows: Mapping[str, list[int]], columns: Mapping[str, list[int]], pair: Pair, rtt_ms: float
+) -> None:
+    """Store a pair's value in both directions, where its nodes are a row and a column."""
+    for a, b in (pair, pair[::-1]):
+        for row in rows.get(a, ()):
+            for column in columns.get(b, ()):
+                matrix_ms[row, column] = rtt_ms

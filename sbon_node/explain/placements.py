@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from msgspec.structs import asdict, replace
 
 from sbon_node.errors import SbonError
 from sbon_node.explain.compare import Known, alternative, turning_point, weigh
-from sbon_node.explain.dry_run import DryRunView
 from sbon_node.explain.knowledge import Knowledge
 from sbon_node.explain.placement_explanation import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
 from sbon_node.model.adaptation import OFF, Adapt
@@ -39,6 +38,7 @@ from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.reuse import Reuse
 from sbon_node.workflow.context import Context
+from sbon_node.workflow.network_view import LiveNetworkView
 
 MAX_CANDIDATES = 12
 """Most candidates of each operator, beside the hosts that any strategy chose."""
@@ -331,3 +331,25 @@ def _change(turn: TurningPoint) -> tuple[float, str, str]:
     now_ms = turn.latency_ms if turn.latency_ms is not None else float("inf")
     shares = [abs(ms - now_ms) / max(now_ms, 1e-3) for ms in (turn.below_ms, turn.above_ms) if ms is not None]
     return min(shares, default=float("inf")), turn.a, turn.b
+
+
+# -- Network view of strategies in a dry run: changes nothing and yields to real placements ---------------------------
+
+T = TypeVar("T")
+
+
+class DryRunView(LiveNetworkView):
+    """View in which the capacity that the query ``beside`` holds counts as free, if one is named.
+
+    Measurements leave a part of the limit for queries that are placed; ``turns`` lets one of many strategies compute at a time.
+    """
+
+    sparing = True
+
+    def __init__(self, context: Context, beside: str, turns: asyncio.Semaphore) -> None:
+        super().__init__(context, beside)
+        self._turns = turns
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        async with self._turns:
+            return await super().compute(work)

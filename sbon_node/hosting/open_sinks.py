@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 import structlog
 
@@ -16,13 +17,17 @@ from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import HostedSink
+from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.hosting.sink_links import SinkLinks
 from sbon_node.hosting.sink_positions import fenced
+from sbon_node.hosting.stream_hosts import StreamHost
+from sbon_node.membership.clocks import ROUNDING_MS
 from sbon_node.model.delivery import Sample, SinkDelay, SinkReport
+from sbon_node.model.frames import Frame
 from sbon_node.model.schema import to_arrow
 from sbon_node.model.states import sink_states
 from sbon_node.streams.links.link import Link
+from sbon_node.streams.measures.delays import Delays
 from sbon_node.workflow.context import Context
 
 log = structlog.get_logger()
@@ -140,3 +145,81 @@ class OpenSinks:
         if sink in self.runners:
             return self.runners[sink].newest.sample()
         return self.followed[sink].sample() if sink in self.followed else None
+
+
+# -- The links by which the sinks of this node read their streams, and the delays of the rows that come by them -------
+
+
+class SinkLinks:
+    """Makes the links of sinks."""
+
+    def __init__(self, context: Context, records: RecordAcceptors) -> None:
+        self._context, self._records = context, records
+        self._lineages = Lineages(context.store)
+        self._delays: dict[str, SinkDelays] = {}
+
+    def make(self, hosted: HostedSink, done: Mapping[str, int]) -> list[Link]:
+        """Return a link for each of the sink's streams, which begins after the frame that is ``done``."""
+        return [self._link(hosted, stream, node, done.get(stream, 0)) for stream, node in hosted.order.inputs]
+
+    def delay(self, sink: str) -> SinkDelay | None:
+        """Return the delay of the newest rows that have arrived for the sink; None while it is not open."""
+        delays = self._delays.get(sink)
+        return delays.report() if delays is not None else None
+
+    def closed(self, sink: str) -> None:
+        """Forget the delays of a sink that is closed."""
+        self._delays.pop(sink, None)
+
+    def forget(self, sink: str) -> None:
+        """Forget which streams a sink has read."""
+        self._lineages.forget(sink)
+
+    def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
+        context, order = self._context, hosted.order
+        host = StreamHost(context, self._records, order.query, stream, node, hosted.acceptors)
+        delays = self._delays.setdefault(order.component, SinkDelays(context))
+        return Link(
+            stream,
+            order.component,
+            locate=host.locate,
+            expect=host.expect,
+            search=host.search,
+            own_time=host.own_time,
+            arrived=partial(delays.observe, host),
+            peers=context.connections,
+            clock=context.clock,
+            settings=context.stream_settings,
+            rng=context.rng,
+            start_after=done,
+            lineage=self._lineages.of(order.component, stream),
+            learn=self._lineages.learner(order.component, stream),
+            reader_epoch=order.epoch,
+            failpoint=context.failpoint,
+            columns=tuple(column.name for column in order.schema) if stream in order.by_position else (),
+        )
+
+
+# -- The delay of the rows that arrive for one sink of this node ------------------------------------------------------
+
+
+class SinkDelays:
+    """Observes the frames of all streams that a sink reads, as they arrive."""
+
+    def __init__(self, context: Context) -> None:
+        settings = context.stream_settings
+        self._clock = context.clock
+        self._delays = Delays(most=settings.delay_frames, window_s=settings.delay_window_s)
+
+    def observe(self, host: StreamHost, frame: Frame) -> None:
+        """Note a frame that has come from ``host``; its time of birth is by this node's clock, or 0."""
+        if not frame.rows:
+            return
+        now, error_ms = self._clock.now(), host.clock_error_ms
+        if not frame.born_ms or error_ms is None:
+            self._delays.observe_undated(now)
+        else:  # The stamp and its translation are rounded, each by a millisecond at most.
+            self._delays.observe(now, self._clock.wall_us() / 1000.0 - frame.born_ms, error_ms + ROUNDING_MS, frame.rows)
+
+    def report(self) -> SinkDelay:
+        return self._delays.report(self._clock.now())

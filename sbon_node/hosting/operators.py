@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Container, Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 import structlog
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.disk import named_errors
-from sbon_node.engine.interface import EngineCapacity, MovingEngine
+from sbon_node.engine.interface import Engine, EngineCapacity, MovingEngine
 from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.ants.service import AntService
@@ -19,24 +20,27 @@ from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.claims import check_epoch, claim, report_failure
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.leaving import NOBODY_LEAVES, Leaving
 from sbon_node.hosting.node_answers import NodeAnswers
-from sbon_node.hosting.operator_checks import OperatorChecks
-from sbon_node.hosting.operator_info import operator_info
-from sbon_node.hosting.operator_states_here import HostedStates
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
+from sbon_node.model.durability import LOCAL, BackupInfo
 from sbon_node.model.nodes import CapacityUse, NodeCapacity
-from sbon_node.model.operators import Needs, OperatorSpec
-from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.operators import Needs, OperatorSpec, OperatorStats
+from sbon_node.model.queries import AHEAD, ENGINE_STARTS, HELD_BACK, OperatorInfo
 from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.model.states import operator_states
-from sbon_node.model.states.operator_states import OperatorState
+from sbon_node.model.states.backup_states import MISSING
+from sbon_node.model.states.operator_states import LIFECYCLE, SET_ASIDE, OperatorState
+from sbon_node.model.stream_counts import SpillCount
 from sbon_node.net.peers import Caller
+from sbon_node.planner.planner import CLIENT
 from sbon_node.streams.links.link import Link
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.port import NodePort
+from sbon_node.streams.watermark import shown_watermark
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
@@ -398,3 +402,187 @@ class OperatorHost:
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
         await report_failure(self._context, self._records, hosted, reason, lambda: hosted.spec.id in self._hosted)
+
+
+# -- States of this node's operators, with their reasons --------------------------------------------------------------
+
+
+class HostedStates:
+    """The latest state and reason of each operator, by id."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, tuple[OperatorState, str]] = {}
+
+    def begin(self, operator: str, reason: str = "") -> None:
+        self._states[operator] = (LIFECYCLE.initial, reason)
+
+    def enter(self, operator: str, state: OperatorState, reason: str) -> None:
+        """Change the state; raise :class:`BrokenInvariantError` for a forbidden transition."""
+        before, _ = self.of(operator)
+        LIFECYCLE.check(before, state, operator)
+        self._states[operator] = (state, reason)
+
+    def of(self, operator: str) -> tuple[OperatorState, str]:
+        return self._states.get(operator, (LIFECYCLE.initial, ""))
+
+    def forget(self, operator: str) -> None:
+        self._states.pop(operator, None)
+
+    def waiting(self) -> list[str]:
+        """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
+        return [f"{one}: {why}" for one, (state, why) in sorted(self._states.items()) if why and state not in SET_ASIDE]
+
+
+# -- The checks of an operator that is to run on this node, and the capacity that it gets -----------------------------
+
+
+class OperatorChecks:
+    """Admits operators beside those that are ``hosted``, until it ``is_closed``."""
+
+    def __init__(self, context: Context, reservations: Reservations, hosted: Container[str]) -> None:
+        self._context, self._reservations, self._hosted = context, reservations, hosted
+        self._checked: dict[str, None] = {}
+        self.is_closed = False
+
+    async def admit(
+        self, hosted: HostedOperator, caller: Caller, holder: str, use: CapacityUse, store: Callable[[], None]
+    ) -> None:
+        """Reserve and hold capacity for an operator that may come, after the same checks as for a new one, and ``store`` it."""
+        spec, now = hosted.spec, self._context.clock.now()
+        self.check_open()
+        self._check_new(spec.id)
+        deadline = now + self._context.settings.reservation_s
+        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=holder, use=use)
+        try:
+            await self.confirm(hosted, caller)
+            store()
+        except BaseException:
+            self._reservations.release(spec.id, hosted.submitter)
+            raise
+
+    async def confirm(self, hosted: HostedOperator, caller: Caller) -> None:
+        """Check an operator for which capacity is reserved, and hold the capacity until it ends here."""
+        spec = hosted.spec
+        self.check_open()
+        if len(spec.inputs) > self._context.settings.max_inputs:
+            raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
+        if spec.id in self._checked:
+            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
+        self._check_new(spec.id)
+        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
+        await self._check_fragment(spec, caller)
+        self.check_open()
+        self._check_new(spec.id)
+        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
+
+    def check_open(self) -> None:
+        """Raise ``node-away`` or ``node-drained`` if this node takes no operators."""
+        if self.is_closed:
+            raise SbonError("node-away", "this node is going away", where=self._context.name)
+        self._context.drained.check()
+
+    def _check_new(self, operator: str) -> None:
+        if operator in self._hosted:
+            raise SbonError("operator-exists", f"{operator} runs here already", where=self._context.name)
+
+    async def _check_fragment(self, spec: OperatorSpec, caller: Caller) -> None:
+        """Check the fragment against the allow-list.
+
+        Each reservation allows one check at a time, which bounds the number of waiting checks.
+        """
+        CLIENT.set(caller.node)
+        self._checked[spec.id] = None
+        try:
+            await self._context.planner.check_fragment(spec.fragment, len(spec.views()))
+        finally:
+            del self._checked[spec.id]
+
+
+# -- Moves of operators away from this node, as their host sees them after a restart ----------------------------------
+
+
+class Leaving(Protocol):
+    """Moves of operators away from this node, which began before its restart."""
+
+    def resume(self, hosted: HostedOperator) -> bool:
+        """Hand over an operator that has moved; return False for any other."""
+        ...
+
+    def forget(self, operator: str) -> None:
+        """Forget the move of an operator that was claimed, and therefore stays."""
+        ...
+
+
+class NobodyLeaves:
+    """No such moves."""
+
+    def resume(self, hosted: HostedOperator) -> bool:
+        return False
+
+    def forget(self, operator: str) -> None:
+        return
+
+
+NOBODY_LEAVES = NobodyLeaves()
+
+
+# -- The description of an operator by its host -----------------------------------------------------------------------
+
+
+def operator_info(
+    context: Context, engine: Engine, ports: OperatorPorts, hosted: HostedOperator, state: OperatorState, reason: str
+) -> OperatorInfo:
+    """Return the description of an operator in that state."""
+    operator, outbox = hosted.spec.id, context.outbox
+    watermark_ms, ended = _promised(outbox, operator)
+    port, letters = ports.open.get(operator), ports.letters.get(operator)
+    if state == operator_states.STARTING:
+        reason = reason or (ENGINE_STARTS if engine.status == "starting" else "")
+    elif port is not None:
+        reason = reason or _held_back(outbox, port)
+    return OperatorInfo(
+        id=operator,
+        node=context.name,
+        fragment=hosted.spec.fragment,
+        state=state,
+        reason=reason,
+        epoch=hosted.spec.epoch,
+        durability=hosted.spec.durability,
+        backup=ports.backups.info(operator) or (BackupInfo(state=MISSING) if hosted.spec.durability != LOCAL else None),
+        stats=engine.stats(operator) if port is None else _since_it_began(engine.stats(operator), port),
+        spilled=port.spilled if port is not None else SpillCount(),
+        watermark_ms=watermark_ms,
+        ended=ended,
+        skipped=letters.rows if letters is not None else 0,
+        dead_letters=letters.path if letters is not None else "",
+        measures=ports.described(operator),
+        past_moves=hosted.spec.past_moves,
+        queries=tuple(one.query for one in hosted.readers) if hosted.references else (),
+    )
+
+
+def _since_it_began(stats: OperatorStats, port: NodePort) -> OperatorStats:
+    """Return the engine's statistics with counts that go on over restarts and moves."""
+    totals = port.meter.totals
+    return msgspec.structs.replace(
+        stats,
+        rows_in=totals.rows_in,
+        rows_out=totals.rows_out,
+        bytes_in=totals.bytes_in,
+        bytes_out=totals.bytes_out,
+        batches=totals.batches,
+    )
+
+
+def _held_back(outbox: Outbox, port: NodePort) -> str:
+    """Return why a healthy operator takes no batch of its available input."""
+    if port.operator in outbox.streams() and outbox.pressure(port.operator):
+        return HELD_BACK
+    return f"{', '.join(port.held)} {AHEAD}" if port.held else ""
+
+
+def _promised(outbox: Outbox, operator: str) -> tuple[int | None, bool]:
+    """Return its output's watermark, as shown to users, and whether it has ended; None while the stream is not open."""
+    if operator not in outbox.streams():
+        return None, False
+    return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)

@@ -17,7 +17,6 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import NOT_OWNER, REFUSED, check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
-from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
 from sbon_node.hosting.open_sinks import OpenSinks, Work
 from sbon_node.hosting.ports import READER_FENCED
@@ -30,6 +29,7 @@ from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
+from sbon_node.workflow.store import RecordStore
 from sbon_protocol.calls import DestroyComponents, OpenSink, ReportState
 from sbon_protocol.codec import decode_record
 from sbon_protocol.failover import AddSink, SinkAdded
@@ -398,3 +398,46 @@ class SinkHost:
 def _key(order: SinkOrder) -> str:
     """Return the key of a sink in the store; that of a query's first sink is the query's."""
     return order.component if is_further_sink(order.component) else order.query
+
+
+# -- Final reports of sinks that were closed here, kept until the query holder has stored them ------------------------
+
+# The holder learns a sink's final count of rows only in the answer to the call that ends it. If the answer is lost, the sink is
+# gone.
+
+
+class EndedSink(msgspec.Struct, frozen=True, kw_only=True):
+    """The final report of a sink."""
+
+    rows: int | None
+    report: SinkReport | None
+    ended_ms: int
+
+
+class EndedSinks:
+    """Final reports by query; beyond ``most`` of them the oldest goes."""
+
+    def __init__(self, store: RecordStore, most: int) -> None:
+        self._store, self._most = store, most
+        self._ended = store.all("sink-end", EndedSink)
+
+    def keep(self, query: str, ended: EndedSink) -> None:
+        """Store a report, unless an earlier one of the same sink is there, which was made while its rows were known."""
+        if query in self._ended:
+            return
+        if len(self._ended) >= self._most:
+            self._delete(min(self._ended, key=lambda name: (self._ended[name].ended_ms, name)))
+        self._store.put("sink-end", query, ended)
+        self._ended[query] = ended
+
+    def get(self, query: str) -> EndedSink | None:
+        return self._ended.get(query)
+
+    def confirm(self, query: str) -> None:
+        """Forget the report, which the holder has stored."""
+        if query in self._ended:
+            self._delete(query)
+
+    def _delete(self, query: str) -> None:
+        self._store.delete("sink-end", query)
+        del self._ended[query]

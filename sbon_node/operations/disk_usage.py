@@ -4,11 +4,68 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
+import msgspec
+import psutil
+
+from sbon_node.engine.spark.supervisor import ENGINE_MODULE
 from sbon_node.model.stream_counts import OutboxBytes
-from sbon_node.operations.resource_types import DiskKind, DiskPart
+from sbon_node.planner.process import WORKER as PLANNER_MODULE
+
+# -- Types of the account of a node's memory and disk -----------------------------------------------------------------
+
+ProcessKind = Literal["daemon", "planner", "engine", "jvm", "zygote", "python"]
+"""The node itself, its planner, its engine process with the JVM and the fork server, and Spark's Python processes."""
+
+DiskKind = Literal[
+    "stream",
+    "outbox-overhead",
+    "outbox-free",
+    "outbox-wal",
+    "records",
+    "checkpoint",
+    "spill",
+    "dead-letters",
+    "delivery-positions",
+    "scratch",
+    "log",
+    "other",
+]
+
+
+class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of one process in bytes.
+
+    ``proportional_bytes`` counts a page shared by n processes as an n-th; None where the system does not report it.
+    """
+
+    kind: ProcessKind
+    pid: int
+    resident_bytes: int
+    proportional_bytes: int | None
+    threads: int
+
+
+class DiskPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Allocated bytes on disk for one purpose; ``name`` is the stream, operator, component or file, if there are several."""
+
+    kind: DiskKind
+    name: str
+    bytes: int
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of a node's processes, and parts of its data directory, the largest first. The parts add up to the directory."""
+
+    processes: tuple[ProcessMemory, ...]
+    disk: tuple[DiskPart, ...]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 OUTBOX = "outbox.db"
 FOLDERS: dict[str, DiskKind] = {
@@ -76,3 +133,54 @@ def _allocated(path: str) -> int:
     with suppress(OSError):  # It may disappear at any moment.
         return os.lstat(path).st_blocks * _BLOCK_BYTES
     return 0
+
+
+# -- Memory of this process and its descendants, each with its kind ---------------------------------------------------
+
+ZYGOTE_MODULE = "sbon_node.engine.spark.zygote"
+MAX_PROCESSES = 1000
+"""Processes in one account."""
+
+
+def process_memory(pid: int) -> list[ProcessMemory]:
+    """Return the memory of the process and its descendants, the largest first; skip those that end meanwhile."""
+    top = psutil.Process(pid)
+    found = [_memory_of(process, top=process.pid == pid) for process in (top, *top.children(recursive=True))[:MAX_PROCESSES]]
+    return sorted(filter(None, found), key=lambda process: (-process.resident_bytes, process.pid))
+
+
+def _memory_of(process: psutil.Process, *, top: bool) -> ProcessMemory | None:
+    try:
+        kind = "daemon" if top else kind_of(process.cmdline(), _parent_command(process))
+        try:
+            memory = process.memory_full_info()
+            proportional = getattr(memory, "pss", None)
+        except psutil.AccessDenied:
+            memory, proportional = process.memory_info(), None
+        return ProcessMemory(
+            kind=kind,
+            pid=process.pid,
+            resident_bytes=memory.rss,
+            proportional_bytes=proportional,
+            threads=process.num_threads(),
+        )
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _parent_command(process: psutil.Process) -> Sequence[str]:
+    parent = process.parent()
+    return parent.cmdline() if parent is not None else ()
+
+
+def kind_of(command: Sequence[str], parent_command: Sequence[str]) -> ProcessKind:
+    """Return the kind of a descendant of the node. A fork of the zygote has its command line."""
+    if command and Path(command[0]).name == "java":
+        return "jvm"
+    if PLANNER_MODULE in command:
+        return "planner"
+    if ENGINE_MODULE in command:
+        return "engine"
+    if ZYGOTE_MODULE in command and ZYGOTE_MODULE not in parent_command:
+        return "zygote"
+    return "python"

@@ -12,17 +12,14 @@ from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.model.states import operator_states, source_states
-from sbon_node.operations.debug_dump import collect_debug_dump, tasks
-from sbon_node.operations.debug_dump_types import DebugDump
-from sbon_node.operations.disk_usage import disk_usage
+from sbon_node.operations.debug_dump import DebugDump, collect_debug_dump, tasks
+from sbon_node.operations.disk_usage import Resources, disk_usage, process_memory
 from sbon_node.operations.doctor import Doctor
 from sbon_node.operations.draining import Draining
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
-from sbon_node.operations.process_memory import process_memory
 from sbon_node.operations.reachability import Reach
 from sbon_node.operations.readiness import ALONE, Condition, Readiness, Reason, readiness_of
-from sbon_node.operations.resource_types import Resources
 from sbon_protocol.messages import MAX_REASONS
 
 LOOK_S, CHANGED_S = 5.0, 15.0
@@ -30,7 +27,7 @@ LOOK_S, CHANGED_S = 5.0, 15.0
 
 
 class Operations:
-    """Implements :class:`sbon_node.api.operations_interface.OperationsInterface`."""
+    """Implements :class:`sbon_node.api.interface.OperationsInterface`."""
 
     def __init__(self, config: Config, components: Components, draining: Draining) -> None:
         self._config, self._components = config, components

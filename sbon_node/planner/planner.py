@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Protocol, TypeVar
 
@@ -37,7 +37,6 @@ from sbon_node.planner.messages import (
     WorkerRequest,
 )
 from sbon_node.planner.process import PlannerProcess, ProcessLostError
-from sbon_node.planner.turns import Turns
 from sbon_node.sql.settings import QuerySettings
 
 T = TypeVar("T")
@@ -311,3 +310,57 @@ async def _answered(question: WorkerRequest, analyse: Analyse, recall: Recall) -
         return Continue(plan=0, measured=await recall(question.sources, question.signatures, question.columns))
     except SbonError as error:
         return Continue(plan=0, refused=Refused.of(error))
+
+
+# -- Turns of clients that wait for the planner: a busy client waits behind itself, not before others -----------------
+
+
+class Turns:
+    """One turn at a time, next for the waiting client whose turns have taken the least time.
+
+    Each client's own requests keep their order.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._taken = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._spent_s: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        if self._taken:
+            await self._wait(client)
+        self._taken = True
+        begun = self._clock.now()
+        try:
+            yield
+        finally:
+            self._spent_s[client] = self._spent_s.get(client, 0.0) + self._clock.now() - begun
+            self._pass_on()
+
+    def forget(self, client: str) -> None:
+        """Forget a client that has no request in progress."""
+        self._spent_s.pop(client, None)
+
+    async def _wait(self, client: str) -> None:
+        called = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(called)
+        try:
+            await called
+        except asyncio.CancelledError:
+            if called.done() and not called.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Pass the turn to the next client; it stays taken until no client waits."""
+        while self._waiting:
+            client = min(self._waiting, key=lambda client: self._spent_s.get(client, 0.0))
+            called = self._waiting[client].popleft()
+            if not self._waiting[client]:
+                del self._waiting[client]
+            if not called.done():
+                called.set_result(None)
+                return
+        self._taken = False

@@ -18,6 +18,7 @@ from sbon_node.membership.table import GONE
 from sbon_node.model.adaptation import MoveDecision
 from sbon_node.model.catalogue import SourceDeclaration, called
 from sbon_node.model.delivery import FurtherReport, Sample, SinkDelay, SinkReport
+from sbon_node.model.measures import OperatorMeasures
 from sbon_node.model.plan import Plan, PlannedOperator
 from sbon_node.model.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, SinkInfo
 from sbon_node.model.query_ids import sink_of
@@ -26,10 +27,9 @@ from sbon_node.model.states import further_sink_states, query_states, sink_state
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.streams import SourceInfo, unknown_at
 from sbon_node.model.subscribers import component_of, is_follower
+from sbon_node.model.times import utc_text
 from sbon_node.net.peers import Caller
-from sbon_node.queries.delays import stated_delay
 from sbon_node.queries.further_reports import described_sinks
-from sbon_node.queries.held_windows import sources_that_hold
 from sbon_node.queries.progress import progress_of
 from sbon_node.queries.waits import QueryReason, ReasonKind, Waits
 from sbon_node.workflow.context import Context
@@ -383,3 +383,93 @@ def _has_failed(sink: SinkInfo) -> str:
 
 def _is_paused(report: SinkReport) -> bool:
     return report.state.partition(":")[0] == sink_states.PAUSED
+
+
+# -- The error of a query's measured delay: the clocks of all links on the way add to it ------------------------------
+
+
+def stated_delay(plan: Plan, operators: Iterable[OperatorInfo], delay: SinkDelay | None) -> SinkDelay | None:
+    """Return the sink's delay with the error of the whole way, the largest over all paths.
+
+    Each host translates the times of the frames that it reads to its own clock, so the errors of a path's links add up. The sink
+    knows that of its own links only. None for ``error_ms`` where a host does not report.
+    """
+    if delay is None or delay.error_ms is None:
+        return delay
+    measures = {operator.id: operator.measures for operator in operators}
+    upstream_ms: dict[str, float | None] = {planned.source.id: 0.0 for planned in plan.sources}
+    for planned in (*(shared.operator for shared in plan.shared), *plan.operators):
+        upstream_ms[planned.id] = _error_ms(measures.get(planned.id), upstream_ms)
+    errors = [upstream_ms.get(stream) for stream in plan.outputs]
+    known = [error for error in errors if error is not None]
+    error_ms = delay.error_ms + max(known) if known and len(known) == len(errors) else None
+    return msgspec.structs.replace(delay, error_ms=error_ms)
+
+
+def _error_ms(measures: OperatorMeasures | None, upstream_ms: dict[str, float | None]) -> float | None:
+    """Return the error of times on an operator's output; None if it is unknown."""
+    errors = []
+    for read in measures.inputs if measures is not None else ():
+        before = upstream_ms.get(read.stream)
+        if before is None or read.clock_error_ms is None:
+            return None
+        errors.append(before + read.clock_error_ms)
+    return max(errors, default=None)
+
+
+# -- Sources whose watermark holds back a query's windows and joins, as users read it. Pure ---------------------------
+
+QUIET_MS = 10_000
+"""A source holds others back if its watermark last rose this much earlier than theirs: longer than the pauses of most feeds."""
+
+
+def sources_that_hold(plan: Plan, sources: Iterable[SourceInfo], now_ms: int) -> Iterator[str]:
+    """Yield each source that holds back operators with state, with the time since when.
+
+    An operator with several sources takes the least of their watermarks, so a silent source keeps the rows of all the others.
+    A source that has ended holds back none. Times are those of the sources' nodes; ``now_ms`` is this node's.
+    """
+    infos = {info.source.id: info for info in sources}
+    for name in dict.fromkeys(name for read in _read_together(plan) for name in _behind(infos, read, now_ms)):
+        yield _said(infos[name])
+
+
+def _read_together(plan: Plan) -> Iterator[list[str]]:
+    """Yield the sources of each operator with state."""
+    operators: dict[str, PlannedOperator] = {one.operator.id: one.operator for one in plan.shared}
+    operators |= {one.id: one for one in plan.operators}
+    known: dict[str, list[str]] = {planned.source.id: [planned.source.id] for planned in plan.sources}
+    for one in operators.values():
+        known[one.id] = list(dict.fromkeys(name for read in one.inputs for name in known.get(read.stream, ())))
+        if any(read.event_time for read in one.inputs):
+            yield known[one.id]
+
+
+def _behind(infos: Mapping[str, SourceInfo], read: Collection[str], now_ms: int) -> Iterator[str]:
+    """Yield the sources that are behind another one, and have been quiet while that one went on or ended."""
+    all_ = [infos[name] for name in read if name in infos]
+    for info in all_:
+        if _goes_on(info) and any(_is_behind(info, other, now_ms) for other in all_):
+            yield info.source.id
+
+
+def _goes_on(info: SourceInfo) -> bool:
+    """Return whether more rows may come; other reasons tell of a source that is away or has failed."""
+    return _state(info) not in (source_states.ENDED, source_states.FAILED, UNREACHABLE, LOST) and not info.trouble
+
+
+def _is_behind(info: SourceInfo, other: SourceInfo, now_ms: int) -> bool:
+    if other.watermark_ms is None or (info.watermark_ms is not None and info.watermark_ms >= other.watermark_ms):
+        return False
+    upto_ms = now_ms if _state(other) == source_states.ENDED else other.advanced_ms
+    return upto_ms is not None and (info.advanced_ms is None or info.advanced_ms + QUIET_MS <= upto_ms)
+
+
+def _state(info: SourceInfo) -> str:
+    return info.state.partition(":")[0]
+
+
+def _said(info: SourceInfo) -> str:
+    since = f" since {utc_text(info.advanced_ms)}" if info.advanced_ms is not None else ""
+    quiet = "without a row" if info.watermark_ms is None else f"at watermark {utc_text(info.watermark_ms)}"
+    return f"source {called(info.source)} holds windows back: {quiet}{since}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,25 +14,24 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.model.placement import Placement
-from sbon_node.model.queries import QueryInfo
+from sbon_node.model.queries import AHEAD, HELD_BACK, QueryInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.model.states.lifecycle import LOST
 from sbon_node.model.states.query_states import LIVE, QueryState
-from sbon_node.model.usage import QueryUsage, QueryUsagePoint
+from sbon_node.model.usage import LinkUsage, QueryUsage, QueryUsagePoint
 from sbon_node.queries.describe import Description, delivery_of
 from sbon_node.queries.duties import Duties, Work
-from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
+from sbon_node.queries.progress import slowest_lag_ms
 from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, restarted, with_last, withdrawn
 from sbon_node.queries.records import Records, Step
 from sbon_node.queries.restart_text import restart_text
 from sbon_node.queries.sink_steps import concluded
-from sbon_node.queries.stops import Stops
 from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
-from sbon_node.queries.usage_history import UsageHistories
+from sbon_node.queries.time_series import OLDEST_POINTS, TimeSeries, thinned
 from sbon_node.queries.waits import KnownReasons
 from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks
@@ -396,3 +396,181 @@ class QueryHolder:
         if not missed and query not in self._submitting:
             await self._change(query, cleaned)
         return missed
+
+
+# -- Stops of queries, which the query holder carries out to their end, even if the node that asked for one dies meanwhile --
+
+
+class Stops:
+    """The stops under way at a query holder, one for each query.
+
+    ``carry_out`` ends a query and informs its hosts; it runs as one of ``tasks``. ``node`` is this node's name.
+    """
+
+    def __init__(self, tasks: Tasks, carry_out: Callable[[str], Awaitable[None]], node: str) -> None:
+        self._tasks, self._carry_out, self._node = tasks, carry_out, node
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+
+    async def stop(self, query: str) -> None:
+        """Wait until the query is stopped. The stop goes on if the caller gives up.
+
+        Raises :class:`SbonError`: the failure of the stop, or ``stopping`` if this node ends first.
+        """
+        if query not in self._under_way:
+            ended = self._under_way[query] = asyncio.get_running_loop().create_future()
+            self._tasks.start(f"stop {query}", self._run(query, ended))
+            if f"stop {query}" not in self._tasks:
+                del self._under_way[query]
+                raise self._away()
+        await asyncio.shield(self._under_way[query])
+
+    async def _run(self, query: str, ended: asyncio.Future[None]) -> None:
+        try:
+            await self._carry_out(query)
+        except BaseException as error:
+            if not ended.done():
+                ended.set_exception(error if isinstance(error, SbonError) else self._away())
+                ended.exception()  # Seen, even if nobody waits any more.
+            if not isinstance(error, SbonError):
+                raise
+        else:
+            ended.set_result(None)
+        finally:
+            self._under_way.pop(query, None)
+
+    def _away(self) -> SbonError:
+        return SbonError("stopping", "this node is about to end", where=self._node)
+
+
+# -- History of running queries: their holder records points of each query's network usage every few seconds ----------
+
+
+class UsageHistories:
+    """Histories by query; ``running`` returns running queries, ``now`` a query's current point, None if it is over."""
+
+    def __init__(
+        self, context: Context, running: Callable[[], list[str]], now: Callable[[str], Awaitable[QueryUsagePoint | None]]
+    ) -> None:
+        self._context, self._running, self._now = context, running, now
+        self._kept: dict[str, TimeSeries[QueryUsagePoint]] = {}
+        self._last = ""
+
+    def begin(self, query: str, *points: QueryUsagePoint) -> None:
+        self._kept[query] = TimeSeries(self._context.settings.history_points, *points, complete=True)
+
+    def end(self, query: str) -> None:
+        self._kept.pop(query, None)
+
+    def points(self, query: str, after_ms: int = -1) -> list[QueryUsagePoint]:
+        history = self._kept.get(query)
+        return [] if history is None else history.points(after_ms)
+
+    def at_end(self, query: str) -> list[QueryUsagePoint]:
+        """Return few enough points to be stored."""
+        return thinned(self.points(query), OLDEST_POINTS)
+
+    async def run(self) -> None:
+        """Record points for ever.
+
+        Each point costs a request to every node with a part; if many queries run, they take turns.
+        """
+        settings = self._context.settings
+        while True:
+            await self._context.clock.sleep(settings.history_interval_s)
+            await asyncio.gather(*map(self._take, self._next(settings.history_queries)))
+
+    def _next(self, most: int) -> list[str]:
+        """Return the next queries in the order of their names."""
+        running = sorted(query for query in self._running() if query in self._kept)
+        if len(running) <= most:
+            return running
+        later = [query for query in running if query > self._last]
+        chosen = (later + running)[:most]
+        self._last = chosen[-1]
+        return chosen
+
+    async def _take(self, query: str) -> None:
+        point = await self._now(query)
+        if point is not None and query in self._kept:
+            self._kept[query].add(point)
+
+
+# -- Network usage: bytes x one-way latency on every link, against the consumer baseline ------------------------------
+
+# Bytes x latency is SBON's network usage (section 2.1: rate x latency) integrated over the query's life. The consumer baseline
+# sends all rows of every source to the consumer.
+
+
+def query_usage_of(
+    context: Context, record: QueryRecord, described: Description, history: Iterable[QueryUsagePoint] = ()
+) -> QueryUsage:
+    """Return the query's network usage by link and over time.
+
+    Bytes are of frames as sent (compressed, resent frames included), those that cross once for several readers in equal parts.
+    The baseline takes all bytes of each source. Latencies are measured or estimated by the sender, or by
+    this node for a source whose node did not answer.
+    """
+    links = tuple(
+        _line(link.stream, link.source_node, link.target_node, link.borne_bytes, link.latency_ms, link.queries)
+        for link in described.info.links
+    )
+    carried: dict[str, int] = {}
+    for link in described.info.links:
+        carried[link.stream] = max(carried.get(link.stream, 0), link.bytes)
+    baseline = []
+    for source in (planned.source for planned in record.plan.sources):
+        latency_ms = _latency_ms(context, described, source.node, record.consumer)
+        baseline.append(_line(source.id, source.node, record.consumer, carried.get(source.id, 0), latency_ms))
+    at_ms, byte_ms, baseline_byte_ms = context.clock.wall_ms(), _sum(links), _sum(baseline)
+    return QueryUsage(
+        query=record.called,
+        strategy=record.strategy,
+        links=links,
+        baseline=tuple(baseline),
+        byte_ms=byte_ms,
+        baseline_byte_ms=baseline_byte_ms,
+        at_ms=at_ms,
+        now=_point(described.info, at_ms, byte_ms, baseline_byte_ms),
+        skipped=sum(operator.skipped for operator in described.info.operators),
+        history=tuple(history),
+    )
+
+
+def _point(info: QueryInfo, at_ms: int, byte_ms: float, baseline_byte_ms: float) -> QueryUsagePoint:
+    """Return the sums, and the query's progress by the same description."""
+    first = {source.source.id for source in info.sources}
+    stats = [operator.stats for operator in info.operators if operator.stats is not None]
+    waiting = [operator for operator in info.operators if HELD_BACK in operator.reason or operator.reason.endswith(AHEAD)]
+    return QueryUsagePoint(
+        at_ms=at_ms,
+        byte_ms=byte_ms,
+        baseline_byte_ms=baseline_byte_ms,
+        rows_in=sum(link.rows for link in info.links if link.stream in first),
+        rows_out=info.rows,
+        lag_ms=slowest_lag_ms(info.sources, info.operators),
+        batch_ms=max((operator_stats.batch_ms for operator_stats in stats if operator_stats.batches), default=None),
+        held_back=len(waiting),
+    )
+
+
+def _line(stream: str, source_node: str, target_node: str, size: int, latency_ms: float | None, queries: int = 1) -> LinkUsage:
+    return LinkUsage(
+        stream=stream,
+        source_node=source_node,
+        target_node=target_node,
+        bytes=size,
+        latency_ms=latency_ms,
+        byte_ms=None if latency_ms is None else size * latency_ms / queries,
+        queries=queries,
+    )
+
+
+def _sum(lines: Iterable[LinkUsage]) -> float:
+    return sum(line.byte_ms for line in lines if line.byte_ms is not None)
+
+
+def _latency_ms(context: Context, described: Description, source: str, target: str) -> float | None:
+    if source == target:
+        return 0.0
+    reported = described.latencies_ms.get(source, {}).get(target)
+    return context.directory.estimate_rtt_ms(source, target).one_way_ms if reported is None else reported

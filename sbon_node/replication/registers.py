@@ -11,6 +11,7 @@ import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
+from sbon_node.net.peers import Caller
 from sbon_node.registers.acceptor import (
     Accept,
     Answer,
@@ -25,13 +26,14 @@ from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader
 from sbon_node.registers.states import Acceptor, Configuration, State, newest
 from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore
 from sbon_node.replication.ballots import Ballots
-from sbon_node.replication.documents import Documents
+from sbon_node.replication.document_store import DocumentStore, verified
 from sbon_node.workflow.context import Context
-from sbon_protocol.calls import AskRegister, RegisterAnswer
+from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 
 log = structlog.get_logger()
+
 T = TypeVar("T")
 
 KEPT = 4096
@@ -372,3 +374,63 @@ def _no_majority(key: str, message: str, configuration: Configuration | None = N
     hint = "start the nodes again, or restore the network to them"
     acceptors = () if configuration is None else tuple(one.node for one in configuration.acceptors)
     return SbonError("no-majority", f"{key}: {message}", where=key, hint=hint, details=acceptors)
+
+
+# -- Documents for this node's use: from its own disk, from memory, or from an acceptor that has them -----------------
+
+REMEMBERED_BYTES = 16 * 1024 * 1024
+"""Bytes of documents that a node remembers without being an acceptor of their registers; the oldest go."""
+
+
+class Documents:
+    """Documents of the whole cluster's registers, found by digest."""
+
+    def __init__(self, context: Context, store: DocumentStore) -> None:
+        self._context, self._store = context, store
+        self._remembered: dict[str, bytes] = {}
+        context.server.handle(FetchDocuments, self._handle)
+
+    def remember(self, documents: Mapping[str, bytes]) -> None:
+        """Keep documents in memory, for acceptors that miss them and for the next reader."""
+        for digest, content in documents.items():
+            self._remembered.pop(digest, None)
+            self._remembered[digest] = content
+        size = sum(map(len, self._remembered.values()))
+        while size > REMEMBERED_BYTES:
+            size -= len(self._remembered.pop(next(iter(self._remembered))))
+
+    async def get(self, digests: Iterable[str], acceptors: Iterable[Acceptor]) -> dict[str, bytes]:
+        """Return documents by digest; raise ``document-unknown`` if no acceptor that answers has one of them."""
+        documents, missing = {}, []
+        for digest in digests:
+            content = self._remembered.get(digest) or self._store.get(digest)
+            if content is None:
+                missing.append(digest)
+            else:
+                documents[digest] = content
+        for node in [one.node for one in acceptors if one.node != self._context.name]:
+            if not missing:
+                break
+            fetched = await self._fetch(node, tuple(missing))
+            self.remember(fetched)
+            documents.update(fetched)
+            missing = [digest for digest in missing if digest not in fetched]
+        if missing:
+            raise SbonError("document-unknown", f"no acceptor that answers has the document {missing[0]}", where=missing[0])
+        return documents
+
+    async def _fetch(self, node: str, digests: tuple[str, ...]) -> dict[str, bytes]:
+        """Return those of the documents that a node has; none if it does not answer, or sends others."""
+        try:
+            timeout_s = self._context.settings.component_timeout_s
+            reply = await self._context.ask(node, FetchDocuments(digests=digests), FetchedDocuments, timeout_s=timeout_s)
+            return verified(reply.documents, digests, node)
+        except SbonError as error:
+            if error.code in ("bad-digest", "too-large"):
+                self._context.counters.refuse("document-refused", peer=node, field=error.where, reason=str(error))
+            log.info("documents-not-fetched", node=node, code=error.code, reason=str(error))
+            return {}
+
+    async def _handle(self, call: FetchDocuments, caller: Caller) -> FetchedDocuments:
+        found = map(self._store.get, call.digests)
+        return FetchedDocuments(documents=tuple(content for content in found if content is not None))

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.moves import MoveRequest
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
-from sbon_node.simulation.casting import SCHEMA, Casting, Life, numbers, read_result
+from sbon_node.simulation.casting import SCHEMA, Casting, Life, PlannedMove, numbers, read_result
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Fault
@@ -28,7 +29,6 @@ from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
 from sbon_node.simulation.query_kinds import ORACLES, SQL, STEP_MS
 from sbon_node.simulation.query_run import expect, recorded, records_of
-from sbon_node.simulation.user_moves import UserMoves
 
 BY_USERS = ("again", "twin", "stop", "move", "stay")
 """Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop, a
@@ -272,3 +272,56 @@ class SeveralQueries:
 
 def _failed(task: asyncio.Task[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is not None
+
+
+# -- A user who has operators of a running query moved, one after another or at once ----------------------------------
+
+
+class UserMoves:
+    """The moves of one life of a query. Whether a move succeeds must make no difference to the rows.
+
+    ``during`` are the spans of steps, by their numbers, in which the user waited for a move.
+    """
+
+    def __init__(self, cluster: SimulatedCluster, life: Life, query: str, record: Callable[[], QueryRecord | None]) -> None:
+        self._cluster, self._life, self._query, self._record = cluster, life, query, record
+        self.during: list[tuple[int, int]] = []
+
+    async def run(self) -> None:
+        """Ask the query's holder for each move, and raise an error that no user may see."""
+        waiting: list[asyncio.Task[None]] = []
+        try:
+            for move in self._life.moves:
+                await self._cluster.sleep(move.after_s)
+                waiting.append(self._cluster.loop.create_task(self._move(move)))
+                if move.waits:
+                    await asyncio.wait(waiting)
+            await asyncio.gather(*waiting)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    async def _move(self, move: PlannedMove) -> None:
+        cluster = self._cluster
+        node = cluster.nodes[self._life.holder]
+        await cluster.until(lambda: node.ready)
+        history = cluster.fault_injector.plan.history
+        begun = len(history)
+        call = cluster.call(node.name, self._moved(move, node.daemon))
+        try:
+            await cluster.until(call.done)
+        finally:
+            self.during.append((begun, len(history)))
+        error = asyncio.CancelledError() if call.cancelled() else call.exception()
+        if error is not None and not isinstance(error, SbonError | asyncio.CancelledError):
+            raise error
+        cluster.note(f"{self._query} moved to {move.to}: {error or 'yes'}")
+
+    async def _moved(self, move: PlannedMove, daemon: Any) -> None:
+        record = self._record()
+        if record is None:
+            raise SbonError("unknown-query", "its record is gone", where=self._query)
+        operators = record.plan.operators
+        request = MoveRequest(operator=operators[move.operator % len(operators)].id, to=move.to, how=move.how)
+        async for event in daemon.move_operator(record.id, request):
+            self._cluster.note(f"{self._query} moves: {event}")

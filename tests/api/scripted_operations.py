@@ -15,11 +15,11 @@ from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.stream_counts import OutboxCount
 from sbon_node.model.streams import SourceInfo
 from sbon_node.net.traffic import Flow
-from sbon_node.operations.debug_dump_types import DebugDump
+from sbon_node.operations.debug_dump import DebugDump
+from sbon_node.operations.disk_usage import DiskPart, ProcessMemory, Resources
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.operations.metrics_snapshot import DiskMetrics, LinkMetrics, NodeMetrics
 from sbon_node.operations.readiness import Readiness, Reason
-from sbon_node.operations.resource_types import DiskPart, ProcessMemory, Resources
 from sbon_node.space.coordinate import Coordinate
 
 WELL = CheckResult(check="java", verdict="ok", message="version 17")

@@ -13,8 +13,7 @@ from schemathesis.checks import positive_data_acceptance
 from schemathesis.schemas import BaseSchema
 
 from sbon.local.cluster import LocalCluster
-from sbon_node.api.routes.openapi import description_of
-from sbon_node.api.routes.table import ROUTES
+from sbon_node.api.routes.table import ROUTES, description_of
 
 pytestmark = pytest.mark.live
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.commands.nodes import cluster
-from sbon_cli.commands.nodes.cluster_state import ClusterState, NodeState
+from sbon_cli.commands.nodes.cluster import ClusterState, NodeState
 from sbon_cli.main import sbon
 from tests.addresses import own_host
 from tests.cli.commands import lines

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from sbon.local.processes import MARK, end_all, processes_of
 from sbon_cli.commands.nodes import cluster
-from sbon_cli.commands.nodes.cluster_state import ClusterState, NodeState
+from sbon_cli.commands.nodes.cluster import ClusterState, NodeState
 from sbon_cli.main import sbon
 
 

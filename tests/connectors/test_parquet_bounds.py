@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbon_node.connectors.formats.parquet_pages import column_bounds
+from sbon_node.connectors.formats.parquet import column_bounds
 from sbon_node.connectors.settings import MIB, ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.errors import SbonError

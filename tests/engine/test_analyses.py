@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.engine.spark.analyses import Analyses
+from sbon_node.engine.spark.adapter import Analyses
 from sbon_node.engine.spark.messages import Analyse
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column, Schema

@@ -11,7 +11,7 @@ import pytest
 
 from sbon_node.engine.interface import Footprint
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.limits import too_full
+from sbon_node.engine.spark.adapter import too_full
 from sbon_node.model.frames import Frame
 from tests.engine.test_restarts import bench, row
 from tests.engine.toy_port import ToyPort

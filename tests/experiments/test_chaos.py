@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.commands.experiments.bench_chaos import BAD
+from sbon_cli.commands.experiments.bench import BAD
 from sbon_cli.commands.experiments.chaos.run import result
 from sbon_cli.commands.experiments.chaos.suite_queries import Outcome
 from sbon_cli.commands.experiments.chaos.timeline import Timeline

@@ -15,11 +15,18 @@ from click.testing import CliRunner
 
 from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
-from sbon_node.experiments.coordinates.contenders import CONTENDERS
+from sbon_node.experiments.coordinates.contenders import CONTENDERS, ORIGIN, SerfClient, distance_s
 from sbon_node.experiments.coordinates.experiment import run, simulate
-from sbon_node.experiments.coordinates.generated_matrix import MADE, TRUTHS, Matrix
-from sbon_node.experiments.coordinates.rtt_matrix import RttMatrix, Weather, made_matrix, read_matrix, timeouts_in
-from sbon_node.experiments.coordinates.serf import ORIGIN, SerfClient, distance_s
+from sbon_node.experiments.coordinates.rtt_matrix import (
+    MADE,
+    TRUTHS,
+    Matrix,
+    RttMatrix,
+    Weather,
+    made_matrix,
+    read_matrix,
+    timeouts_in,
+)
 from sbon_node.experiments.harness.network import measured
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sbon_cli.commands.experiments.migration.figures import Peer, row_of
 from sbon_cli.commands.experiments.migration.measuring import Case, Cost, Measured
 from sbon_cli.commands.experiments.migration.moving_query import Move
-from sbon_cli.commands.experiments.migration.run import cases_of
+from sbon_cli.commands.experiments.migration.run import Peer, cases_of, row_of
 from sbon_node.experiments.bench.migration.feed import BURST_ROWS, Feed, table_of
 from sbon_node.experiments.bench.migration.kinds import KINDS, Answers
 

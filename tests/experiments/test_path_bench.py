@@ -17,11 +17,10 @@ import pytest
 
 from sbon_cli.commands.experiments import bench_path
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE
-from sbon_node.experiments.bench.path.bare import job_of
+from sbon_node.experiments.bench.path.bare import NODES, Inputs, job_of
 from sbon_node.experiments.bench.path.cases import CASES, FORMATS, STREAMS, Format
 from sbon_node.experiments.bench.path.costs import Costs, kind_of, size_mb
 from sbon_node.experiments.bench.path.figures import beside, wrong_rows
-from sbon_node.experiments.bench.path.inputs import NODES, Inputs
 
 
 @pytest.mark.one_part_per_commit("small runs of experiments", parts=6)

@@ -14,11 +14,10 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.bench.usage import Area
 from sbon_node.experiments.harness.topologies import topology_named
 from sbon_node.experiments.reuse import paper
-from sbon_node.experiments.reuse.catalogue import catalogue, zipf
 from sbon_node.experiments.reuse.figures import MODES, experiment, figures, wrong
 from sbon_node.experiments.reuse.links import links_once, owners
 from sbon_node.experiments.reuse.run import Observed, observe
-from sbon_node.experiments.reuse.world import PRODUCERS, ROWS_S, STREAMS, World, draw, write_streams
+from sbon_node.experiments.reuse.world import PRODUCERS, ROWS_S, STREAMS, World, catalogue, draw, write_streams, zipf
 from sbon_node.experiments.suite.reference import Reference
 from sbon_node.experiments.suite.streams import SuiteStream
 from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo

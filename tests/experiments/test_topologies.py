@@ -14,8 +14,8 @@ from sbon_cli.commands.experiments import options
 from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.embedding import estimates_ms, refitted, vivaldi_positions
+from sbon_node.experiments.harness.experiment import networks_of
 from sbon_node.experiments.harness.network import between, lightest_paths, measured, plain, random_edges
-from sbon_node.experiments.harness.network_choice import networks_of
 from sbon_node.experiments.harness.topologies import SHAPES, TOPOLOGIES, topology_named
 from sbon_node.experiments.sand import figures
 from sbon_node.experiments.sand.workload import Shape

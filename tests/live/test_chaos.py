@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.commands.experiments.bench_chaos import BAD
+from sbon_cli.commands.experiments.bench import BAD
 from sbon_cli.commands.experiments.chaos import run
 from tests.commits import number_of_commit
 

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from sbon_node.clock import Clock
-from sbon_node.net import waited
+from sbon_node.net import sockets
 from sbon_node.net.counters import Counters
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
@@ -53,5 +53,5 @@ async def test_a_step_of_the_wall_clock_does_not_matter(monkeypatch: pytest.Monk
     """An hour back or forth: the stamp is then of when it was read, never in the future or the far past."""
     real = time.time
     for port, step_s in ((4702, 3600.0), (4703, -3600.0)):
-        monkeypatch.setattr(waited.time, "time", lambda step_s=step_s: real() + step_s)
+        monkeypatch.setattr(sockets.time, "time", lambda step_s=step_s: real() + step_s)
         assert all(LATE_S * 0.9 <= delay_s < 3600 for delay_s in await delays_by_stamp(port))

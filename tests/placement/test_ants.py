@@ -15,11 +15,10 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Server, Service, busy
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants import enforcement, routing, scouting
-from sbon_node.placement.strategies.ants.cell import FORGET_AFTER, Cell
+from sbon_node.placement.strategies.ants.cell import FORGET_AFTER, Cell, Pheromones
 from sbon_node.placement.strategies.ants.chain import Chain, Task, next_chain
 from sbon_node.placement.strategies.ants.colony import Colony
 from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
-from sbon_node.placement.strategies.ants.pheromones import Pheromones
 from sbon_node.placement.strategies.ants.routing import RoutingAnt
 from sbon_node.placement.strategies.ants.scouting import ScoutingAnt
 from sbon_node.placement.strategies.ants.terrain import Terrain, neighbourhood

@@ -12,12 +12,10 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.strategies.sand import in_network
+from sbon_node.placement.strategies.sand.by_zones import Proxy
 from sbon_node.placement.strategies.sand.configurations import Configurations, DeadEndError
 from sbon_node.placement.strategies.sand.coordinator import Rule, bits
-from sbon_node.placement.strategies.sand.coordinators import Coordinators
-from sbon_node.placement.strategies.sand.kept import Kept
-from sbon_node.placement.strategies.sand.rules import RULES
-from sbon_node.placement.strategies.sand.zones import Proxy
+from sbon_node.placement.strategies.sand.coordinators import RULES, Coordinators, Kept
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import (
     AddSubtree,

@@ -13,8 +13,7 @@ from sbon_node.model.states.query_states import QueryState
 from sbon_node.queries.names import NameRecord
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
-from sbon_node.simulation.checks import CheckFailedError
-from sbon_node.simulation.register_checks import RegisterChecks
+from sbon_node.simulation.checks import CheckFailedError, RegisterChecks
 
 ACCEPTORS = tuple(Acceptor(node, f"i-{node}") for node in "abc")
 FIRST = Ballot(1, "a", "i-a")

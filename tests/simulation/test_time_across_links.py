@@ -28,7 +28,7 @@ from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.simulation.casting import SPACE
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.engine import watermarks
+from sbon_node.simulation.engine import batch
 from sbon_node.simulation.engine.duck import run
 from sbon_node.simulation.engine.relations import Pairs
 from sbon_node.simulation.faults.plan import AtFailpoint, AtTime, Fault
@@ -100,13 +100,13 @@ JOINED = (f"SELECT a.v, b.v AS w FROM a JOIN b ON {NEAR}",) * 2
 
 
 def the_greatest_of_the_inputs(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(watermarks, "least", lambda reached: max(reached, default=0), raising=True)
+    patch.setattr(batch, "least", lambda reached: max(reached, default=0), raising=True)
 
 
 def silent_inputs_neither_count_nor_hold_others_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(span, "_held", lambda inputs: [False] * len(inputs))
     told = partial(filterfalse, (0, EARLIEST_MS).__contains__)
-    patch.setattr(watermarks, "least", lambda reached: min(told(reached), default=EARLIEST_MS), raising=True)
+    patch.setattr(batch, "least", lambda reached: min(told(reached), default=EARLIEST_MS), raising=True)
 
 
 def an_end_waits_for_the_others(patch: pytest.MonkeyPatch) -> None:
@@ -156,13 +156,13 @@ def _with_drafts(patch: pytest.MonkeyPatch, other: Callable[[Any], Any]) -> None
 
 
 def markers_lie_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
-    honest = watermarks.reached_ms
+    honest = batch.reached_ms
 
     def reached_ms(offset: Any, lag_ms: int) -> int | None:
         reached = honest(offset, lag_ms)
         return None if reached is None else reached + 1
 
-    patch.setattr(watermarks, "reached_ms", reached_ms)
+    patch.setattr(batch, "reached_ms", reached_ms)
 
 
 def joins_lag_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sbon_node.hosting.ants.enforcing import MAX_BOOKINGS, Enforcing
+from sbon_node.hosting.ants.service import MAX_BOOKINGS, Enforcing
 from sbon_node.hosting.ants.walk import Walk
 from sbon_node.model.operators import Needs
 from sbon_node.placement.ant_settings import AntSettings

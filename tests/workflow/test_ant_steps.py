@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.ants.enforcing import Enforcing
+from sbon_node.hosting.ants.service import Enforcing
 from sbon_node.hosting.ants.walk import Send, Walk
 from sbon_node.hosting.ants.wire import chain_of, load_of, on_wire, state_of
 from sbon_node.membership.ant_port import AntPort
@@ -19,9 +19,8 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
-from sbon_node.placement.strategies.ants.cell import Cell
+from sbon_node.placement.strategies.ants.cell import Cell, Pheromones
 from sbon_node.placement.strategies.ants.chain import Chain, Task
-from sbon_node.placement.strategies.ants.pheromones import Pheromones
 from sbon_node.placement.strategies.ants.trails import Trail, Trails
 from sbon_protocol.ants import (
     AntSite,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
+from sbon_node.hosting.sinks import EndedSink, EndedSinks
 from sbon_node.model.query_ids import new_uid
 from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import SimulatedCluster

@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
-from sbon_node.catalogue.interval import SLOWEST, ComparisonInterval
+from sbon_node.catalogue.catalogue import SLOWEST, ComparisonInterval
 from sbon_node.clock import Clock
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop, run

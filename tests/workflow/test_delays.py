@@ -12,7 +12,7 @@ from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.operators import PlannedInput
 from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_node.model.queries import OperatorInfo
-from sbon_node.queries.delays import stated_delay
+from sbon_node.queries.describe import stated_delay
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, move, operators

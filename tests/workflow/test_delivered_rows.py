@@ -10,7 +10,7 @@ import pytest
 
 from sbon_node.model.queries import QueryInfo
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.follower import Follower
+from sbon_node.simulation.one_query import Follower
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 

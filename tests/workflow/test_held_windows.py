@@ -13,7 +13,7 @@ from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.operators import PlannedInput
 from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_node.model.streams import SourceInfo
-from sbon_node.queries.held_windows import sources_that_hold
+from sbon_node.queries.describe import sources_that_hold
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 

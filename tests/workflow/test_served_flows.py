@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from sbon_node.config.config import Config
-from sbon_node.hosting.machine_resources import Machine
-from sbon_node.hosting.processor_speed import REFERENCE_S, speed_of
-from sbon_node.hosting.served_flows import BUSIEST, server_report, with_core_times
+from sbon_node.hosting.machine_resources import REFERENCE_S, Machine, speed_of
+from sbon_node.hosting.node_answers import BUSIEST, server_report, with_core_times
 from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Placement

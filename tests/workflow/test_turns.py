@@ -6,7 +6,7 @@ import asyncio
 import random
 
 from sbon_node.clock import Clock
-from sbon_node.planner.turns import Turns
+from sbon_node.planner.planner import Turns
 from sbon_node.simulation.loop import VirtualLoop, run
 
 

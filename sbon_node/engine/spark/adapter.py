@@ -11,6 +11,8 @@ engine starts, and the operators continue from their checkpoints.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,9 +27,7 @@ from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import SETTLE_POLL_S, resting
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.analyses import Analyses
 from sbon_node.engine.spark.commits import PASSING
-from sbon_node.engine.spark.limits import too_full
 from sbon_node.engine.spark.messages import (
     Analyse,
     Analysed,
@@ -360,3 +360,42 @@ def _engine_failed(error: EngineLostError) -> SbonError:
 
 def _keeper(operator: str) -> str:
     return f"keep {operator}"
+
+
+# -- Limits on an engine's use of resources, beyond which it is replaced ----------------------------------------------
+
+
+def too_full(footprint: Footprint, settings: EngineSettings) -> str:
+    """Return why the engine must be replaced; empty if it need not."""
+    if footprint.threads > settings.replace_threads:
+        return f"{footprint.threads} threads, over the limit of {settings.replace_threads}"
+    if footprint.descriptors > settings.replace_descriptors:
+        return f"{footprint.descriptors} descriptors, over the limit of {settings.replace_descriptors}"
+    percent = 100 * footprint.heap_mb / footprint.max_heap_mb
+    if percent > settings.replace_heap_percent:
+        return f"{percent:.0f} % of the heap after a collection, over the limit of {settings.replace_heap_percent} %"
+    return ""
+
+
+# -- Analyses of fragments that the engine has made: the same fragment over the same columns has the same output ------
+
+
+class Analyses:
+    """The newest ``most`` analyses, those asked for least recently forgotten first. Refusals are made anew each time.
+
+    They hold for the life of a node, across its engine processes, which are all of one version.
+    """
+
+    def __init__(self, most: int, analyse: Callable[[Analyse], Awaitable[Schema]]) -> None:
+        self._most, self._analyse = most, analyse
+        self._known: OrderedDict[Analyse, Schema] = OrderedDict()
+
+    async def schema(self, command: Analyse) -> Schema:
+        """Return the output's schema; raises whatever the analysis does."""
+        schema = self._known.get(command)
+        if schema is None:
+            schema = self._known[command] = await self._analyse(command)
+        self._known.move_to_end(command)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return schema

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.counting import with_batch
-from sbon_node.engine.promise import EARLIEST_MS, batch_promise
+from sbon_node.engine.promise import EARLIEST_MS, batch_promise, reached_ms
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
+from sbon_node.model.operators import InputSpec
 from sbon_node.model.states import operator_states
 from sbon_node.simulation.engine.engine_process import RunningOperator, SimulatedEngineProcess
 from sbon_node.simulation.engine.evaluate import RETAINED, Evaluation, StateFiles, encode
-from sbon_node.simulation.engine.watermarks import Watermarks
 
 MAX_CUTS = 3
 """Most frames of a batch's output. Each run cuts it differently, so that no code relies on the cut."""
@@ -174,3 +174,32 @@ def _count(operator: RunningOperator, frames: Sequence[Sequence[Frame]], drafts:
     operator.pace.observe(asyncio.get_running_loop().time(), rows, size)
     taken = (sum(frame.rows for frame in read), sum(len(frame.payload) for frame in read))
     operator.stats = with_batch(operator.stats, taken, (rows, size), seconds * 1000)
+
+
+# -- Spark's watermark of a query with several inputs: ``WatermarkTracker``, including its loss of state at a restart --
+
+
+class Watermarks:
+    """Watermarks from one start of an operator to its end.
+
+    A restart forgets the watermark of each input, which is then 1970 until its next marker. The global watermark is the least
+    of all; it stays in the checkpoint, and ``global_ms`` comes from there.
+    """
+
+    def __init__(self, inputs: Sequence[InputSpec], global_ms: int) -> None:
+        self._inputs = [(position, spec) for position, spec in enumerate(inputs) if spec.event_time]
+        self._reached_ms: dict[int, int | None] = {position: None for position, _ in self._inputs}
+        self.global_ms = global_ms
+
+    def batch_ran(self, before: Sequence[InputOffset], upto: Sequence[InputOffset]) -> None:
+        """Record the marker of every input whose offset has changed; it holds for the next batch."""
+        for position, spec in self._inputs:
+            if upto[position] != before[position]:
+                reached, known = reached_ms(upto[position], spec.lag_ms), self._reached_ms[position]
+                self._reached_ms[position] = reached if known is None else max(known, reached)
+        self.global_ms = max(self.global_ms, least(0 if time_ms is None else time_ms for time_ms in self._reached_ms.values()))
+
+
+def least(reached_ms: Iterable[int]) -> int:
+    """Return the least watermark of all inputs, including those without a known watermark."""
+    return min(reached_ms, default=0)

@@ -20,7 +20,7 @@ Survives = Literal["synced", "names", "all"]
 CALLS = ("fsync", "replace", "rename", "link", "unlink", "mkdir", "rmdir")
 """Functions of ``os`` that change names or sync."""
 DATABASES = (".db", ".db-wal", ".db-shm", ".db-journal")
-"""Endings of files that sqlite syncs itself (:mod:`sbon_node.simulation.faults.database`). Links are ignored too."""
+"""Endings of files that sqlite syncs itself (:mod:`sbon_node.simulation.faults.disk`). Links are ignored too."""
 _link = os.link
 
 

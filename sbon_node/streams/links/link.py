@@ -26,7 +26,6 @@ from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, StreamOpener, race
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.inbox import Inbox
-from sbon_node.streams.links.pauses import paused
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
@@ -397,3 +396,26 @@ class Link:
         """The last frame that the host may know to be acknowledged."""
         finished = self._acknowledged if self._pinned is None else self._pinned
         return min(finished, self.inbox.received)
+
+
+# -- Pauses between a link's attempts to reach the host of its stream -------------------------------------------------
+
+GLANCE_S = 0.1
+"""Seconds between two looks, which send nothing, at where the host is."""
+
+
+async def paused(clock: Clock, locate: Callable[[], Address], seconds: float) -> bool:
+    """Wait so long; return True as soon as membership says something else of the host than before: it is lost, or back."""
+    before, until = _whereabouts(locate), clock.now() + seconds
+    while (left := until - clock.now()) > 0:
+        await clock.sleep(min(left, GLANCE_S))
+        if _whereabouts(locate) != before:
+            return True
+    return False
+
+
+def _whereabouts(locate: Callable[[], Address]) -> Address | str:
+    try:
+        return locate()
+    except SbonError as error:
+        return str(error)

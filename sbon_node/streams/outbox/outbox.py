@@ -14,25 +14,24 @@ Calls are synchronous and belong to one event loop; waits are for conditions, ne
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
-from sbon_node.model.stream_counts import OutboxBytes, OutboxCount, StreamCount
+from sbon_node.model.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.backups import BackupStreams
-from sbon_node.streams.outbox.counts import Backlogs, outbox_bytes, outbox_count, stream_count
 from sbon_node.streams.outbox.further import FurtherReaders
 from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, advance, number_frames, with_news
 from sbon_node.streams.outbox.retention import OnGone, Retention
-from sbon_node.streams.outbox.shrinking import Shrinking
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.sources import SourceStreams
-from sbon_node.streams.outbox.store import FrameStore, check_size
+from sbon_node.streams.outbox.store import PAGE_BYTES, FrameStore, check_size
 from sbon_node.streams.settings import StreamSettings
 
 Written = Literal["written", "replaced", "dropped"]
@@ -396,3 +395,133 @@ def _gone(stream: Stream) -> SbonError:
     if stream.moved:
         return SbonError(MOVED, "another node hosts the stream", where=stream.name)
     return SbonError("stream-dropped", "the stream was dropped", where=stream.name)
+
+
+# -- Counts of an outbox and of its streams, for people and metrics ---------------------------------------------------
+
+
+def outbox_count(streams: Sequence[Stream], shown: Sequence[int], sent: Sequence[int], quota_bytes: int) -> OutboxCount:
+    """Return the counts of all streams together; ``shown`` and ``sent`` are frames, rows and bytes."""
+    unreceived = [stream.unreceived() for stream in streams]
+    subscriptions = [subscription for stream in streams for subscription in stream.subscriptions.values()]
+    return OutboxCount(
+        **dict(zip(("shown_frames", "shown_rows", "shown_bytes"), shown, strict=True)),
+        **dict(zip(("sent_frames", "sent_rows", "sent_bytes"), sent, strict=True)),
+        sources=sum(stream.kind == "source" for stream in streams),
+        operators=sum(stream.kind == "operator" for stream in streams),
+        paused=sum(waiting > quota_bytes for waiting in unreceived),
+        unreceived_bytes=sum(unreceived),
+        subscriptions=len(subscriptions),
+        failed_subscriptions=sum(bool(subscription.failed) for subscription in subscriptions),
+    )
+
+
+def outbox_bytes(streams: Iterable[Stream], free_bytes: int) -> OutboxBytes:
+    """Return the bytes of each stream's stored frames, visible or not."""
+    return OutboxBytes(
+        streams={stream.name: stream.newest.upto - stream.trimmed_upto for stream in streams}, free_bytes=free_bytes
+    )
+
+
+def stream_count(stream: Stream) -> StreamCount:
+    """Return the traffic of the stream and of each of its subscriptions, resent frames included."""
+    return StreamCount(
+        frames=stream.visible.frames,
+        rows=stream.visible.rows,
+        bytes=stream.visible.bytes,
+        dropped=stream.dropped_rows,
+        links={
+            name: LinkCount(
+                frames=subscription.frames,
+                rows=subscription.rows,
+                bytes=subscription.bytes,
+                saved_bytes=subscription.saved,
+                received=subscription.received,
+                acknowledged=subscription.acknowledged,
+                failed=subscription.failed,
+                dropped=subscription.dropped,
+                frames_behind=0 if subscription.failed else max(0, stream.visible.last - subscription.acknowledged),
+                bytes_behind=0 if subscription.failed else max(0, stream.visible.upto - subscription.acknowledged_upto),
+            )
+            for name, subscription in sorted(stream.subscriptions.items())
+        },
+    )
+
+
+class Backlogs:
+    """The rows that subscribers have yet to finish with."""
+
+    def __init__(self, store: FrameStore, streams: Mapping[str, Stream]) -> None:
+        self._store, self._streams = store, streams
+
+    def oldest_ms(self) -> dict[str, int]:
+        """Return by subscriber when the oldest of its waiting rows entered the overlay, by this node's clock."""
+        oldest: dict[str, int] = {}
+        for stream in self._streams.values():
+            for one in stream.active():
+                if one.acknowledged < stream.visible.last:
+                    born_ms = statements.born_after_ms(self._store, stream, one.acknowledged)
+                    if born_ms is not None:
+                        oldest[one.subscriber] = min(born_ms, oldest.get(one.subscriber, born_ms))
+        return oldest
+
+
+# -- Returns the outbox's free pages and its journal to the file system once nothing has reused them for some seconds --
+
+# A stream that flows reuses the pages of its deleted frames, and pays nothing here.
+
+LOOK_S = 1.0
+"""Interval of the looks at the file after a change, in seconds."""
+LOOKS = 5
+"""Looks at which pages must have been free to be returned."""
+STEP_PAGES = 128
+STEP_S = 0.05
+"""Pages returned at once, and seconds between two steps: at most 20 MB a second, while other work goes on."""
+KEPT_BYTES = 2 * 1024 * 1024
+"""Free bytes that stay in the file."""
+
+
+class Shrinking:
+    """Shrinks one outbox's file in steps, at the times that :meth:`step` returns."""
+
+    def __init__(self, store: FrameStore) -> None:
+        self._store = store
+        self._free: deque[int] = deque(maxlen=LOOKS)
+        """Free bytes at the last looks."""
+        self._changes = -1
+        self._quiet = 0
+
+    def step(self) -> float | None:
+        """Return the seconds until the next step; None if there is nothing to do before the next change.
+
+        Raises :class:`SbonError` ``disk-error`` or ``outbox-corrupt``.
+        """
+        free, changes = self._store.free_bytes(), self._store.changes()
+        self._quiet = self._quiet + 1 if changes == self._changes else 0
+        self._changes = changes
+        if self._spare(free) > 0:
+            return self._shrink(free)
+        self._free.append(free)
+        if self._quiet < LOOKS or self._spare(free) > 0:
+            return LOOK_S
+        self._store.empty_journal()
+        self._free.clear()
+        return None
+
+    def _spare(self, free: int) -> int:
+        """Return the bytes that may go: free now, and at all of the last looks."""
+        return min(free, *self._free) - KEPT_BYTES if len(self._free) == LOOKS else 0
+
+    def _shrink(self, free: int) -> float | None:
+        try:
+            self._store.shrink(min(STEP_PAGES, -(-self._spare(free) // PAGE_BYTES)))
+        except SbonError as error:
+            if error.code != "disk-full":
+                raise
+            return LOOK_S  # Moving pages needs a little space itself.
+        returned = free - self._store.free_bytes()
+        if returned <= 0:  # An outbox of an earlier version cannot shrink.
+            self._free.clear()
+            return None
+        self._free = deque((before - returned for before in self._free), LOOKS)
+        return STEP_S

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sbon_cli.commands.queries.sql import statements_of
 from sbon_cli.shell.actions import Describe, Explain, Help, Quit, Run, Show, ShowQuery, ShowUsage, Stop, action_of
-from sbon_cli.shell.carets import complain_at, pointed
-from sbon_cli.shell.completion import candidates, relations
+from sbon_cli.shell.prompt import candidates, relations
+from sbon_cli.shell.run import complain_at, pointed
 from sbon_cli.shell.statements import Statement, blanked, complete, split
 from sbon_node.errors import SbonError
 

@@ -73,7 +73,7 @@ def run(
     folder: Path, cases: Sequence[str], formats: Sequence[str], rows: int, *, seed: int, notify: Callable[[str], None]
 ) -> Generator[Row, None, None]:
     """Yield a row for each case and format. Raise :class:`SbonError` of a query that does not finish."""
-    written: Any = importlib.import_module("sbon_node.experiments.bench.path.inputs")
+    written: Any = importlib.import_module("sbon_node.experiments.bench.path.bare")
     spark: Any = importlib.import_module("sbon_node.experiments.bench.path.bare")
     with ExitStack() as stack:
         bare = stack.enter_context(spark.BareSpark(folder / "bare"))

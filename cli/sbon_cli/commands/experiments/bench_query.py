@@ -80,7 +80,7 @@ def run(
     folder: Path, cases: Sequence[str], turns: int, *, seed: int, notify: Callable[[str], None]
 ) -> Generator[Row, None, None]:
     """Yield two rows for each case, of its first run and warm. Raise :class:`SbonError` of a query that fails."""
-    inputs_module: Any = importlib.import_module("sbon_node.experiments.bench.path.inputs")
+    inputs_module: Any = importlib.import_module("sbon_node.experiments.bench.path.bare")
     inputs = inputs_module.Inputs(folder / "csv", "csv")
     inputs.write(ROWS, seed)
     with LocalCluster(list(inputs_module.NODES)) as cluster:

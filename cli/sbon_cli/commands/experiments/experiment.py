@@ -3,24 +3,183 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sbon_cli.commands.experiments import adaptation, ants, growth, live, placement
-from sbon_cli.commands.experiments.ants_live import ants_live
+from sbon_cli.commands.experiments import adaptation, growth, live, placement
 from sbon_cli.commands.experiments.bench import show_result
-from sbon_cli.commands.experiments.estimates import estimates
-from sbon_cli.commands.experiments.options import out_option, repeated, rtt_files_option, seed_option
+from sbon_cli.commands.experiments.options import (
+    TOPOLOGIES,
+    out_option,
+    placement_options,
+    repeated,
+    rtt_files_option,
+    seed_option,
+)
 from sbon_cli.commands.experiments.overlay import overlay
+from sbon_cli.commands.experiments.placement import run_experiment
 from sbon_cli.commands.experiments.reuse import reuse
-from sbon_cli.commands.experiments.strategies_live import strategies_live
+from sbon_cli.commands.experiments.worlds import run_worlds, worlds_options
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.options.types import KnownName, Number
+from sbon_cli.options.types import KnownName, Number, Seeds, names_option
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_node.logging import output
+from sbon_node.model.adaptation import FULL, LOCAL, OFF
+from sbon_node.model.strategies import AUTO, STRATEGY_NAMES
+
+# -- ``sbon experiment ants``: placement by ants beside exact, centralized and random placement -----------------------
+
+
+@click.command()
+@placement_options(100, "1-3")
+@names_option(
+    "--part",
+    "parts",
+    KnownName("sbon_node.experiments.ants.figures:PARTS"),
+    "2a, 2b, 3a, 3b, 4, table1, reuse or queue; repeated, all by default.",
+)
+@reports_errors
+def ants(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:
+    """ANTS's Figures 2, 3 and 4, Table 1 and reuse: latency by ants, beside the exact optimum and others; the queueing model."""
+    module: Any = importlib.import_module("sbon_node.experiments.ants.figures")
+    options["parts"] = parts or module.PARTS
+    run_experiment("ants.figures", out, json_, options)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+# -- ``sbon experiment estimates``: estimated against measured rows of the suite's operators --------------------------
+
+
+@click.command()
+@click.option("--query", "-q", "queries", multiple=True, metavar="NAME", help="A query of the suite, repeated; all by default.")
+@click.option(
+    "--sample-rows",
+    type=click.IntRange(0, 1000),
+    default=1000,
+    show_default=True,
+    help="Rows of each source that its node keeps for estimates.",
+)
+@click.option("--operators", is_flag=True, help="Print each operator instead of each kind.")
+@seed_option("the simulation")
+@json_option
+@reports_errors
+def estimates(queries: tuple[str, ...], sample_rows: int, operators: bool, seed: int, json_: bool) -> None:
+    """How far the planner's estimates of the suite's operators are from the measured rows.
+
+    Whole daemons in virtual time read files at full speed, without declared rates. A ratio is the greater of the estimated and
+    the measured rows over the less.
+    """
+    output.silence()
+    suite: Any = importlib.import_module("sbon_node.experiments.suite.cases")
+    module: Any = importlib.import_module("sbon_node.experiments.suite.estimates")
+    cases = suite.chosen(queries, "--query") if queries else suite.simulated()
+    with err().status("running") as status:
+        result = module.experiment(cases, sample_rows=sample_rows, seed=seed, operators=operators, notify=status.update)
+    show_result(result, json_)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+# -- ``sbon experiment strategies-live``: all strategies side by side, with each kind of adaptation, in virtual time --
+
+
+@click.command("strategies-live")
+@worlds_options(minutes=5.0)
+@repeated(
+    "--strategy", "strategies", click.Choice([AUTO, *STRATEGY_NAMES]), "A strategy, repeated; all by default.", metavar="NAME"
+)
+@repeated(
+    "--adapt",
+    "adaptations",
+    click.Choice([OFF, LOCAL, FULL]),
+    "An adaptation of running queries, repeated; all by default. Full is by ants for the strategy ants.",
+    metavar="KIND",
+)
+@json_option
+@reports_errors
+def strategies_live(strategies: tuple[str, ...], adaptations: tuple[str, ...], json_: bool, **options: Any) -> None:
+    """All strategies that daemons can run side by side, over the same weather and changes, in virtual time.
+
+    Usage and delay over time, beside the best placement of each moment; moves; messages; bounds broken, and queries refused. Half
+    of the queries have a bound on their delay. A strategy with an adaptation takes about a minute of CPU time with the defaults.
+    """
+    chosen = {"strategies": strategies, "adaptations": adaptations}
+    run_worlds("strategies_live", options | {name: names for name, names in chosen.items() if names}, json_)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+# -- ``sbon experiment ants-live``: ants as datagrams between whole daemons in virtual time ---------------------------
+
+
+@click.command(name="ants-live")
+@rtt_files_option()
+@click.option("--topology", multiple=True, metavar="NAME", help=f"{TOPOLOGIES}; repeated.")
+@click.option("--nodes", type=click.IntRange(4, 2000), help="Nodes drawn from each network; all by default.")
+@click.option("--queries", type=click.IntRange(1, 10_000), help="Number for each seed: 20 by default, 8 at first in figure 3b.")
+@click.option("--seeds", type=Seeds(), default="1", show_default=True, help="Seeds of nodes, queries and ants: 1,2,5 or 1-10.")
+@repeated("--loss", "losses", Number(0, 0.5), "Share of datagrams that are lost; repeated, 0 by default.")
+@click.option("--stay/--alone", default=False, show_default=True, help="Whether queries stay where they are placed.")
+@click.option("--compare/--no-compare", default=True, show_default=True, help="Whether ants in one node place them as well.")
+@click.option(
+    "--figure",
+    "figures",
+    type=click.Choice(("3a", "3b", "table1")),
+    multiple=True,
+    help="Measure a figure of the paper with running queries that move, on 10 nodes by default; repeated.",
+)
+@click.option("--seconds", type=Number(60, 3600), default=300.0, show_default=True, help="Virtual time of a run of a figure.")
+@repeated(
+    "--beta", "betas", Number(1, 100), "Factor of table1 by which a placement must be faster; repeated, the paper's by default."
+)
+@json_option
+@reports_errors
+def ants_live(
+    data: tuple[Path, ...],
+    topology: tuple[str, ...],
+    nodes: int | None,
+    queries: int | None,
+    seeds: tuple[int, ...],
+    losses: tuple[float, ...],
+    stay: bool,
+    compare: bool,
+    figures: tuple[str, ...],
+    seconds: float,
+    betas: tuple[float, ...],
+    json_: bool,
+) -> None:
+    """Ants that walk between whole daemons in virtual time: latency beside the exact optimum, messages and bytes of a query.
+
+    The same queries are placed by ants in one node, which knows the same and asks other nodes by calls. With --figure, queries
+    run and ants move their operators.
+    """
+    output.silence()
+    module: Any = importlib.import_module("sbon_node.experiments.live.ants")
+    if figures:
+        with err().status("starting") as status:
+            drawn = partial(module.networks, data, topology, nodes or 10)
+            moving: Any = importlib.import_module("sbon_node.experiments.live.ant_figures")
+            size = moving.Size(seconds, queries or 8, betas or moving.BETAS)
+            result = moving.measured(figures, drawn, seeds, size, status.update)
+        show_result(result, json_)
+        return
+    rows = []
+    with err().status("starting") as status:
+        for seed in seeds:
+            for network in module.networks(data, topology, nodes, seed):
+                for loss in losses or (0.0,):
+                    about = f"{network.name}, seed {seed}, loss {loss:g}"
+                    trial = module.Trial(network, seed, queries or 20, loss, stay, compare)
+                    rows.append(module.measured(trial, lambda text, about=about: status.update(f"{about}: {text}")))
+    show_result({"name": "ants-live", "rows": rows}, json_)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @click.group(cls=SuggestingGroup)
@@ -148,7 +307,7 @@ for command in (
     adaptation.adaptation,
     adaptation.sbon_live,
     strategies_live,
-    ants.ants,
+    ants,
     placement.opb_table1,
     growth.nes,
     growth.scale,

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from sbon_node.engine.java import NEWER, find_java
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import zygote
-from sbon_node.engine.spark.jvm import selectors
 from sbon_node.engine.spark.jvm.archive import archive_path, class_path
+from sbon_node.engine.spark.jvm.compiled import define
 from sbon_node.errors import SbonError
 
 _OPENED = (
@@ -228,7 +228,7 @@ def _java_command(settings: EngineSettings, dump: str) -> list[str]:
 def open_session(settings: EngineSettings) -> SparkSession:
     """Return the session on the JVM that :class:`Jvm` has started; raises Spark's errors."""
     SparkContext._ensure_initialized()
-    selectors.install(SparkContext._jvm)
+    install(SparkContext._jvm)
     builder: Any = SparkSession.builder.master(settings.master).appName("sbon")
     # A batch whose output does not fit fails with a reason, and does not take the JVM with it.
     result_mb = max(64, settings.heap_mb // 2)
@@ -243,3 +243,20 @@ def open_session(settings: EngineSettings) -> SparkSession:
 def _listed(folder: str) -> str:
     """Return a path for Spark, relative if it has a comma, which Spark takes for a separator."""
     return os.path.relpath(folder) if "," in folder else folder
+
+
+# -- The JVM's selectors from ``Selectors.java`` ----------------------------------------------------------------------
+
+_PROPERTY = "java.nio.channels.spi.SelectorProvider"
+
+
+def install(jvm: Any) -> None:
+    """Install the selectors; call before the JVM opens a channel: it reads the property once.
+
+    Raises :class:`SbonError` ``engine-failed`` if it was read already.
+    """
+    name = define(jvm, "Selectors")
+    jvm.java.lang.System.setProperty(_PROPERTY, name)
+    provider = jvm.java.nio.channels.spi.SelectorProvider.provider().getClass().getName()
+    if provider != name:
+        raise SbonError("engine-failed", f"the JVM's selectors are {provider}, which leaves descriptors open")

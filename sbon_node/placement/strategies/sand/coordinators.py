@@ -12,20 +12,20 @@ coordinates that it knows. Peers are not trusted: all is checked, limited and fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from sbon_node.errors import SbonError
+from sbon_node.placement.model.instance import Floats
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.sand import edge, edge_plus, in_network, in_network_plus
 from sbon_node.placement.strategies.sand.configurations import DeadEndError, Locations
 from sbon_node.placement.strategies.sand.coordinator import SHARE, Coordinator, Rule, Step, bad, failed, newer
-from sbon_node.placement.strategies.sand.kept import Kept
-from sbon_node.placement.strategies.sand.rules import RULES
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import (
     AddSubtree,
@@ -209,3 +209,89 @@ def checked(call: AddSubtree) -> Rule:
             if reader is None or reader.root != vertex.root or vertex.vertex not in [link.vertex for link in reader.children]:
                 raise bad(f"its only reader is not in its zone {vertex.root}", vertex.vertex)
     return rule
+
+
+# -- The rules of SAND's strategies by name, for coordinators: a message names the strategy ---------------------------
+
+
+def by_latency_charge(latency_ms: Floats) -> Floats:
+    """Return the charge of a byte over links [n, n]: their latency in milliseconds."""
+    return latency_ms
+
+
+RULES = {
+    edge.NAME: Rule(edge.choose, edge.between_nodes),
+    edge_plus.NAME: Rule(edge_plus.choose, by_latency_charge),
+    in_network.NAME: Rule(in_network.choose, by_latency_charge),
+    in_network_plus.NAME: Rule(in_network_plus.choose, by_latency_charge),
+}
+
+
+# -- Entries kept for others: limited in number, in all and for each peer, and forgotten after a time -----------------
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Entry(NamedTuple, Generic[V]):
+    """A value, the peer that it is kept for, and when it is forgotten."""
+
+    value: V
+    peer: str
+    until_s: float
+
+
+class Kept(Generic[K, V]):
+    """At most ``most`` entries, ``most_of_peer`` for a peer, each forgotten ``kept_s`` after it was put.
+
+    A peer with too many loses its oldest. If there are too many of all, the peer with the most loses its oldest: so one that
+    floods this node displaces nobody else's.
+    """
+
+    def __init__(self, most: int, most_of_peer: int, kept_s: float) -> None:
+        self._most, self._most_of_peer, self._kept_s = most, most_of_peer, kept_s
+        self._entries: dict[K, Entry[V]] = {}
+        """In the order in which they were put."""
+        self._of_peer: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K, now_s: float) -> Entry[V] | None:
+        """Return the entry; None if there is none, or none any more."""
+        self._forget(now_s)
+        return self._entries.get(key)
+
+    def put(self, key: K, value: V, peer: str, now_s: float) -> None:
+        """Keep a value instead of an earlier one."""
+        self._forget(now_s)
+        self.drop(key)
+        if self._of_peer[peer] >= self._most_of_peer:
+            self._drop_oldest(peer)
+        elif len(self._entries) >= self._most:
+            self._drop_oldest(max(self._of_peer, key=lambda other: self._of_peer[other]))
+        self._entries[key] = Entry(value, peer, now_s + self._kept_s)
+        self._of_peer[peer] += 1
+
+    def drop(self, key: K) -> None:
+        """Forget the entry, if there is one."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._of_peer[entry.peer] -= 1
+            if not self._of_peer[entry.peer]:
+                del self._of_peer[entry.peer]
+
+    def items(self, now_s: float) -> list[tuple[K, V]]:
+        """Return the keys and values, the oldest first."""
+        self._forget(now_s)
+        return [(key, entry.value) for key, entry in self._entries.items()]
+
+    def _drop_oldest(self, peer: str) -> None:
+        self.drop(next(key for key, entry in self._entries.items() if entry.peer == peer))
+
+    def _forget(self, now_s: float) -> None:
+        while self._entries:
+            key = next(iter(self._entries))
+            if self._entries[key].until_s > now_s:
+                return
+            self.drop(key)

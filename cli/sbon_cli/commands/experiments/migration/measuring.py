@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,8 @@ import numpy as np
 
 from sbon import SbonError
 from sbon.local.cluster import LocalCluster
-from sbon.local.node import LocalNode
+from sbon.local.node import API_PORT, LocalNode
 from sbon_cli.commands.experiments.migration.moving_query import Move, MovingQuery
-from sbon_cli.commands.experiments.migration.probing import Prober
 from sbon_node.experiments.bench import footprint
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
@@ -180,3 +180,50 @@ def _divide(query: MovingQuery, measured: Measured, due_ms: list[int], prober: P
 
 def _during(moves: list[Move], at_s: float) -> bool:
     return any(move.requested_s <= at_s <= move.moved_s + SETTLE_S for move in moves)
+
+
+# -- Round trips to the API of nodes, one after another: how long their event loops keep a caller waiting -------------
+
+EVERY_S = 0.02
+TIMEOUT_S = 30.0
+
+
+class Probe(NamedTuple):
+    """A round trip that began at ``at_s`` (:func:`time.monotonic`)."""
+
+    at_s: float
+    took_ms: float
+
+
+class Prober:
+    """Probes each of the nodes within its block, every 20 ms or as fast as it answers."""
+
+    def __init__(self, nodes: Sequence[LocalNode]) -> None:
+        self.probes: list[Probe] = []
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._probe, args=(node,), name=f"probe {node.name}", daemon=True) for node in nodes
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _probe(self, node: LocalNode) -> None:
+        connection = http.client.HTTPConnection(node.host, API_PORT, timeout=TIMEOUT_S)
+        while not self._ended.wait(EVERY_S):
+            began_s = time.monotonic()
+            try:
+                connection.request("GET", "/readyz")
+                connection.getresponse().read()
+            except OSError:
+                connection.close()
+                continue
+            self.probes.append(Probe(began_s, 1000 * (time.monotonic() - began_s)))
+        connection.close()
