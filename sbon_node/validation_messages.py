@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -78,8 +83,32 @@ def _words(kind: Any) -> tuple[Any, ...]:
 
 
 def _description(kind: Any, field: str) -> str:
-    metas = getattr(_of_field(kind, field), "__metadata__", ())
-    return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
+    owner, _, last = field.rpartition(".")
+    structs = _structs(_of_field(kind, owner) if owner else kind)
+    return next(filter(None, (description_of(struct, last.partition("[")[0]) for struct in structs)), "")
+
+
+def description_of(struct: type[msgspec.Struct], field: str) -> str:
+    """Return the text below a field in the source of its struct, or the description of its type; empty without either."""
+    for kind in struct.__mro__:
+        if field in vars(kind).get("__annotations__", {}) and (text := _texts(kind).get(field)):
+            return text
+    metas = getattr(get_type_hints(struct, include_extras=True).get(field), "__metadata__", ())
+    texts = [meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description]
+    return texts[-1] if texts else ""
+
+
+@cache
+def _texts(kind: type) -> dict[str, str]:
+    """Return the text below each field of a class, in one line."""
+    (defined,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(defined, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(defined.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
 
 
 def _of_field(kind: Any, field: str) -> Any:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
-from msgspec import Meta
 
 from sbon_node.adaptation.settings import PRESETS as ADAPTATION_PRESETS
 from sbon_node.adaptation.settings import AdaptationSettings
@@ -42,6 +41,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.streams.settings import StreamSettings
+from sbon_node.validation_messages import description_of
 from sbon_node.workflow.settings import ControlSettings
 
 DEPENDING = {
@@ -80,16 +80,20 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"membership": MEMBERSH
 
 
 class Key(NamedTuple):
-    """One knob: ``type`` is the annotation its values are checked against."""
+    """One setting of the struct ``settings``: ``type`` is the annotation its values are checked against."""
 
     section: str
     name: str
+    settings: type[msgspec.Struct]
     type: Any
     default: Any
-    description: str
 
     def __str__(self) -> str:
         return f"{self.section}.{self.name}"
+
+    @property
+    def description(self) -> str:
+        return description_of(self.settings, self.name)
 
     @property
     def variable(self) -> str:
@@ -119,7 +123,7 @@ def keys() -> dict[str, Key]:
         hints = get_type_hints(settings, include_extras=True)
         for field in msgspec.structs.fields(settings):
             default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-            key = Key(section.name, field.name, hints[field.name], default, _description(hints[field.name]))
+            key = Key(section.name, field.name, settings, hints[field.name], default)
             found[str(key)] = key
     return found
 
@@ -251,11 +255,6 @@ def _lines(text: str) -> dict[str, int]:
         elif key := re.match(r"\s*([\w.-]+)\s*=", line):
             found.setdefault(f"{section}.{key[1]}" if section else key[1], number)
     return found
-
-
-def _description(annotation: Any) -> str:
-    texts = [m.description for m in getattr(annotation, "__metadata__", ()) if isinstance(m, Meta) and m.description]
-    return texts[-1] if texts else ""
 
 
 def _completed(config: Config, given: Mapping[str, Given]) -> tuple[Config, dict[str, str]]:

@@ -25,50 +25,33 @@ SECRETS = "secrets"
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The node's name, its addresses, and the nodes to join."""
 
-    name: Annotated[
-        Annotated[str, Meta(max_length=63, pattern=r"^([a-z0-9]([a-z0-9._-]*[a-z0-9])?)?$")],
-        Meta(description="this node's name, unique in its cluster, for ever; empty takes the host's name"),
-    ] = ""
-    cluster: Annotated[Name, Meta(description="nodes of other clusters are refused; one word for all nodes of yours")] = "sbon"
-    data_dir: Annotated[
-        str, Meta(description="folder of identity, streams and checkpoints; empty takes ~/.local/state/sbon/<name>")
-    ] = ""
-    bind: Annotated[
-        Host, Meta(min_length=1, description="address to listen at for other nodes; 0.0.0.0 for all of this machine's")
-    ] = "127.0.0.1"
-    port: Annotated[Port, Meta(description="UDP and TCP port for other nodes")] = 7400
-    advertise: Annotated[
-        Host, Meta(description="address that other nodes use, if it is not bind: behind a NAT, or with 0.0.0.0")
-    ] = ""
-    api_bind: Annotated[
-        Host,
-        Meta(
-            min_length=1,
-            description="address of the HTTP API, which has no passwords: everyone who reaches it controls the node; on "
-            "loopback, it serves programs of this machine alone",
-        ),
-    ] = "127.0.0.1"
-    api_advertise: Annotated[
-        Host, Meta(description="address of the HTTP API that others use, if it is not api_bind, or not advertise with 0.0.0.0")
-    ] = ""
-    api_port: Annotated[Port, Meta(description="TCP port of the HTTP API")] = 7480
-    join: Annotated[
-        tuple[str, ...], Meta(max_length=64, description="addresses host:port of nodes to join at start; any live one will do")
-    ] = ()
-    emulation: Annotated[
-        str,
-        Meta(
-            description="file of round-trip times between nodes, to live in a wide area on one machine, read again when it "
-            "changes; empty for none"
-        ),
-    ] = ""
-    drain_on_stop: Annotated[
-        bool,
-        Meta(
-            description="whether the node, when it is to stop, first moves its operators away and leaves, as sbon drain does; "
-            "with sources or sinks it stays a member, and is away until its next start"
-        ),
-    ] = False
+    name: Annotated[str, Meta(max_length=63, pattern=r"^([a-z0-9]([a-z0-9._-]*[a-z0-9])?)?$")] = ""
+    """this node's name, unique in its cluster, for ever; empty takes the host's name"""
+    cluster: Name = "sbon"
+    """nodes of other clusters are refused; one word for all nodes of yours"""
+    data_dir: str = ""
+    """folder of identity, streams and checkpoints; empty takes ~/.local/state/sbon/<name>"""
+    bind: Annotated[Host, Meta(min_length=1)] = "127.0.0.1"
+    """address to listen at for other nodes; 0.0.0.0 for all of this machine's"""
+    port: Port = 7400
+    """UDP and TCP port for other nodes"""
+    advertise: Host = ""
+    """address that other nodes use, if it is not bind: behind a NAT, or with 0.0.0.0"""
+    api_bind: Annotated[Host, Meta(min_length=1)] = "127.0.0.1"
+    """address of the HTTP API, which has no passwords: everyone who reaches it controls the node; on loopback, it serves
+    programs of this machine alone"""
+    api_advertise: Host = ""
+    """address of the HTTP API that others use, if it is not api_bind, or not advertise with 0.0.0.0"""
+    api_port: Port = 7480
+    """TCP port of the HTTP API"""
+    join: Annotated[tuple[str, ...], Meta(max_length=64)] = ()
+    """addresses host:port of nodes to join at start; any live one will do"""
+    emulation: str = ""
+    """file of round-trip times between nodes, to live in a wide area on one machine, read again when it changes; empty for
+    none"""
+    drain_on_stop: bool = False
+    """whether the node, when it is to stop, first moves its operators away and leaves, as sbon drain does; with sources or
+    sinks it stays a member, and is away until its next start"""
 
     @property
     def listening(self) -> Address:

@@ -21,21 +21,14 @@ from sbon_node.logging.tap import LogTap
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Level, format and file of the log."""
 
-    level: Annotated[
-        Level,
-        Meta(description="least severity that is written; debug covers every operator and link, error only failures"),
-    ] = "info"
-    format: Annotated[
-        Literal["auto", "console", "json"],
-        Meta(description="console for people, json for machines (one object a line); auto takes console on a terminal"),
-    ] = "auto"
-    file: Annotated[
-        str,
-        Meta(max_length=4096, description="file to append to rather than standard error, for all that is logged; empty for none"),
-    ] = ""
-    file_bytes: Annotated[
-        int, Meta(ge=65_536, le=1 << 40, description="a log file beyond this becomes <file>.1; bytes; raise it to keep more")
-    ] = 64 * 1024 * 1024
+    level: Level = "info"
+    """least severity that is written; debug covers every operator and link, error only failures"""
+    format: Literal["auto", "console", "json"] = "auto"
+    """console for people, json for machines (one object a line); auto takes console on a terminal"""
+    file: Annotated[str, Meta(max_length=4096)] = ""
+    """file to append to rather than standard error, for all that is logged; empty for none"""
+    file_bytes: Annotated[int, Meta(ge=65_536, le=1 << 40)] = 64 * 1024 * 1024
+    """a log file beyond this becomes <file>.1; bytes; raise it to keep more"""
 
 
 def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = None) -> LogTap:

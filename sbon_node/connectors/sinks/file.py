@@ -46,10 +46,14 @@ MAX_BUFFERED_BYTES = 8 * 1024 * 1024
 class FileSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the sink ``file``."""
 
-    path: Annotated[str, Meta(min_length=1, description="the file, or for Parquet the folder of parts, at the consumer's node")]
-    format: Annotated[Literal["", "csv", "ndjson", "parquet"], Meta(description="by default what the name ends with")] = ""
-    part_rows: Annotated[int, Meta(ge=1, le=10**8, description="Parquet: rows after which a part is complete")] = 1_000_000
-    part_s: Annotated[float, Meta(gt=0, le=86_400, description="Parquet: seconds after which a part is complete")] = 5.0
+    path: Annotated[str, Meta(min_length=1)]
+    """the file, or for Parquet the folder of parts, at the consumer's node"""
+    format: Literal["", "csv", "ndjson", "parquet"] = ""
+    """by default what the name ends with"""
+    part_rows: Annotated[int, Meta(ge=1, le=10**8)] = 1_000_000
+    """Parquet: rows after which a part is complete"""
+    part_s: Annotated[float, Meta(gt=0, le=86_400)] = 5.0
+    """Parquet: seconds after which a part is complete"""
 
 
 class FileSink:

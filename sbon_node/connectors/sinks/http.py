@@ -49,29 +49,16 @@ REACH_S = 5.0
 class HttpSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the sink ``http``."""
 
-    url: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=4096,
-            description="where to post, or a reference to that; user@ and the password become basic authentication",
-        ),
-    ]
-    password: Annotated[
-        str,
-        Meta(max_length=256, description="of the user in the URL: env:SBON_SECRET_NAME or file:NAME, read by the sink's node"),
-    ] = ""
-    format: Annotated[Literal["ndjson", "csv"], Meta(description="of the body; CSV names its columns in the first line")] = (
-        "ndjson"
-    )
-    headers: Annotated[
-        dict[str, str],
-        Meta(
-            max_length=32,
-            description='more headers, as {"Authorization": "file:NAME"}; values of secrets are references; never shown',
-        ),
-    ] = {}
-    timeout_s: Annotated[float, Meta(gt=0, le=3600, description="seconds a post may take")] = 30.0
+    url: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """where to post, or a reference to that; user@ and the password become basic authentication"""
+    password: Annotated[str, Meta(max_length=256)] = ""
+    """of the user in the URL: env:SBON_SECRET_NAME or file:NAME, read by the sink's node"""
+    format: Literal["ndjson", "csv"] = "ndjson"
+    """of the body; CSV names its columns in the first line"""
+    headers: Annotated[dict[str, str], Meta(max_length=32)] = {}
+    """more headers, as {"Authorization": "file:NAME"}; values of secrets are references; never shown"""
+    timeout_s: Annotated[float, Meta(gt=0, le=3600)] = 30.0
+    """seconds a post may take"""
 
 
 def check_http(options: HttpSinkOptions, settings: ConnectorSettings) -> Endpoint:

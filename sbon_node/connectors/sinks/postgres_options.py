@@ -20,12 +20,14 @@ SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"
 class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the sink ``postgres``."""
 
-    url: Annotated[str, Meta(min_length=1, max_length=4096, description="postgres://USER@HOST:PORT/DATABASE?sslmode=require")]
-    password: Annotated[
-        str, Meta(max_length=256, description="of the user: env:SBON_SECRET_NAME or file:NAME, read by the node that connects")
-    ] = ""
-    table: Annotated[str, Meta(min_length=1, max_length=200, description="TABLE or SCHEMA.TABLE; made where there is none")]
-    timeout_s: Annotated[float, Meta(gt=0, le=3600, description="seconds a statement may take")] = 60.0
+    url: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """postgres://USER@HOST:PORT/DATABASE?sslmode=require"""
+    password: Annotated[str, Meta(max_length=256)] = ""
+    """of the user: env:SBON_SECRET_NAME or file:NAME, read by the node that connects"""
+    table: Annotated[str, Meta(min_length=1, max_length=200)]
+    """TABLE or SCHEMA.TABLE; made where there is none"""
+    timeout_s: Annotated[float, Meta(gt=0, le=3600)] = 60.0
+    """seconds a statement may take"""
 
 
 def check_postgres(options: PostgresOptions, settings: ConnectorSettings) -> Endpoint:

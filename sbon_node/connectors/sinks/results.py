@@ -19,10 +19,10 @@ STREAM_NAME = r"^[a-z][a-z0-9_]{0,62}$"
 class StreamSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the sink ``stream``. The node that takes the submission sets ``event_time``: a column of the result."""
 
-    stream: Annotated[
-        str, Meta(pattern=STREAM_NAME, description="lower case letters, digits and _ are allowed, at most 63, a letter first")
-    ]
-    event_time: Annotated[str, Meta(max_length=256, description="set by the node")] = ""
+    stream: Annotated[str, Meta(pattern=STREAM_NAME)]
+    """lower case letters, digits and _ are allowed, at most 63, a letter first"""
+    event_time: Annotated[str, Meta(max_length=256)] = ""
+    """set by the node"""
 
 
 class ResultStreams(Protocol):

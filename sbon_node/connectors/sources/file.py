@@ -37,12 +37,12 @@ SUFFIXES: dict[str, Format] = {**TEXT_SUFFIXES, ".parquet": "parquet"}
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the connector ``file``."""
 
-    path: Annotated[str, Meta(min_length=1, description="the file, at the source's node")]
-    format: Annotated[Literal["", "csv", "ndjson", "parquet"], Meta(description="by default what the file's name ends with")] = ""
-    replay: Annotated[
-        float,
-        Meta(ge=0, le=1e9, description="0 reads as fast as it goes, 1 at the pace of event time, 60 a minute of it each second"),
-    ] = 0.0
+    path: Annotated[str, Meta(min_length=1)]
+    """the file, at the source's node"""
+    format: Literal["", "csv", "ndjson", "parquet"] = ""
+    """by default what the file's name ends with"""
+    replay: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    """0 reads as fast as it goes, 1 at the pace of event time, 60 a minute of it each second"""
     header: Header = True
     delimiter: Delimiter = ""
     null: Null = ""

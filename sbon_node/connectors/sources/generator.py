@@ -65,16 +65,14 @@ ColumnRule = Sequence | Uniform | Normal | Choice | Timestamp
 class GeneratorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the connector ``generator``."""
 
-    columns: Annotated[
-        dict[str, ColumnRule],
-        Meta(description='how columns are made, as {"x": {"kind": "uniform", "min": 0, "max": 9}}; others by their type'),
-    ] = {}
-    rate: Annotated[
-        Annotated[float, Meta(ge=0, le=1e7)] | None,
-        Meta(description="rows a second, the source's rows_s by default; with rows, 0 for as fast as subscribers take them"),
-    ] = None
-    rows: Annotated[int, Meta(ge=0, le=2**53, description="rows after which the source ends; 0 for never")] = 0
-    seed: Annotated[int, Meta(ge=0, lt=2**62, description="other seeds make other rows")] = 0
+    columns: dict[str, ColumnRule] = {}
+    """how columns are made, as {"x": {"kind": "uniform", "min": 0, "max": 9}}; others by their type"""
+    rate: Annotated[float, Meta(ge=0, le=1e7)] | None = None
+    """rows a second, the source's rows_s by default; with rows, 0 for as fast as subscribers take them"""
+    rows: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    """rows after which the source ends; 0 for never"""
+    seed: Annotated[int, Meta(ge=0, lt=2**62)] = 0
+    """other seeds make other rows"""
 
 
 class GeneratorSource:

@@ -22,8 +22,10 @@ MB = 1024 * 1024
 class HostMetricsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the connector ``hostmetrics``."""
 
-    interval_s: Annotated[float, Meta(ge=0.1, le=86_400, description="seconds between two rows")] = 1.0
-    disk: Annotated[str, Meta(min_length=1, max_length=4096, description="a path on the disk whose space is reported")] = "/"
+    interval_s: Annotated[float, Meta(ge=0.1, le=86_400)] = 1.0
+    """seconds between two rows"""
+    disk: Annotated[str, Meta(min_length=1, max_length=4096)] = "/"
+    """a path on the disk whose space is reported"""
 
 
 class HostMetricsSource:

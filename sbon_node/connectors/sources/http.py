@@ -44,7 +44,8 @@ class HttpSourceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     stamp: Stamp = False
     null: Null = ""
     timestamp_format: TimestampFormat = ""
-    keys: Annotated[int, Meta(ge=0, le=8192, description="idempotency keys that are remembered, the latest ones")] = 1024
+    keys: Annotated[int, Meta(ge=0, le=8192)] = 1024
+    """idempotency keys that are remembered, the latest ones"""
 
 
 class SeenPost(msgspec.Struct, frozen=True, array_like=True):

@@ -18,35 +18,29 @@ PORTS = {"mqtt": 1883, "mqtts": 8883}
 class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the connector ``mqtt``."""
 
-    url: Annotated[str, Meta(min_length=1, max_length=4096, description="mqtt://USER@HOST:PORT, or mqtts:// for TLS")]
-    password: Annotated[
-        str, Meta(max_length=256, description="of the user: env:SBON_SECRET_NAME or file:NAME, read by the source's node")
-    ] = ""
-    topic: Annotated[
-        str, Meta(min_length=1, max_length=4096, description="topics, with + for one level and # for all that follow")
-    ]
-    format: Annotated[
-        RowFormat, Meta(description="of a message: ndjson (an object, or one a line), csv without names, or text")
-    ] = "ndjson"
-    topic_column: Annotated[str, Meta(max_length=255, description="the column that gets the topic")] = ""
+    url: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """mqtt://USER@HOST:PORT, or mqtts:// for TLS"""
+    password: Annotated[str, Meta(max_length=256)] = ""
+    """of the user: env:SBON_SECRET_NAME or file:NAME, read by the source's node"""
+    topic: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """topics, with + for one level and # for all that follow"""
+    format: RowFormat = "ndjson"
+    """of a message: ndjson (an object, or one a line), csv without names, or text"""
+    topic_column: Annotated[str, Meta(max_length=255)] = ""
+    """the column that gets the topic"""
     pattern: Pattern = ""
     delimiter: Delimiter = ""
     null: Null = ""
     timestamp_format: TimestampFormat = ""
     stamp: Stamp = False
-    max_payload_bytes: Annotated[
-        int,
-        Meta(ge=1, le=2**24, description="largest message in bytes; a larger one is bad, one eight times as large never comes"),
-    ] = 2**20
-    in_flight: Annotated[
-        int, Meta(ge=1, le=65_535, description="messages the broker sends before the first of them is acknowledged")
-    ] = 1000
-    session_s: Annotated[
-        int, Meta(ge=0, le=2**32 - 2, description="seconds the broker keeps messages while the node is not connected")
-    ] = 86_400
-    keepalive_s: Annotated[
-        int, Meta(ge=5, le=3600, description="seconds of silence after which the broker is asked if it lives")
-    ] = 15
+    max_payload_bytes: Annotated[int, Meta(ge=1, le=2**24)] = 2**20
+    """largest message in bytes; a larger one is bad, one eight times as large never comes"""
+    in_flight: Annotated[int, Meta(ge=1, le=65_535)] = 1000
+    """messages the broker sends before the first of them is acknowledged"""
+    session_s: Annotated[int, Meta(ge=0, le=2**32 - 2)] = 86_400
+    """seconds the broker keeps messages while the node is not connected"""
+    keepalive_s: Annotated[int, Meta(ge=5, le=3600)] = 15
+    """seconds of silence after which the broker is asked if it lives"""
 
 
 def check_mqtt(options: MqttOptions, settings: ConnectorSettings) -> Endpoint:

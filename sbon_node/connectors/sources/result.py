@@ -43,7 +43,8 @@ def check_not_result(entry: CatalogEntry) -> None:
 class ResultOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the source ``query``."""
 
-    query: Annotated[str, Meta(min_length=1, max_length=80, description="uid of the query whose result the stream is")]
+    query: Annotated[str, Meta(min_length=1, max_length=80)]
+    """uid of the query whose result the stream is"""
 
 
 class ResultPosition(msgspec.Struct, frozen=True, kw_only=True):

@@ -261,20 +261,20 @@ PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 class TailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of the connector ``tail``."""
 
-    path: Annotated[str, Meta(min_length=1, description="the file, at the source's node")]
-    from_: Annotated[Literal["end", "beginning"], Meta(description="where it begins to read")] = msgspec.field(
-        default="end", name="from"
-    )
-    format: Annotated[
-        Literal["", "csv", "ndjson", "text"], Meta(description="by default what the file's name ends with, else text")
-    ] = ""
+    path: Annotated[str, Meta(min_length=1)]
+    """the file, at the source's node"""
+    from_: Literal["end", "beginning"] = msgspec.field(default="end", name="from")
+    """where it begins to read"""
+    format: Literal["", "csv", "ndjson", "text"] = ""
+    """by default what the file's name ends with, else text"""
     pattern: Pattern = ""
     header: Header = True
     delimiter: Delimiter = ""
     null: Null = ""
     timestamp_format: TimestampFormat = ""
     stamp: Stamp = False
-    poll_s: Annotated[float, Meta(ge=0.01, le=3600, description="seconds between two looks at the file")] = 0.25
+    poll_s: Annotated[float, Meta(ge=0.01, le=3600)] = 0.25
+    """seconds between two looks at the file"""
 
 
 class TailSource:

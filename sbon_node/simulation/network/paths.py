@@ -16,13 +16,20 @@ Latency = Callable[[str, str], float]
 class NetworkQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Quality of every path, beside its latency."""
 
-    jitter: Annotated[float, Meta(ge=0, le=10, description="mean extra delay as a share of the latency (exponential)")] = 0.05
-    spike: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delayed by ten times the latency")] = 0.002
-    loss: Annotated[float, Meta(ge=0, le=1, description="share of datagrams lost")] = 0.0
-    duplicate: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delivered twice")] = 0.0
-    window_bytes: Annotated[int, Meta(ge=1024, description="bytes a connection holds between writer and reader")] = 256 * 1024
-    queue_bytes: Annotated[int, Meta(ge=1024, description="bytes a writer may queue before drain waits")] = 64 * 1024
-    stall_timeout_s: Annotated[float, Meta(gt=0, description="a connection whose bytes are held up so long breaks")] = 20.0
+    jitter: Annotated[float, Meta(ge=0, le=10)] = 0.05
+    """mean extra delay as a share of the latency (exponential)"""
+    spike: Annotated[float, Meta(ge=0, le=1)] = 0.002
+    """share of datagrams delayed by ten times the latency"""
+    loss: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """share of datagrams lost"""
+    duplicate: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """share of datagrams delivered twice"""
+    window_bytes: Annotated[int, Meta(ge=1024)] = 256 * 1024
+    """bytes a connection holds between writer and reader"""
+    queue_bytes: Annotated[int, Meta(ge=1024)] = 64 * 1024
+    """bytes a writer may queue before drain waits"""
+    stall_timeout_s: Annotated[float, Meta(gt=0)] = 20.0
+    """a connection whose bytes are held up so long breaks"""
 
 
 class Traffic:
