@@ -2,8 +2,5 @@
 
 from __future__ import annotations
 
+from sbon_protocol.errors import BrokenInvariantError as BrokenInvariantError
 from sbon_protocol.errors import SbonError as SbonError
-
-
-class BrokenInvariantError(RuntimeError):
-    """A bug in our own code: never caught to continue, always loud."""

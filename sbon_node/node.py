@@ -21,14 +21,12 @@ from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config
-from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.connectors.sources.push import Post
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.events import MemberChanged
 from sbon_node.executors import Computing, Executor, in_thread
 from sbon_node.explain.knowledge import Knowledge
-from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.placements import PlacementExplainer
-from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.explain.plans import Explainer
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.foundation import World, lay_foundation
@@ -52,14 +50,6 @@ from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
-from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
-from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
-from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
-from sbon_node.model.states.operator_states import OperatorState
-from sbon_node.model.streams import StreamInfo
-from sbon_node.model.usage import QueryUsage
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances
@@ -101,6 +91,16 @@ from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.upkeep import return_disk
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.rejoin import Rejoin
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
+from sbon_protocol.api.delivery import Finished, Rows
+from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.moves import MoveCancelled, Moved, MoveRequest, Moving
+from sbon_protocol.api.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
+from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
+from sbon_protocol.api.states.operator_states import OperatorState
+from sbon_protocol.api.streams import Pushed, StreamInfo
+from sbon_protocol.api.usage import QueryUsage
 from sbon_protocol.messages import NodeMeta
 
 log = structlog.get_logger()

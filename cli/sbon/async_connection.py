@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from sbon_protocol.api.queries import SinkBegin
+
 from . import endpoints
 from .async_follower import AsyncFollower
 from .async_http import AsyncHttp
@@ -25,6 +27,7 @@ from .described import KnownQuery, Row, ended_well, tables_of
 from .model import (
     Accepted,
     Explanation,
+    Listing,
     MemberInfo,
     MoveCancelled,
     Moved,
@@ -41,7 +44,6 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
-from .model.shown import Listing
 from .pushed_rows import Tabular
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
@@ -243,7 +245,7 @@ class AsyncQuery(KnownQuery):
     async def cancel_move(self, operator: str) -> MoveCancelled:
         return await self._http.ask(endpoints.cancel_move(self.id, operator))
 
-    async def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: str = "") -> SinkInfo:
+    async def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: SinkBegin = "") -> SinkInfo:
         return await self._http.ask(endpoints.add_sink(self.id, SinkRequest(sink=to, consumer=consumer, begin=begin)))
 
     async def remove_sink(self, sink: str) -> SinkInfo:

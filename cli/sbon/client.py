@@ -16,6 +16,7 @@ from .model import (
     DrainStep,
     Explanation,
     Finished,
+    Listing,
     MemberInfo,
     MoveCancelled,
     Moved,
@@ -42,7 +43,6 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
-from .model.shown import Listing
 from .readiness import UNREADY, unready
 from .requests import DEFAULT_API, PLANNING_S, base_url, not_accepted
 

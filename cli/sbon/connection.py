@@ -20,6 +20,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from sbon_protocol.api.queries import SinkBegin
+
 from . import endpoints
 from .client import Client
 from .described import KnownQuery, Row, ended_well, tables_of
@@ -28,6 +30,7 @@ from .model import (
     Accepted,
     Explanation,
     Finished,
+    Listing,
     MemberInfo,
     MoveCancelled,
     Moved,
@@ -45,7 +48,6 @@ from .model import (
     Submission,
     ViewDeclaration,
 )
-from .model.shown import Listing
 from .pushed_rows import Tabular
 from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
 from .states import LIVE
@@ -274,7 +276,7 @@ class Query(KnownQuery):
         """Give up the move of an operator, which goes on where it is; raise ``move-committed`` where that is too late."""
         return self._client.cancel_move(self.id, operator)
 
-    def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: str = "") -> SinkInfo:
+    def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: SinkBegin = "") -> SinkInfo:
         """Add a sink, which begins with the ``earliest`` row or ``now``; by default with the earliest if no row is gone."""
         return self._client.add_sink(self.id, SinkRequest(sink=to, consumer=consumer, begin=begin))
 

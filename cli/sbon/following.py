@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
+from sbon_protocol.api.states.query_states import QueryState
 from sbon_protocol.errors import SbonError
 
 from .model import Finished, Rows
@@ -32,7 +33,7 @@ class Recorded(Protocol):
     """The part of a query's record that describes its end."""
 
     @property
-    def state(self) -> str: ...
+    def state(self) -> QueryState: ...
 
     @property
     def reason(self) -> str: ...

@@ -14,6 +14,7 @@ import msgspec
 from sbon_protocol.errors import ProtocolError
 
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+MAX_ROW_BYTES = 2**20
 MAX_MESSAGE_BYTES = MAX_PAYLOAD_BYTES + 64 * 1024
 MAX_ITEMS = 16_384
 MAX_DEPTH = 32

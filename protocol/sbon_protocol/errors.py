@@ -32,3 +32,7 @@ class SbonError(Exception):
         place = f"{self.where}: " if self.where else ""
         remedy = f" ({self.hint})" if self.hint else ""
         return f"{place}{self.message}{remedy}"
+
+
+class BrokenInvariantError(RuntimeError):
+    """A bug in our own code: never caught to continue, always loud."""

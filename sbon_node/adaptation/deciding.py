@@ -20,9 +20,9 @@ from sbon_node.adaptation.scene import LATENCY_UNKNOWN, Scene, best_host, scene_
 from sbon_node.adaptation.view import AdaptingView
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.model.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
-from sbon_node.model.bounded import MAX_REASON
 from sbon_node.placement.model.problem import total
+from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
+from sbon_protocol.api.bounded import MAX_REASON
 
 IS_BEST = "is-best"
 ALONE = frozenset({IS_BEST, rules.NO_BETTER, rules.SAVES_LITTLE})

@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.model.adaptation import PastMove
 from sbon_node.placement.model.network_view import Point
+from sbon_protocol.api.adaptation import PastMove
 
 HOUR_MS = 3_600_000
 EXPECTED_PAUSE_S = 0.5

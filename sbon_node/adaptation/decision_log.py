@@ -9,9 +9,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from sbon_node.events import MoveDecided
-from sbon_node.model.adaptation import STAYS, MoveDecision
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.states import move_states
+from sbon_protocol.api.adaptation import STAYS, MoveDecision
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.states import move_states
 
 
 class DecisionLog:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.delivery import SinkDelay
-from sbon_node.model.query_ids import sink_of
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.delivery import SinkDelay
+from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.calls import ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError

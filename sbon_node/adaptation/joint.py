@@ -12,10 +12,10 @@ from typing import NamedTuple
 from sbon_node.adaptation import decision as rules
 from sbon_node.adaptation.decision import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.model.adaptation import PastMove
-from sbon_node.model.bounded import MOST_PER_SECOND
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_protocol.api.adaptation import PastMove
+from sbon_protocol.api.bounded import MOST_PER_SECOND
+from sbon_protocol.api.operators import Needs
 
 Hosts = tuple[str, str]
 """Nodes of the first and the second operator of a pair."""

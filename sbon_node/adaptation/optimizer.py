@@ -20,11 +20,11 @@ from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.model.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.query_ids import name_of
-from sbon_node.model.states import move_states
 from sbon_node.tasks import Tasks
+from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states import move_states
 from sbon_protocol.moving import MoveOperator, OperatorMove
 
 log = structlog.get_logger()

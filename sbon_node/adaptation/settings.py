@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.adaptation import Adapt
+from sbon_protocol.api.adaptation import Adapt
 
 Preset = Literal["calm", "eager"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sbon_node.adaptation.decision import KEEPS_THROUGHPUT, LACKS_THROUGHPUT, TOO_SLOW, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.model.measures import OperatorMeasures
+from sbon_protocol.api.measures import OperatorMeasures
 
 BEHIND_S = 5.0
 """Time that an operator needs to read what waits at its host, from which on it falls behind its input.

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon_node.directory.pairs import unordered
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_protocol.api.operators import Needs
 
 GLANCE_S = 2.0
 """Wait for the answer to a ping at a glance. No setting: without it the neighbour is measured in full."""

@@ -13,8 +13,8 @@ import msgspec
 
 from sbon_node.connectors.formats.json_values import speakable
 from sbon_node.errors import SbonError
-from sbon_node.model.delivery import Rows
 from sbon_node.validation_messages import in_plain_words
+from sbon_protocol.api.delivery import Rows
 
 T = TypeVar("T")
 

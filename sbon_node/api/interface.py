@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.connectors.sources.push import Post
 from sbon_node.events import Bus
-from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.explain.plan_explanation import Explanation
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
-from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import DrainStep, MoveCancelled, Moved, MoveRequest, Moving, NodeDrained
-from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
-from sbon_node.model.queries import (
+from sbon_node.operations.debug_dump import DebugDump
+from sbon_node.operations.disk_usage import Resources
+from sbon_node.operations.examination import Examination
+from sbon_node.operations.metrics_snapshot import NodeMetrics
+from sbon_node.queries.listing import QueryList
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
+from sbon_protocol.api.delivery import Finished, Rows
+from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.moves import DrainStep, MoveCancelled, Moved, MoveRequest, Moving, NodeDrained
+from sbon_protocol.api.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, Readiness, RttRequest
+from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.queries import (
     Accepted,
     LinkInfo,
     OperatorInfo,
@@ -25,15 +30,9 @@ from sbon_node.model.queries import (
     SinkSpec,
     Submission,
 )
-from sbon_node.model.states.query_states import QueryState
-from sbon_node.model.streams import SourceInfo, StreamInfo
-from sbon_node.model.usage import LinkUsage, QueryUsage
-from sbon_node.operations.debug_dump import DebugDump
-from sbon_node.operations.disk_usage import Resources
-from sbon_node.operations.examination import Examination
-from sbon_node.operations.metrics_snapshot import NodeMetrics
-from sbon_node.operations.readiness import Readiness
-from sbon_node.queries.listing import QueryList
+from sbon_protocol.api.states.query_states import QueryState
+from sbon_protocol.api.streams import Pushed, SourceInfo, StreamInfo
+from sbon_protocol.api.usage import LinkUsage, QueryUsage
 
 __all__ = [
     "Accepted",

@@ -33,7 +33,6 @@ from sbon_node.logging.output import LogSettings
 from sbon_node.membership.settings import PRESETS as MEMBERSHIP_PRESETS
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.adaptation import BY_HOSTS
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
 from sbon_node.placement.ant_settings import AntSettings
@@ -43,6 +42,7 @@ from sbon_node.sql.settings import QuerySettings
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.validation_messages import description_of
 from sbon_node.workflow.settings import ControlSettings
+from sbon_protocol.api.adaptation import BY_HOSTS
 
 DEPENDING = {
     "connectors.data_roots": f"{FILES} in node.data_dir",

@@ -22,11 +22,11 @@ from sbon_node.errors import SbonError
 from sbon_node.membership.detector.pings import Pinged
 from sbon_node.membership.service import Membership
 from sbon_node.membership.table import Change
-from sbon_node.model.bounded import MAX_REASON
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Caller, Peers, PeerServer
 from sbon_node.tasks import Tasks
 from sbon_node.token_buckets import TokenBucket, TokenBuckets
+from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.measuring import MeasuredRtt, MeasuredRtts, MeasureRtt
 
 PINGS = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.model.operators import OperatorStats
 from sbon_node.streams.mean_rate import MeanRate
+from sbon_protocol.api.operators import OperatorStats
 
 
 def with_batch(before: OperatorStats, read: tuple[int, int], written: tuple[int, int], batch_ms: float) -> OperatorStats:

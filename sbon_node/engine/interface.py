@@ -10,11 +10,11 @@ import msgspec
 
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import Manifest
-from sbon_node.model.columns import Schema
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
-from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
-from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.streams.skipped import SkippedRows
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, OperatorSpec, OperatorStats
+from sbon_protocol.api.states.operator_states import OperatorState
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):

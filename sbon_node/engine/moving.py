@@ -8,7 +8,7 @@ from sbon_node.clock import Clock
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.errors import SbonError
-from sbon_node.model.operators import OperatorSpec
+from sbon_protocol.api.operators import OperatorSpec
 
 SETTLE_POLL_S = 0.03
 

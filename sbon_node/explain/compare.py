@@ -9,8 +9,6 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sbon_node.explain.placement_explanation import Alternative, TurningPoint, WeighedNode
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.instance import RESOURCES, Instance, Ints, numbers
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer
 from sbon_node.placement.model.objective import Latency, cost, longest_delay_ms, network_bandwidth, network_usage, processing_ms
@@ -19,6 +17,8 @@ from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.selection.offers import server_of
 from sbon_node.placement.solvers.exact import Solution, solve
 from sbon_node.placement.solvers.sensitivity import Turn, paths_of, turns, with_each
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.placement_explanations import Alternative, TurningPoint, WeighedNode
 
 MAX_PATHS = 40
 """Most links between nodes whose turning points are computed, those of the best placement first."""

@@ -6,9 +6,9 @@ from collections.abc import Container, Mapping
 
 from msgspec.structs import replace
 
-from sbon_node.explain.placement_explanation import KnownNode, TurningPoint, WeighedLink
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.placement_explanations import KnownNode, TurningPoint, WeighedLink
 
 AGED = 0.5
 """A measurement counts as old after this share of the time for which it is used."""

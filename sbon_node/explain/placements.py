@@ -13,17 +13,6 @@ from msgspec.structs import asdict, replace
 from sbon_node.errors import SbonError
 from sbon_node.explain.compare import Known, alternative, turning_point, weigh
 from sbon_node.explain.knowledge import Knowledge
-from sbon_node.explain.placement_explanation import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
-from sbon_node.model.adaptation import OFF, Adapt
-from sbon_node.model.goal import Goal
-from sbon_node.model.operators import Needs
-from sbon_node.model.placement import Assignment, Placement
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import OperatorInfo, QuerySpec
-from sbon_node.model.query_ids import uid_of
-from sbon_node.model.states.lifecycle import PLANNED
-from sbon_node.model.states.query_states import LIVE
-from sbon_node.model.strategies import LOOKING_EVERYWHERE
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.measured_plan import measured_plan, measured_work
 from sbon_node.placement.model.network_view import Answer
@@ -39,6 +28,17 @@ from sbon_node.queries.planning import Planning
 from sbon_node.queries.reuse import Reuse
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_protocol.api.adaptation import OFF, Adapt
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.api.placement_explanations import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
+from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import OperatorInfo, QuerySpec
+from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.api.states.lifecycle import PLANNED
+from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
 
 MAX_CANDIDATES = 12
 """Most candidates of each operator, beside the hosts that any strategy chose."""

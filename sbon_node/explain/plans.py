@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Iterable
 
 from sbon_node.errors import SbonError
-from sbon_node.explain.plan_explanation import Explanation, explained
+from sbon_node.explain.plan_explanation import explained
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import QueryInfo, QuerySpec
-from sbon_node.model.streams import SourceInfo
-from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.reuse import Reuse
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import QueryInfo, QuerySpec
+from sbon_protocol.api.streams import SourceInfo
+from sbon_protocol.api.usage import QueryUsage
 
 
 class Explainer:

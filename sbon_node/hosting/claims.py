@@ -13,9 +13,9 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState
 from sbon_protocol.messages import Call
 

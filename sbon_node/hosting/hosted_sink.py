@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.columns import Schema
-from sbon_node.model.queries import SinkSpec
-from sbon_node.model.query_ids import is_further_sink
 from sbon_node.registers.states import Acceptor
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.queries import SinkSpec
+from sbon_protocol.api.query_ids import is_further_sink
 from sbon_protocol.calls import ClaimComponent
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.subscribers import component_of, is_follower
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):

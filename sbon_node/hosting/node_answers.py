@@ -11,14 +11,14 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Room
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.model.measures import OperatorMeasures
-from sbon_node.model.operators import Needs
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
 from sbon_node.net.peers import Caller
 from sbon_node.placement.model.network_view import NOTHING
 from sbon_node.placement.model.queueing import Flow, Service, busy
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.measures import OperatorMeasures
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.calls import AskNode, NodeAnswer
 
 STRANGERS = ""

@@ -22,13 +22,13 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_positions import fenced
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.membership.clocks import ROUNDING_MS
-from sbon_node.model.delivery import Sample, SinkDelay, SinkReport
 from sbon_node.model.frames import Frame
 from sbon_node.model.schema import to_arrow
-from sbon_node.model.states import sink_states
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.measures.delays import Delays
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.delivery import Sample, SinkDelay, SinkReport
+from sbon_protocol.api.states import sink_states
 
 log = structlog.get_logger()
 

@@ -25,16 +25,7 @@ from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
-from sbon_node.model.durability import LOCAL, BackupInfo
-from sbon_node.model.nodes import CapacityUse, NodeCapacity
-from sbon_node.model.operators import Needs, OperatorSpec, OperatorStats
-from sbon_node.model.queries import AHEAD, ENGINE_STARTS, HELD_BACK, OperatorInfo
-from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import OperatorRegister
-from sbon_node.model.states import operator_states
-from sbon_node.model.states.backup_states import MISSING
-from sbon_node.model.states.operator_states import LIFECYCLE, SET_ASIDE, OperatorState
-from sbon_node.model.stream_counts import SpillCount
 from sbon_node.net.peers import Caller
 from sbon_node.planner.planner import CLIENT
 from sbon_node.streams.links.link import Link
@@ -45,6 +36,15 @@ from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_node.workflow.store import Kind
+from sbon_protocol.api.durability import LOCAL, BackupInfo
+from sbon_protocol.api.nodes import CapacityUse, NodeCapacity
+from sbon_protocol.api.operators import Needs, OperatorSpec, OperatorStats
+from sbon_protocol.api.queries import AHEAD, ENGINE_STARTS, HELD_BACK, OperatorInfo
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states import operator_states
+from sbon_protocol.api.states.backup_states import MISSING
+from sbon_protocol.api.states.operator_states import LIFECYCLE, SET_ASIDE, OperatorState
+from sbon_protocol.api.stream_counts import SpillCount
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.codec import decode_record
 

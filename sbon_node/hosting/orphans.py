@@ -14,12 +14,12 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.shared_operators import References, is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
-from sbon_node.model.query_ids import uid_of
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.registers.states import Acceptor
 from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import UNDECIDED, Registers
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.calls import CheckQueries, DestroyComponents, QueriesChecked
 
 log = structlog.get_logger()

@@ -23,15 +23,15 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import OperatorLetters
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.hosting.sweep import checkpoint_of, spill_of
-from sbon_node.model.measures import MeasureSums, OperatorMeasures
-from sbon_node.model.operators import InputSpec, Needs, OperatorSpec
-from sbon_node.model.query_ids import uid_of
-from sbon_node.model.subscribers import component_of
 from sbon_node.registers.states import Acceptor
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
+from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
+from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.api.subscribers import component_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.moving import ComponentHost, LocateComponent

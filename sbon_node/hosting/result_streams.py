@@ -10,11 +10,11 @@ from sbon_node.connectors.sinks.results import StreamSinkOptions
 from sbon_node.connectors.sources.result import QUERY, ResultSource, query_of
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Schema
 from sbon_node.model.schema import check_stream
-from sbon_node.model.states import source_states
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.states import source_states
 
 LOOKS, LOOK_S = 50, 0.1
 """Looks for a source that is about to be opened, and the time between two."""

@@ -13,13 +13,13 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import NOT_OWNER, OVER
 from sbon_node.hosting.hosted_sink import Beginning, HostedSink
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.bounded import MAX_EPOCH_LEAP
-from sbon_node.model.query_ids import is_further_sink, is_sink, uid_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.streams.outbox.further import Begin
 from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
+from sbon_protocol.api.query_ids import is_further_sink, is_sink, uid_of
 from sbon_protocol.failover import BeginReader, FenceReader, ReaderBegun, ReaderPosition
 from sbon_protocol.messages import Call, Hello, Message
 from sbon_protocol.moving import ComponentHost, LocateComponent

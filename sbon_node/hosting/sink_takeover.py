@@ -16,10 +16,10 @@ from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_of
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.membership.table import GONE
-from sbon_node.model.query_ids import sink_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.failover import TakeOverSink
 

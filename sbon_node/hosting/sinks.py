@@ -22,14 +22,14 @@ from sbon_node.hosting.open_sinks import OpenSinks, Work
 from sbon_node.hosting.ports import READER_FENCED
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_positions import begun
-from sbon_node.model.delivery import FurtherReport, SinkReport
-from sbon_node.model.query_ids import is_further_sink, name_of, part_of, sink_of
-from sbon_node.model.states import sink_states
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_node.workflow.store import RecordStore
+from sbon_protocol.api.delivery import FurtherReport, SinkReport
+from sbon_protocol.api.query_ids import is_further_sink, name_of, part_of, sink_of
+from sbon_protocol.api.states import sink_states
 from sbon_protocol.calls import DestroyComponents, OpenSink, ReportState
 from sbon_protocol.codec import decode_record
 from sbon_protocol.failover import AddSink, SinkAdded

@@ -19,16 +19,16 @@ from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
 from sbon_node.errors import SbonError
 from sbon_node.hosting.live_sources.interface import NO_SOURCE_BACKUPS, SourceBackups
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
-from sbon_node.model.durability import REPLICATED
 from sbon_node.model.schema import check_source
-from sbon_node.model.states import source_states
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
-from sbon_node.model.streams import SourceInfo, StreamInfo, unknown_at
 from sbon_node.net.peers import Caller
 from sbon_node.redaction import shown
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
+from sbon_protocol.api.durability import REPLICATED
+from sbon_protocol.api.states import source_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.streams import SourceInfo, StreamInfo, unknown_at
 from sbon_protocol.calls import AttachSource, DescribeSources, SourceStates
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError

@@ -13,12 +13,12 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.membership.clocks import ROUNDING_MS
-from sbon_node.model.catalogue import is_source, parts_of
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address
 from sbon_node.registers.states import Acceptor
 from sbon_node.streams.outbox.outbox import MOVED
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import is_source, parts_of
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 log = structlog.get_logger()

@@ -11,9 +11,9 @@ from pathlib import Path
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import is_source
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
+from sbon_protocol.api.catalogue import is_source
 
 log = structlog.get_logger()
 

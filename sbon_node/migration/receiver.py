@@ -20,11 +20,11 @@ from sbon_node.executors import Executor
 from sbon_node.migration.listing import FILE_OVERHEAD_BYTES, CopyLimits, decode_list
 from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.moves import MoveProgress
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel
 from sbon_node.streams.links.link import Expect, Locate
+from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Chunk, CopyOpened, Ended, Frame, OpenCopy, Refused, WantFiles
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from sbon_protocol.codec import MAX_PAYLOAD_BYTES
+from sbon_protocol.codec import MAX_ROW_BYTES as MAX_ROW_BYTES
 
 MAX_FRAME_BYTES = MAX_PAYLOAD_BYTES
-MAX_ROW_BYTES = 2**20
 
 NO_WATERMARK_MS = -(2**62)
 """No promise about event time yet."""

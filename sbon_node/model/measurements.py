@@ -12,10 +12,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.bounded import Counted, PerSecond
-from sbon_node.model.catalogue import MAX_ROWS_S
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.samples import StreamSample
+from sbon_protocol.api.bounded import Counted, PerSecond
+from sbon_protocol.api.catalogue import MAX_ROWS_S
 
 LEAST_ROWS = 100
 """Fewest input rows of a usable measurement."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.model.adaptation import OFF, Adapt
-from sbon_node.model.durability import LOCAL, Durability
-from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError
-from sbon_node.model.placement import Placement
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import QueryInfo, SinkBegin, SinkSpec, Submission
-from sbon_node.model.query_ids import part_of, sink_of
-from sbon_node.model.states import further_sink_states, query_states
-from sbon_node.model.states.further_sink_states import FurtherSinkState
-from sbon_node.model.states.query_states import QueryState
-from sbon_node.model.usage import QueryUsage
+from sbon_protocol.api.adaptation import OFF, Adapt
+from sbon_protocol.api.durability import LOCAL, Durability
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.operators import OnError
+from sbon_protocol.api.placement import Placement
+from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import QueryInfo, SinkBegin, SinkSpec, Submission
+from sbon_protocol.api.query_ids import part_of, sink_of
+from sbon_protocol.api.states import further_sink_states, query_states
+from sbon_protocol.api.states.further_sink_states import FurtherSinkState
+from sbon_protocol.api.states.query_states import QueryState
+from sbon_protocol.api.usage import QueryUsage
 
 
 class QueryDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class QueryRegister(Goal, frozen=True, kw_only=True):
     restarted_as: str = ""
     """The uid under which it has begun anew."""
     more_sinks: tuple[FurtherSink, ...] = ()
-    """Sinks beside the first one; at most :data:`~sbon_node.model.query_ids.MAX_SINKS` in all."""
+    """Sinks beside the first one; at most :data:`~sbon_protocol.api.query_ids.MAX_SINKS` in all."""
     sink_finished: bool = False
     """Whether the first sink has delivered all rows, and others have yet to."""
     definition_digest: str = ""

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.operators import Computation
+from sbon_protocol.api.operators import Computation
 
 MAX_OFFERED_INPUTS = 1024
 

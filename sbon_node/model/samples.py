@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.bounded import Counted
-from sbon_node.model.catalogue import MAX_ROWS_S
+from sbon_protocol.api.bounded import Counted
+from sbon_protocol.api.catalogue import MAX_ROWS_S
 
 MAX_SAMPLE_ROWS = 1000
 """Most rows of a sample, as kept and as sent."""

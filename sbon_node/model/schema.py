@@ -7,8 +7,8 @@ import unicodedata
 from typing import Any
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column, Schema
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column, Schema
 
 TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
 """The allowed types of a column, beside ``decimal(p,s)``; timestamps are microseconds in UTC."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.bounded import PerSecond
+from sbon_protocol.api.bounded import PerSecond
 
 MAX_FLOWS = 256
 LEAST_SPEED, MOST_SPEED = 0.01, 100.0

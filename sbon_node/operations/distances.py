@@ -9,9 +9,9 @@ from sbon_node.directory.pairs import Measurement, Pair
 from sbon_node.errors import SbonError
 from sbon_node.membership.table import REACHABLE
 from sbon_node.membership.views import MemberView, unknown_node
-from sbon_node.model.nodes import MemberInfo, PairInfo, RttRequest
 from sbon_node.space.load import per_core
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.nodes import MemberInfo, PairInfo, RttRequest
 
 
 class Distances:

@@ -23,9 +23,9 @@ from sbon_node.net.transport import Address
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 from sbon_node.operations.machine_checks import examine_machine
 from sbon_node.operations.reachability import Reach, Reached
-from sbon_node.operations.readiness import Readiness
 from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.nodes import Readiness
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.measuring import MAX_FINDINGS, ExamineNode, NodeExamined

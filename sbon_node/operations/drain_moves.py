@@ -14,13 +14,13 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.membership.table import GONE
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.moves import DrainStep, MoveProgress
-from sbon_node.model.query_ids import name_of
-from sbon_node.model.states import move_states
-from sbon_node.model.states.operator_states import SET_ASIDE
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.api.moves import DrainStep, MoveProgress
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states import move_states
+from sbon_protocol.api.states.operator_states import SET_ASIDE
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import MoveOperator, OperatorMove
 

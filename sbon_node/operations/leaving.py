@@ -10,15 +10,15 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.catalogue import is_source
-from sbon_node.model.query_ids import name_of, shown
-from sbon_node.model.states import query_states
-from sbon_node.model.states.query_states import LIVE
-from sbon_node.model.subscribers import component_of
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.replication.query_keys import query_of
 from sbon_node.replication.repair import Repair
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.query_ids import name_of, shown
+from sbon_protocol.api.states import query_states
+from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.api.subscribers import component_of
 from sbon_protocol.calls import ReportState
 
 log = structlog.get_logger()

@@ -6,9 +6,9 @@ from functools import partial
 
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.machine_resources import Machine, ProcessUsage
-from sbon_node.model.nodes import MachineUsagePoint
 from sbon_node.queries.time_series import TimeSeries
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.nodes import MachineUsagePoint
 
 
 class MachineUsageHistory:

@@ -17,11 +17,6 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.query_ids import name_of
-from sbon_node.model.stream_counts import OutboxCount
-from sbon_node.model.streams import SourceInfo
-from sbon_node.model.subscribers import is_follower, query_of
 from sbon_node.net.traffic import Carrier, Direction, Flow
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.waits import ReasonKind
@@ -30,6 +25,11 @@ from sbon_node.space.local import LocalCoordinate
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.stream_counts import OutboxCount
+from sbon_protocol.api.streams import SourceInfo
+from sbon_protocol.api.subscribers import is_follower, query_of
 
 
 class LinkMetrics(NamedTuple):

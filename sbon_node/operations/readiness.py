@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import msgspec
+from sbon_protocol.api.nodes import Readiness, Reason
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
 """Least free disk space of a ready node: with less, an operator's next batch may fail."""
@@ -12,24 +12,6 @@ MIN_FREE_INODES = 1000
 
 ALONE = "alone"
 """Code of the reason of a node that reaches no other."""
-
-Weight = Literal["unready", "impaired"]
-
-
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason: ``unready`` means that the node cannot work, ``impaired`` that it works partly or not for long."""
-
-    code: str
-    weight: Weight
-    message: str
-    hint: str = ""
-
-
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """Readiness; ``reasons`` start with the worst."""
-
-    ready: bool
-    reasons: tuple[Reason, ...] = ()
 
 
 class Condition(NamedTuple):

@@ -10,13 +10,13 @@ from typing import BinaryIO
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry
-from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured
-from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose, ProposedPlan
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.settings import QuerySettings
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose, ProposedPlan
 
 LENGTH_BYTES = 4
 

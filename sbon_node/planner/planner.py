@@ -16,11 +16,7 @@ import structlog
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.executors import run_to_end
-from sbon_node.model.catalogue import CatalogEntry
-from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Recall
-from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose, ProposedPlan
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.planner.limits import process_lost, too_busy, too_deep, too_long, too_many
 from sbon_node.planner.messages import (
@@ -38,6 +34,10 @@ from sbon_node.planner.messages import (
 )
 from sbon_node.planner.process import PlannerProcess, ProcessLostError
 from sbon_node.sql.settings import QuerySettings
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose, ProposedPlan
 
 T = TypeVar("T")
 log = structlog.get_logger()

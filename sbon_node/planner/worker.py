@@ -19,10 +19,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry, StreamDeclaration
-from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured
-from sbon_node.model.plan import ProposedPlan
 from sbon_node.planner.limits import plan_too_large, too_deep, too_large, too_long
 from sbon_node.planner.messages import (
     LENGTH_BYTES,
@@ -44,6 +41,9 @@ from sbon_node.planner.messages import (
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.settings import QuerySettings
+from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.plan import ProposedPlan
 
 AGAIN_S = 0.1
 """Interval at which the alarm repeats: if an exception is swallowed, as in a destructor, the next is not."""

@@ -17,8 +17,6 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Report
 from sbon_node.hosting.ants.wire import are_whole, on_wire, site_of, sites_on_wire
-from sbon_node.model.placement import Assignment, Candidate, Placement
-from sbon_node.model.query_ids import uid_of
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import MAX_LOAD
@@ -40,6 +38,8 @@ from sbon_protocol.ants import (
     ScoutReturn,
     WithdrawAnt,
 )
+from sbon_protocol.api.placement import Assignment, Candidate, Placement
+from sbon_protocol.api.query_ids import uid_of
 
 log = structlog.get_logger()
 

@@ -11,9 +11,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.model.adaptation import ANTS, Adapt
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import QuerySpec
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
@@ -28,6 +25,9 @@ from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.ants import MAX_RUNNING, MAX_TASKS
+from sbon_protocol.api.adaptation import ANTS, Adapt
+from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import QuerySpec
 
 
 class RunningOperator(NamedTuple):

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.sources.event_time import LAST_MS
 from sbon_node.errors import SbonError
-from sbon_node.model.plan import Plan, PlannedSource
-from sbon_node.model.sharing import StreamOffer
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.plan import Plan, PlannedSource
+from sbon_protocol.api.sharing import StreamOffer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.sharing import AskStreams, StreamOffers
 

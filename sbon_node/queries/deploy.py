@@ -15,12 +15,12 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import SinkOrder
-from sbon_node.model.catalogue import is_source
-from sbon_node.model.plan import PlannedOperator
-from sbon_node.model.queries import Progress
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.plan import PlannedOperator
+from sbon_protocol.api.queries import Progress
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents, InstantiateOperator, OpenSink, ReserveOperator
 
 log = structlog.get_logger()

@@ -15,24 +15,25 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
 from sbon_node.membership.table import GONE
-from sbon_node.model.adaptation import MoveDecision
-from sbon_node.model.catalogue import SourceDeclaration, called
-from sbon_node.model.delivery import FurtherReport, Sample, SinkDelay, SinkReport
-from sbon_node.model.measures import OperatorMeasures
-from sbon_node.model.plan import Plan, PlannedOperator
-from sbon_node.model.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, SinkInfo
-from sbon_node.model.query_ids import sink_of
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import further_sink_states, query_states, sink_states, source_states
-from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
-from sbon_node.model.streams import SourceInfo, unknown_at
-from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.model.times import utc_text
 from sbon_node.net.peers import Caller
 from sbon_node.queries.further_reports import described_sinks
 from sbon_node.queries.progress import progress_of
 from sbon_node.queries.waits import QueryReason, ReasonKind, Waits
+from sbon_node.redaction import without_credentials
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.adaptation import MoveDecision
+from sbon_protocol.api.catalogue import SourceDeclaration, called
+from sbon_protocol.api.delivery import FurtherReport, Sample, SinkDelay, SinkReport
+from sbon_protocol.api.measures import OperatorMeasures
+from sbon_protocol.api.plan import Plan, PlannedOperator
+from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, LinkInfo, OperatorInfo, QueryInfo, SinkInfo
+from sbon_protocol.api.query_ids import sink_of
+from sbon_protocol.api.states import further_sink_states, query_states, sink_states, source_states
+from sbon_protocol.api.states.lifecycle import LOST, PLANNED, UNREACHABLE
+from sbon_protocol.api.streams import SourceInfo, unknown_at
+from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
@@ -203,7 +204,7 @@ async def describe(
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
-        sink=record.sink.shown(),
+        sink=without_credentials(record.sink),
         sinks=sinks,
         **record.goal_options(),
         on_error=record.on_error,

@@ -14,13 +14,13 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import query_states
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.records import Records
 from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.api.states import query_states
+from sbon_protocol.api.states.query_states import LIVE
 
 log = structlog.get_logger()
 

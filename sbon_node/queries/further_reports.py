@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sbon_node.model.delivery import FurtherReport
-from sbon_node.model.queries import SinkInfo
 from sbon_node.model.records import FurtherSink, QueryRecord
-from sbon_node.model.states import further_sink_states, query_states
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_node.redaction import without_credentials
+from sbon_protocol.api.delivery import FurtherReport
+from sbon_protocol.api.queries import SinkInfo
+from sbon_protocol.api.states import further_sink_states, query_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 
 
 def recorded_sink(one: FurtherSink) -> SinkInfo:
@@ -18,7 +19,7 @@ def recorded_sink(one: FurtherSink) -> SinkInfo:
     return SinkInfo(
         id=one.part,
         node=one.node,
-        sink=one.spec.shown(),
+        sink=without_credentials(one.spec),
         state=one.state,
         reason=one.reason,
         begins_after=one.begins_after,

@@ -15,11 +15,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.hosting.sink_takeover import LostNodes
-from sbon_node.model.queries import SinkInfo, SinkRequest
 from sbon_node.model.records import FurtherSink, QueryRecord
-from sbon_node.model.states import further_sink_states, query_states
-from sbon_node.model.states.further_sink_states import READS
-from sbon_node.model.states.lifecycle import LOST
 from sbon_node.net.peers import Caller
 from sbon_node.queries import deploy, sink_steps
 from sbon_node.queries.further_reports import recorded_sink
@@ -29,6 +25,10 @@ from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.records import Records
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.queries import SinkInfo, SinkRequest
+from sbon_protocol.api.states import further_sink_states, query_states
+from sbon_protocol.api.states.further_sink_states import READS
+from sbon_protocol.api.states.lifecycle import LOST
 from sbon_protocol.calls import ReportState
 from sbon_protocol.codec import decode_record
 from sbon_protocol.failover import AddQuerySink, AddSink, QuerySink, RemoveQuerySink, SinkAdded

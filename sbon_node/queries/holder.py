@@ -13,13 +13,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
-from sbon_node.model.placement import Placement
-from sbon_node.model.queries import AHEAD, HELD_BACK, QueryInfo
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import query_states
-from sbon_node.model.states.lifecycle import LOST
-from sbon_node.model.states.query_states import LIVE, QueryState
-from sbon_node.model.usage import LinkUsage, QueryUsage, QueryUsagePoint
 from sbon_node.queries.describe import Description, delivery_of
 from sbon_node.queries.duties import Duties, Work
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
@@ -37,6 +31,12 @@ from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.api.placement import Placement
+from sbon_protocol.api.queries import AHEAD, HELD_BACK, QueryInfo
+from sbon_protocol.api.states import query_states
+from sbon_protocol.api.states.lifecycle import LOST
+from sbon_protocol.api.states.query_states import LIVE, QueryState
+from sbon_protocol.api.usage import LinkUsage, QueryUsage, QueryUsagePoint
 from sbon_protocol.calls import ReportState
 
 log = structlog.get_logger()

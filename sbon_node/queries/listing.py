@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sbon_node.model.queries import QueryInfo
+from sbon_protocol.api.queries import QueryInfo
 
 UNANSWERED_HEADER = "Sbon-Unanswered"
 MAX_NAMED = 100

@@ -9,16 +9,16 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.queries import ForeignComponent, OperatorInfo, QueryInfo
-from sbon_node.model.query_ids import name_of
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
-from sbon_node.model.states.query_states import LIVE, QueryState
-from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import QueryList, Unanswered
 from sbon_node.queries.names import NameRecord
 from sbon_node.queries.summary import stale
 from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.states.query_states import LIVE, QueryState
+from sbon_protocol.api.usage import QueryUsage
 from sbon_protocol.calls import (
     CheckQueries,
     ListQueries,

@@ -8,13 +8,13 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
-from sbon_node.model.queries import QueryInfo
-from sbon_node.model.states import move_states
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
+from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.api.states import move_states
+from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import CancelMove, MoveOperator, OperatorMove
 

@@ -9,12 +9,12 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.records import Records
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import Acceptor, State
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
+from sbon_protocol.api.states.query_states import LIVE
 
 log = structlog.get_logger()
 

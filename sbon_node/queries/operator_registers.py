@@ -15,10 +15,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER
-from sbon_node.model.query_ids import uid_of
 from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
-from sbon_node.model.sharing import MAX_REFERENCES
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.records import Records
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import State
@@ -26,6 +23,9 @@ from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.query_keys import key_of, operator_key, query_of
 from sbon_node.replication.registers import Attached, Registers
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.api.sharing import MAX_REFERENCES
+from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.calls import ClaimComponent
 
 log = structlog.get_logger()

@@ -16,15 +16,7 @@ from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.membership.views import unknown_node
-from sbon_node.model.adaptation import OFF, Adapt, adapted
-from sbon_node.model.catalogue import CatalogEntry
-from sbon_node.model.columns import Schema
-from sbon_node.model.durability import Durability
-from sbon_node.model.goal import Goal
 from sbon_node.model.measurements import nothing_measured
-from sbon_node.model.placement import Placement
-from sbon_node.model.plan import Plan, ProposedPlan
-from sbon_node.model.queries import QuerySpec
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
@@ -36,6 +28,14 @@ from sbon_node.queries.beginnings import beginning_now
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_protocol.api.adaptation import OFF, Adapt, adapted
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.durability import Durability
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.placement import Placement
+from sbon_protocol.api.plan import Plan, ProposedPlan
+from sbon_protocol.api.queries import QuerySpec
 
 
 class Planning:

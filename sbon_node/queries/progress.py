@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sbon_node.model.catalogue import called
-from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryProgress
-from sbon_node.model.states import query_states, source_states
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
-from sbon_node.model.streams import SourceInfo
+from sbon_protocol.api.catalogue import called
+from sbon_protocol.api.queries import LinkInfo, OperatorInfo, QueryProgress
+from sbon_protocol.api.states import query_states, source_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.streams import SourceInfo
 
 LEAST_SHARE = 0.001
 """Below this share of rows read, no time left is estimated."""

@@ -10,12 +10,7 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.shared_operators import is_shared
-from sbon_node.model.catalogue import is_source
-from sbon_node.model.durability import LOCAL, BackupInfo
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import OperatorRegister, QueryRecord
-from sbon_node.model.states import backup_states
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.queries import deploy
 from sbon_node.queries.absences import Absences
 from sbon_node.queries.describe import Description, describe
@@ -23,6 +18,11 @@ from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.durability import LOCAL, BackupInfo
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.states import backup_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 
 log = structlog.get_logger()
 

@@ -11,12 +11,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.shared_operators import is_shared
-from sbon_node.model.queries import ForeignComponent, QueryInfo
-from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states.lifecycle import LOST
-from sbon_node.model.states.query_states import LIVE
-from sbon_node.model.usage import QueryUsage
 from sbon_node.net.peers import Caller
 from sbon_node.queries.further_sinks import FurtherSinks
 from sbon_node.queries.holder import QueryHolder
@@ -27,6 +22,11 @@ from sbon_node.queries.records import Records
 from sbon_node.queries.summary import stale, summary_of
 from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.queries import ForeignComponent, QueryInfo
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states.lifecycle import LOST
+from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.api.usage import QueryUsage
 from sbon_protocol.calls import (
     CheckQueries,
     ClaimComponent,

@@ -8,12 +8,12 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER, REFUSED
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.queries import Submission
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import query_states
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.terminal_description import as_terminal
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.queries import Submission
+from sbon_protocol.api.states import query_states
+from sbon_protocol.api.states.query_states import LIVE
 
 
 def is_placing(record: QueryRecord) -> bool:

@@ -14,8 +14,6 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.model.records import QueryRecord, QueryRegister
-from sbon_node.model.states import query_states
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.record_documents import decoded, joined, references, split
 from sbon_node.registers.acceptor import Forgotten, Report, UnknownInstance
 from sbon_node.registers.changes import Verdict
@@ -24,6 +22,8 @@ from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.query_keys import QUERY, key_of, operator_key
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
+from sbon_protocol.api.states import query_states
+from sbon_protocol.api.states.query_states import LIVE
 
 log = structlog.get_logger()
 

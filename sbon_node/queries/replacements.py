@@ -16,9 +16,6 @@ from sbon_node.adaptation import decision as rules
 from sbon_node.adaptation.decision import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.errors import SbonError
-from sbon_node.model.adaptation import FULL, MOVES, STAYS, PastMove
-from sbon_node.model.operators import Needs
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage, processing_ms
@@ -31,6 +28,9 @@ from sbon_node.queries.led_queries import LedQueries, move_all, settled_hosts
 from sbon_node.queries.moving import OperatorMover
 from sbon_node.queries.updating_view import UpdatingView
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, PastMove
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.queries import OperatorInfo
 
 LOOKS = 4
 """Looks at whether a query is due in the time between two placements."""

@@ -7,9 +7,9 @@ from pathlib import PurePath
 
 import msgspec
 
-from sbon_node.model.delivery import FOLLOW
-from sbon_node.model.queries import SinkSpec
 from sbon_node.model.records import QueryRecord
+from sbon_protocol.api.delivery import FOLLOW
+from sbon_protocol.api.queries import SinkSpec
 
 FILE, STREAM = "file", "stream"
 MAX_STREAM_NAME = 63

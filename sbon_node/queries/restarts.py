@@ -13,7 +13,6 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.model.queries import Accepted, QueryInfo, Submission
 from sbon_node.model.records import QueryRecord
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.lookup import QueryLookup
@@ -24,6 +23,7 @@ from sbon_node.queries.submit import Submitter
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import PASSING, backoff_of
+from sbon_protocol.api.queries import Accepted, QueryInfo, Submission
 
 log = structlog.get_logger()
 

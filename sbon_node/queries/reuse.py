@@ -18,14 +18,6 @@ from msgspec.structs import replace
 
 from sbon_node.connectors.sinks.results import STREAM
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Schema
-from sbon_node.model.objective import Bounds
-from sbon_node.model.operators import Computation
-from sbon_node.model.plan import ContainedOperator, Plan, PlannedOperator, SharedOperator
-from sbon_node.model.queries import QuerySpec, Submission
-from sbon_node.model.query_ids import sink_of
-from sbon_node.model.sharing import EQUAL, NEVER
-from sbon_node.model.strategies import DEFAULT_STRATEGY
 from sbon_node.queries.beginnings import RESULT
 from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
@@ -34,6 +26,14 @@ from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.operators import Computation
+from sbon_protocol.api.plan import ContainedOperator, Plan, PlannedOperator, SharedOperator
+from sbon_protocol.api.queries import QuerySpec, Submission
+from sbon_protocol.api.query_ids import sink_of
+from sbon_protocol.api.sharing import EQUAL, NEVER
+from sbon_protocol.api.strategies import DEFAULT_STRATEGY
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.sharing import OperatorShared, ShareOperator
 

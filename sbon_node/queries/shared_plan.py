@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from sbon_node.model.catalogue import is_source
-from sbon_node.model.operators import Computation, PlannedInput
-from sbon_node.model.plan import ContainedOperator, Plan, PlannedOperator, Rate, SharedOperator
 from sbon_node.queries.running_operators import HostedStream, ReadableOperator
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.operators import Computation, PlannedInput
+from sbon_protocol.api.plan import ContainedOperator, Plan, PlannedOperator, Rate, SharedOperator
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sink_takeover import LostNodes
 from sbon_node.model.records import OperatorRegister, QueryRecord
-from sbon_node.model.states import query_states
 from sbon_node.queries.deploy import sink_order
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.notify import notify_of_query
@@ -25,6 +24,7 @@ from sbon_node.queries.records import Records
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
+from sbon_protocol.api.states import query_states
 from sbon_protocol.failover import TakeOverSink
 
 log = structlog.get_logger()

@@ -10,11 +10,11 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
-from sbon_node.model.queries import SinkInfo, SinkRequest
 from sbon_node.queries.further_sinks import OPENING_CALLS
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.failover import AddQuerySink, QuerySink, RemoveQuerySink

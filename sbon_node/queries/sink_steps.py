@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.queries import QueryInfo, SinkRequest
-from sbon_node.model.query_ids import MAX_SINKS, further_sinks_of
 from sbon_node.model.records import FurtherSink, QueryRecord
-from sbon_node.model.states import further_sink_states, query_states
-from sbon_node.model.states.further_sink_states import LIFECYCLE, READS, FurtherSinkState
-from sbon_node.model.states.query_states import LIVE
-from sbon_node.model.usage import QueryUsage
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.queries import QueryInfo, SinkRequest
+from sbon_protocol.api.query_ids import MAX_SINKS, further_sinks_of
+from sbon_protocol.api.states import further_sink_states, query_states
+from sbon_protocol.api.states.further_sink_states import LIFECYCLE, READS, FurtherSinkState
+from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.api.usage import QueryUsage
 
 
 def by_claim(record: QueryRecord, claim: str) -> FurtherSink | None:

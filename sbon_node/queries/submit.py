@@ -19,12 +19,7 @@ from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sinks.results import STREAM
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
-from sbon_node.model.adaptation import ANTS
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
-from sbon_node.model.query_ids import name_of, new_name, new_uid, uid_of
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import query_states
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries import deploy
 from sbon_node.queries.ant_leader import NONE_KNOWN, AntLeader, Known
@@ -39,6 +34,11 @@ from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.registers.states import Acceptor, State
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.adaptation import ANTS
+from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
+from sbon_protocol.api.query_ids import name_of, new_name, new_uid, uid_of
+from sbon_protocol.api.states import query_states
 
 log = structlog.get_logger()
 

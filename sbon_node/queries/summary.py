@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sbon_node.model.queries import QueryInfo, SinkSpec
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.queries import QueryInfo, SinkSpec
+from sbon_protocol.api.states.query_states import LIVE
 
 SUMMARY_BYTES = 300
 """Most bytes of a query's text, and of its reason, in a list.

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from sbon_node.model.delivery import FOLLOW
-from sbon_node.model.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, BackupInfo, Loss, Survival
-from sbon_node.model.queries import OperatorInfo, QueryInfo
-from sbon_node.model.states import backup_states, query_states
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
-from sbon_node.model.states.operator_states import RUNNING
-from sbon_node.model.streams import SourceInfo
+from sbon_protocol.api.delivery import FOLLOW
+from sbon_protocol.api.durability import LOCAL, OPERATOR, RECORD, SINK, SOURCE, BackupInfo, Loss, Survival
+from sbon_protocol.api.queries import OperatorInfo, QueryInfo
+from sbon_protocol.api.states import backup_states, query_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.states.operator_states import RUNNING
+from sbon_protocol.api.streams import SourceInfo
 
 Absence = Callable[[str], str]
 """Returns why membership misses a node, as in "is dead"; empty for one that is there."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.model.delivery import SinkReport
-from sbon_node.model.queries import OperatorInfo, QueryInfo, QueryProgress
-from sbon_node.model.states import operator_states, query_states, sink_states
-from sbon_node.model.states.lifecycle import OVER, UNREACHABLE
-from sbon_node.model.states.query_states import LIVE
+from sbon_protocol.api.delivery import SinkReport
+from sbon_protocol.api.queries import OperatorInfo, QueryInfo, QueryProgress
+from sbon_protocol.api.states import operator_states, query_states, sink_states
+from sbon_protocol.api.states.lifecycle import OVER, UNREACHABLE
+from sbon_protocol.api.states.query_states import LIVE
 
 
 def state_of_component(state: str, query_state: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.states import operator_states
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.states import operator_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 
 ReasonKind = Literal[
     "no-answer",

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from sbon_node.model.bounded import Counted
+from sbon_protocol.api.bounded import Counted
 
 
 class Ballot(msgspec.Struct, frozen=True, order=True):

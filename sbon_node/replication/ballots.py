@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.model.bounded import MAX_COUNT
 from sbon_node.registers.states import Ballot
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.bounded import MAX_COUNT
 
 LIFE_BITS = 24
 """Low bits of a ballot's counter: the number of this node's life, so that no two lives use the same ballot."""

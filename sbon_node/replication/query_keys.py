@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sbon_node.model.query_ids import uid_of
+from sbon_protocol.api.query_ids import uid_of
 
 QUERY: Final = "query/"
 OPERATOR: Final = "operator/"

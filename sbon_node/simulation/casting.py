@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.model.columns import Column
 from sbon_node.simulation.cluster import CONFIG
 from sbon_node.simulation.faults.plan import Seconds, Stage
 from sbon_node.simulation.query_kinds import STEP_MS, Kind
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.columns import Column
 
 NODES = ("h", "s", "o", "c")
 QUERY = "query"

@@ -16,12 +16,8 @@ from typing import Any
 import msgspec
 
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.model.catalogue import is_source
 from sbon_node.model.frames import Frame
-from sbon_node.model.query_ids import is_sink
 from sbon_node.model.records import MoveLease, OperatorRegister
-from sbon_node.model.states.query_states import LIFECYCLE, LIVE, RUNNING
-from sbon_node.model.subscribers import is_follower
 from sbon_node.queries.names import NAME, NameRecord
 from sbon_node.queries.operator_registers import decoded as decoded_operator
 from sbon_node.queries.record_documents import decoded
@@ -32,6 +28,10 @@ from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.query_ids import is_sink
+from sbon_protocol.api.states.query_states import LIFECYCLE, LIVE, RUNNING
+from sbon_protocol.api.subscribers import is_follower
 
 RECHECKED = 8
 """Number of frames before the new ones that are compared again, one where none is new: they must not have changed."""

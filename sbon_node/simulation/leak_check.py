@@ -7,9 +7,6 @@ from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.moving.arrival import StoredArrival
 from sbon_node.hosting.moving.departure import StoredDeparture
-from sbon_node.model.catalogue import is_source
-from sbon_node.model.operators import Needs
-from sbon_node.model.states.query_states import LIVE
 from sbon_node.placement.model.network_view import NOTHING
 from sbon_node.queries.record_documents import decoded
 from sbon_node.replication.query_keys import OPERATOR, QUERY
@@ -17,6 +14,9 @@ from sbon_node.simulation.checks import StuckError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.states.query_states import LIVE
 
 SETTLE_S = 150.0
 """Seconds after the last repair within which every node must know the end.

@@ -15,10 +15,6 @@ from contextlib import aclosing
 from pathlib import Path
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
-from sbon_node.model.states import query_states
 from sbon_node.simulation.casting import QUERY, SCHEMA, Casting, numbers, read_result
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
@@ -27,6 +23,10 @@ from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
 from sbon_node.simulation.query_kinds import FRAGMENT, STEP_MS, oracle
 from sbon_node.simulation.query_run import expect, record_of, recorded
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.delivery import Finished, Rows
+from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
+from sbon_protocol.api.states import query_states
 
 ALLOWED = {
     True: (query_states.RUNNING, query_states.FINISHED),

@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Schema
-from sbon_node.model.plan import Decompose, Plan
-from sbon_node.model.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import query_states
 from sbon_node.queries.record_documents import joined
 from sbon_node.registers import states
 from sbon_node.replication.document_store import DocumentStore
@@ -28,6 +23,11 @@ from sbon_node.simulation.leak_check import settled
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.sql.planner import plan_query
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.plan import Decompose, Plan
+from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
+from sbon_protocol.api.states import query_states
 
 Rows = list[tuple[object, ...]]
 

@@ -17,8 +17,6 @@ from msgspec import Meta
 
 from sbon_node.connectors.sources.registry import open_source
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
 from sbon_node.model.schema import to_arrow
 from sbon_node.simulation.cluster import SYNCED, SimulatedCluster
 from sbon_node.simulation.engine.duck import run
@@ -30,6 +28,8 @@ from sbon_node.simulation.query_run import QueryRun, RunQuery
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.validation_messages import in_plain_words
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 from sbon_protocol.rtt_matrix import MAX_RTT_MS
 
 QUERY = "query"

@@ -16,11 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.moves import MoveRequest
-from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states import query_states
 from sbon_node.simulation.casting import SCHEMA, Casting, Life, PlannedMove, numbers, read_result
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -29,6 +25,10 @@ from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
 from sbon_node.simulation.query_kinds import ORACLES, SQL, STEP_MS
 from sbon_node.simulation.query_run import expect, recorded, records_of
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.moves import MoveRequest
+from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
+from sbon_protocol.api.states import query_states
 
 BY_USERS = ("again", "twin", "stop", "move", "stay")
 """Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop, a

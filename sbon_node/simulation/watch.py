@@ -8,12 +8,12 @@ from pathlib import Path
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.hosted_sink import HostedSink
-from sbon_node.model.catalogue import is_source
-from sbon_node.model.subscribers import is_follower
 from sbon_node.simulation.checks import Checker
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.subscribers import is_follower
 
 
 class Watch:

@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry
-from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured, Recall, nothing_measured
-from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose, ProposedPlan
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.relations.join_window import check_join_window, with_join_window
 from sbon_node.sql.relations.literals import check_literals
@@ -31,6 +27,10 @@ from sbon_node.sql.sharing.alternatives import alternatives
 from sbon_node.sql.stages.assembly import Analyse, Assembly, PlannedStage, common_schema
 from sbon_node.sql.stages.cut import Stage, cut, read
 from sbon_node.sql.stages.fragments import fragment_of
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose, ProposedPlan
 
 
 async def plan_query(

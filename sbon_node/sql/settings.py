@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.durability import Durability
-from sbon_node.model.operators import StateChoice, StateProvider
+from sbon_protocol.api.durability import Durability
+from sbon_protocol.api.operators import StateChoice, StateProvider
 
 
 class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,9 +9,6 @@ from sbon_node.clock import Clock
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
-from sbon_node.model.measures import OperatorMeasures
-from sbon_node.model.stream_counts import SpillCount
-from sbon_node.model.subscribers import follower_of, input_of
 from sbon_node.streams.links.channel import StreamOpener
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.span import InputSpan, fill, fill_upto, have_ended, next_batch
@@ -24,6 +21,9 @@ from sbon_node.streams.port_input import Following, PortInput
 from sbon_node.streams.port_output import Backup, Discarded, PortOutput, Published
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
+from sbon_protocol.api.measures import OperatorMeasures
+from sbon_protocol.api.stream_counts import SpillCount
+from sbon_protocol.api.subscribers import follower_of, input_of
 
 FOLLOWER_WAIT_S = 1.0  # Least time for which a follower waits for its host to show more.
 ROWS_OF_A_LARGE_GROUP = 20

@@ -33,7 +33,7 @@ from sbon_node.adaptation.decision import (
     way_of,
 )
 from sbon_node.adaptation.settings import PRESETS, AdaptationSettings, preset
-from sbon_node.model.adaptation import PastMove
+from sbon_protocol.api.adaptation import PastMove
 
 CALM = AdaptationSettings()
 NOW_MS = 10 * HOUR_MS

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sbon_node.adaptation.decision import EXPECTED_FOLLOW_S, EXPECTED_PAUSE_S, Link
 from sbon_node.adaptation.joint import Hosts, Pair, Side, cost_of_moves, weigh
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.model.adaptation import MoveDecision, PastMove
-from sbon_node.model.operators import Needs
+from sbon_protocol.api.adaptation import MoveDecision, PastMove
+from sbon_protocol.api.operators import Needs
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import JointLink
 from tests.adaptation.test_decision import NOW_MS

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.network.paths import NetworkQuality
+from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.moving import JointLink, JointSide, MoveJointly, WeighJointMove
 from tests.adaptation.test_group_moves import CHAIN
 from tests.adaptation.test_optimizer import SMALL, adapting

@@ -10,8 +10,8 @@ import pytest
 from sbon_node.adaptation.decision import Offer
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.adaptation.throughput import carries, lacks
-from sbon_node.model.measures import InputMeasures, OperatorMeasures
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from tests.adaptation.test_optimizer import adapting
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, check_filtered, finished

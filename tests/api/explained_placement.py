@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from sbon_node.explain.placement_explanation import (
+from sbon_node.placement.strategies.profiles import PROFILES
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.placement_explanations import (
     Alternative,
     BoundCheck,
     KnownNode,
@@ -14,9 +16,7 @@ from sbon_node.explain.placement_explanation import (
     WeighedNode,
     WeighedOperator,
 )
-from sbon_node.model.operators import Needs
-from sbon_node.model.queries import QuerySpec
-from sbon_node.placement.strategies.profiles import PROFILES
+from sbon_protocol.api.queries import QuerySpec
 
 FREE = Needs(cores=1.5, memory_mb=4000.0, bandwidth_bytes_s=1e8)
 

@@ -12,15 +12,16 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.events import Bus
-from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.explain.plan_explanation import ExplainedComponent, ExplainedLink, Explanation, Flow
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
-from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
-from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import (
+from sbon_node.queries.listing import QueryList, Unanswered
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.delivery import Finished, Rows
+from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow
+from sbon_protocol.api.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
+from sbon_protocol.api.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
+from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.queries import (
     Accepted,
     LinkInfo,
     MoveInfo,
@@ -33,9 +34,8 @@ from sbon_node.model.queries import (
     SinkSpec,
     Submission,
 )
-from sbon_node.model.streams import SourceInfo, StreamInfo
-from sbon_node.model.usage import LinkUsage, QueryUsage
-from sbon_node.queries.listing import QueryList, Unanswered
+from sbon_protocol.api.streams import SourceInfo, StreamInfo
+from sbon_protocol.api.usage import LinkUsage, QueryUsage
 from tests.api.explained_placement import explained_placement
 from tests.api.scripted_operations import ScriptedOperations
 

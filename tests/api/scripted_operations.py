@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.durability import BackupInfo
-from sbon_node.model.moves import DrainStep, MoveProgress, NodeDrained
-from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.stream_counts import OutboxCount
-from sbon_node.model.streams import SourceInfo
 from sbon_node.net.traffic import Flow
 from sbon_node.operations.debug_dump import DebugDump
 from sbon_node.operations.disk_usage import DiskPart, ProcessMemory, Resources
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.operations.metrics_snapshot import DiskMetrics, LinkMetrics, NodeMetrics
-from sbon_node.operations.readiness import Readiness, Reason
 from sbon_node.space.coordinate import Coordinate
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.durability import BackupInfo
+from sbon_protocol.api.moves import DrainStep, MoveProgress, NodeDrained
+from sbon_protocol.api.nodes import Readiness, Reason
+from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.stream_counts import OutboxCount
+from sbon_protocol.api.streams import SourceInfo
 
 WELL = CheckResult(check="java", verdict="ok", message="version 17")
 ALONE = Reason(code="alone", weight="impaired", message="no other member can be reached", hint="look at them")

@@ -12,7 +12,7 @@ import uvloop
 
 from sbon_node.api.server.http import ApiServer
 from sbon_node.config.api import ApiSettings
-from sbon_node.model.delivery import Rows
+from sbon_protocol.api.delivery import Rows
 from tests.api.switched_node import SwitchedNode
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]

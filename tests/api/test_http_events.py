@@ -13,8 +13,8 @@ import pytest
 from sbon import endpoints
 from sbon.model import Reader, Rows
 from sbon_node.errors import SbonError
-from sbon_node.model.delivery import Finished
-from sbon_node.model.queries import Accepted, Progress, QueryInfo, Submission
+from sbon_protocol.api.delivery import Finished
+from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, Submission
 from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SwitchedNode, rows
 

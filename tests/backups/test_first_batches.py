@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbon_node.hosting.backups.keeper import BackupKeeper
-from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.backups.test_recovery import register_of
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.model.durability import HOT, BackupInfo
-from sbon_node.model.states.operator_states import FAILED
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.durability import HOT, BackupInfo
+from sbon_protocol.api.states.operator_states import FAILED
 from tests.backups.test_recovery import CHECKS, KINDS, ROWS, register_of, replicated, until_more_rows, until_owner
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import owner_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.model.queries import QueryInfo
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.queries import QueryInfo
 from tests.backups.test_recovery import ROWS, register_of, replicated
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import ask, declare, source_at, state_of, submitted

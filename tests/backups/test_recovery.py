@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.model.durability import REPLICATED, Durability
-from sbon_node.model.queries import SinkRequest, SinkSpec
 from sbon_node.model.records import OperatorRegister
-from sbon_node.model.states.backup_states import BEHIND, CURRENT
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import AtTime, Fault
+from sbon_protocol.api.durability import REPLICATED, Durability
+from sbon_protocol.api.queries import SinkRequest, SinkSpec
+from sbon_protocol.api.states.backup_states import BEHIND, CURRENT
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators

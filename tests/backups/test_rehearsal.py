@@ -15,8 +15,8 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.rehearsal import Rehearsals
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.states import States
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]

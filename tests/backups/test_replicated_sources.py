@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.connectors.sources.push import Post
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.records import SourceRegister
-from sbon_node.model.states import backup_states
-from sbon_node.model.streams import SourceInfo
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.states import backup_states
+from sbon_protocol.api.streams import Pushed, SourceInfo
 from sbon_protocol.source_backup import OpenSourceBackup, StoreSource, YieldSource
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import NUMBERS, ask, state_of, submitted

@@ -15,11 +15,11 @@ from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailover, withdraw_position
 from sbon_node.errors import SbonError
-from sbon_node.model.durability import LOCAL, Durability
-from sbon_node.model.queries import SinkSpec
 from sbon_node.queries.deploy import sink_order
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import AtTime, Fault
+from sbon_protocol.api.durability import LOCAL, Durability
+from sbon_protocol.api.queries import SinkSpec
 from sbon_protocol.failover import TakeOverSink
 from tests.backups.test_replicated_sources import lose
 from tests.calm_clusters import in_calm_cluster

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sbon_cli.main import sbon
-from sbon_node.model.delivery import Finished, Rows
+from sbon_protocol.api.delivery import Finished, Rows
 
 
 def run(api: str, *arguments: str, stdin: str | None = None) -> Result:

@@ -9,8 +9,8 @@ import pytest
 
 from sbon_cli.commands.queries.query import show_query_usage
 from sbon_cli.terminal.output import headings, print_table
-from sbon_node.model.queries import QueryInfo
-from sbon_node.model.usage import LinkUsage, QueryUsage
+from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.api.usage import LinkUsage, QueryUsage
 from tests.cli.commands import FINISHED, frame, lines, on_a_terminal, run
 
 LISTS = {("members",), ("members", "--near", "b"), ("stream", "list"), ("query", "list"), ("streams",), ("queries",)}

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from sbon_cli.client import Client
 from sbon_cli.main import VERBS, sbon
 from sbon_cli.options.durations import milliseconds_of
-from sbon_node.model.queries import QueryInfo
 from sbon_node.queries.listing import UNANSWERED_HEADER, Unanswered
+from sbon_protocol.api.queries import QueryInfo
 from tests.cli.commands import lines, on_a_terminal, run
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -20,22 +20,11 @@ import sbon
 from sbon import connect, connect_async, model
 from sbon.schema import Tables
 from sbon_node.api.encoding import encode
-from sbon_node.api.routes.bodies import Joined
-from sbon_node.connectors.sources.push import Pushed
 from sbon_node.errors import SbonError
-from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.explain.plan_explanation import Explanation
-from sbon_node.model.catalogue import ViewDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.delivery import Finished, Reader, Rows
-from sbon_node.model.moves import DrainStep, MoveCancelled, Moved, Moving, NodeDrained
-from sbon_node.model.nodes import MemberInfo, NodeStatus, PairInfo, RttRequest
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, SinkRequest, Submission
-from sbon_node.model.streams import StreamInfo
-from sbon_node.model.usage import QueryUsage
-from sbon_node.operations.readiness import Readiness
 from sbon_node.queries.listing import Unanswered
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.delivery import Rows
+from sbon_protocol.api.plan import Plan
 from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame
 
@@ -330,62 +319,6 @@ async def test_rows_that_arrive_at_another_node_are_read_at_the_node_asked(api: 
     planned.script = [[frame(1, 1), FINISHED], [frame(1, 1), FINISHED]]
     assert connect(api).query("q1").to_arrow().num_rows == 1
     assert (await (await (await connect_async(api)).query("q1")).to_arrow()).num_rows == 1
-
-
-def test_types_of_answers_are_those_of_the_api() -> None:
-    """The client's types have all fields of the node's answers, under the same names."""
-    known = {name: kind for name, kind in vars(model).items() if _is_answer(kind)}
-    told = {kind.__name__: kind for kind in _described()}
-    assert len(known) > 30
-    assert {name for name in known if name not in told} == set()
-    for name, kind in known.items():
-        assert _fields(kind) == _fields(told[name]), f"{name} in {kind.__module__} is to have the fields that the node tells"
-
-
-def _is_answer(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and not kind.__name__.startswith("_")
-
-
-def _fields(kind: Any) -> dict[str, bool]:
-    return {field.encode_name: field.required for field in msgspec.structs.fields(kind)}
-
-
-def _described() -> set[Any]:
-    """Every struct of the node that the API answers with, or that is in one."""
-    found: set[Any] = set()
-
-    def look(kind: Any) -> None:
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
-            found.add(kind)
-            for hint in get_type_hints(kind).values():
-                look(hint)
-        for part in get_args(kind):
-            look(part)
-
-    for kind in (NodeStatus, MemberInfo, StreamInfo, Pushed, QueryInfo, QueryUsage, Explanation, PlacementExplanation):
-        look(kind)
-    for kind in (
-        Accepted,
-        Progress,
-        Moving,
-        Moved,
-        MoveCancelled,
-        DrainStep,
-        NodeDrained,
-        Reader,
-        Rows,
-        Finished,
-        SinkRequest,
-        Submission,
-        ViewDeclaration,
-        QuerySpec,
-        RttRequest,
-        PairInfo,
-        Joined,
-        Readiness,
-    ):
-        look(kind)
-    return found
 
 
 async def test_leaving_off_in_the_middle_lets_the_next_one_follow(api: str, planned: Any) -> None:

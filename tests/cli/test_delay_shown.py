@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sbon_cli.commands.queries.query import show_query
-from sbon_node.model.delivery import SinkDelay
-from sbon_node.model.queries import QueryInfo
+from sbon_protocol.api.delivery import SinkDelay
+from sbon_protocol.api.queries import QueryInfo
 
 KNOWN = SinkDelay(frames=9, p50_ms=12.34, p95_ms=45.0, error_ms=3.21)
 

@@ -10,9 +10,9 @@ import pytest
 
 from sbon_cli.commands.queries.durability import ended_by_one_failure
 from sbon_cli.commands.queries.query import show_query
-from sbon_node.model.durability import BackupInfo, Loss, Survival
-from sbon_node.model.queries import OperatorInfo, QueryInfo
 from sbon_node.operations.examination import CheckResult, Examination
+from sbon_protocol.api.durability import BackupInfo, Loss, Survival
+from sbon_protocol.api.queries import OperatorInfo, QueryInfo
 from tests.api.scripted_node import ScriptedNode
 from tests.cli.commands import run
 

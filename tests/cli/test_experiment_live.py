@@ -16,11 +16,11 @@ from sbon_cli.commands.experiments import live
 from sbon_cli.commands.experiments.live import FRESH_S, SETTINGS, Turns
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.experiments.suite.cases import cases
-from sbon_node.model.queries import Submission
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_protocol.api.queries import Submission
 from tests.cli.commands import run
 from tests.workflow.clusters import ask, in_cluster
 from tests.workflow.test_live_placement import NODES, TREE, one_way_s

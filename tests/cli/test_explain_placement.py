@@ -11,9 +11,9 @@ import pytest
 
 from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_node.errors import SbonError
-from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.model.queries import QuerySpec, Submission
 from sbon_node.placement.strategies.profiles import PROFILES
+from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.queries import QuerySpec, Submission
 from tests.api.explained_placement import explained_placement
 from tests.cli.commands import on_a_terminal, run
 

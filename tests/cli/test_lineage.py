@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sbon.model import QueryInfo, SinkSpec, StreamInfo
 from sbon_cli.commands.streams.lineage import Line, Lineage
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 
 
 def stream(name: str, connector: str, **options: str) -> StreamInfo:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sbon_cli.commands.queries.query import show_query
-from sbon_node.model.measures import InputMeasures, OperatorMeasures
-from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo
+from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
+from sbon_protocol.api.queries import LinkInfo, OperatorInfo, QueryInfo
 
 
 def test_measures_of_running_operators_are_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sbon.model import Moving
-from sbon_node.model.moves import MoveProgress
-from sbon_node.model.queries import MoveInfo
+from sbon_protocol.api.moves import MoveProgress
+from sbon_protocol.api.queries import MoveInfo
 from tests.cli.commands import run
 
 

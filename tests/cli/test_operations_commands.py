@@ -12,9 +12,9 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.logging.levels import LogLevels, set_levels
-from sbon_node.model.queries import OperatorInfo, QueryInfo
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.redaction import REDACTED
+from sbon_protocol.api.queries import OperatorInfo, QueryInfo
 from tests.addresses import own_host
 from tests.api.scripted_node import ScriptedNode
 from tests.cli.commands import on_a_terminal, run

@@ -12,8 +12,8 @@ from rich.console import Console
 from sbon_cli.commands.queries import progress
 from sbon_cli.commands.queries.progress import Bar, progress_text, short_text
 from sbon_cli.commands.queries.query import show_query
-from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import OperatorInfo, QueryInfo, QueryProgress
+from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.api.queries import OperatorInfo, QueryInfo, QueryProgress
 from tests.cli.commands import FINISHED, frame, lines, run
 
 HALF = QueryProgress(rows_in=1204, rows_out=310, read_share=0.453, rows_in_s=120.4, rows_out_s=9.6, lag_ms=2100, left_s=40.2)

@@ -17,10 +17,10 @@ from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.node import LocalNode
 from sbon_cli.commands.streams.push import Records
 from sbon_node.connectors.formats import frames
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 from tests.live.world import wait_for
 
 pytestmark = pytest.mark.live

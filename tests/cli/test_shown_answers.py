@@ -7,7 +7,7 @@ from typing import Any
 
 import sbon
 from sbon import connect, model
-from sbon.model.shown import Listing
+from sbon.model import Listing
 
 
 def test_the_package_lists_what_it_has() -> None:

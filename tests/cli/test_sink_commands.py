@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sbon_node.model.delivery import SinkReport
-from sbon_node.model.queries import SinkInfo, SinkRequest, SinkSpec
+from sbon_protocol.api.delivery import SinkReport
+from sbon_protocol.api.queries import SinkInfo, SinkRequest, SinkSpec
 from tests.cli.commands import run
 
 

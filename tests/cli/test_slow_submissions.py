@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.model.queries import Accepted, Progress, Submission
+from sbon_protocol.api.queries import Accepted, Progress, Submission
 from tests.cli.commands import run
 
 STARTING = "reading the query; the engine analyses it, which has to start first: that takes some seconds"

@@ -9,9 +9,9 @@ import click
 import pytest
 
 from sbon_cli.commands.streams.stream import connector_of, show_stream
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.streams import SourceInfo, StreamInfo
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.streams import SourceInfo, StreamInfo
 from tests.cli.commands import run
 
 

@@ -15,13 +15,13 @@ from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.runner import SourceRunner
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
 from sbon_node.model.frames import Frame
-from sbon_node.model.streams import SourceInfo
 from sbon_node.simulation.loop import run
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.streams import SourceInfo
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 STREAM = StreamDeclaration(

@@ -18,9 +18,9 @@ from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import open_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.executors import in_thread
-from sbon_node.model.delivery import Rows
 from sbon_node.model.frames import MAX_FRAME_BYTES, Frame
 from sbon_node.streams.payload import LARGE_BYTES, MAX_UNPACKED_BYTES
+from sbon_protocol.api.delivery import Rows
 from tests.connectors.sent_streams import FakeLink
 from tests.connectors.sink_world import Sinking
 

@@ -12,12 +12,13 @@ import pytest
 from sbon_node.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.http import HttpSource, HttpSourceOptions
-from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.connectors.sources.push import Post
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.errors import SbonError
 from sbon_node.simulation.loop import run
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.streams import Pushed
 from tests.connectors.source_worlds import SCHEMA, SOURCE, STREAM, rows_of
 
 NDJSON = "application/x-ndjson"

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.sinks.newest import NewestRows
-from sbon_node.model.delivery import SAMPLE_COLUMNS, SAMPLE_ROWS, SAMPLE_TEXT
+from sbon_protocol.api.delivery import SAMPLE_COLUMNS, SAMPLE_ROWS, SAMPLE_TEXT
 
 
 def test_the_newest_rows_are_those_of_the_last_table_with_rows() -> None:

@@ -13,8 +13,8 @@ from sbon_node.clock import Clock
 from sbon_node.connectors.interface import Measured
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 
 STREAM = StreamDeclaration(name="s", schema=(Column("ts", "timestamp"), Column("n", "bigint")), event_time="ts")
 ROWS = 2_000

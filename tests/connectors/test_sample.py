@@ -14,8 +14,8 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources import sample
 from sbon_node.connectors.sources.registry import open_source
 from sbon_node.connectors.sources.sample import read_beginning, with_beginning
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 
 STREAM = StreamDeclaration(name="s", schema=(Column("ts", "timestamp"), Column("note", "string")), event_time="ts")
 ROWS = 3000

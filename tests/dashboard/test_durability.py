@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, expect
 
-from sbon_node.model.durability import BackupInfo, Loss, Survival
-from sbon_node.model.queries import QueryInfo
+from sbon_protocol.api.durability import BackupInfo, Loss, Survival
+from sbon_protocol.api.queries import QueryInfo
 from tests.api.scripted_node import ScriptedNode
 from tests.cli import conftest
 from tests.dashboard.looking import looking

@@ -6,8 +6,8 @@ import re
 
 from msgspec.structs import astuple
 
-from sbon_node.model.strategies import AUTO, OBJECTIVES, STRATEGY_NAMES
 from sbon_node.placement.strategies.profiles import PROFILES
+from sbon_protocol.api.strategies import AUTO, OBJECTIVES, STRATEGY_NAMES
 from tests.docs.reading import ROOT, text_of
 
 PLACEMENT = text_of(ROOT / "docs" / "placement.md")

@@ -15,5 +15,5 @@ def test_the_document_is_what_the_generator_writes() -> None:
 
 
 def test_every_lifecycle_is_drawn() -> None:
-    folder = ROOT / "sbon_node" / "model" / "states"
+    folder = ROOT / "protocol" / "sbon_protocol" / "api" / "states"
     assert {f"{one.subject.replace(' ', '_')}_states" for one in LIFECYCLES} == {path.stem for path in folder.glob("*_states.py")}

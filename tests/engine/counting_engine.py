@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sbon_node.engine.spark import engine_process
 from sbon_node.engine.spark.messages import Analyse, Analysed, Command, Message
-from sbon_node.model.columns import Column
+from sbon_protocol.api.columns import Column
 
 KEPT = "kept "
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 

@@ -7,7 +7,7 @@ import sys
 
 from sbon_node.engine.spark.messages import COMMAND, Analyse, Analysed, Close, Done, Ready
 from sbon_node.engine.spark.wire import Feed
-from sbon_node.model.columns import Column
+from sbon_protocol.api.columns import Column
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from sbon_node.engine.spark.operators.blocked_join import LEAST_SPAN_MS, blocked_join, over_pairs
 from sbon_node.engine.spark.operators.blocks import BlockedJoin
-from sbon_node.model.operators import InputSpec, OperatorSpec, TimeBuckets
 from sbon_node.model.schema import parse_schema
+from sbon_protocol.api.operators import InputSpec, OperatorSpec, TimeBuckets
 
 SCHEMA = parse_schema("ts timestamp, k string, n bigint, f double, d decimal(9,2), later timestamp")
 BUCKETS = TimeBuckets(view=0, time="ts", copied_view=1, copied_time="ts", from_ms=-1000, upto_ms=5000, width_ms=12_000)

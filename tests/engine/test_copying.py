@@ -16,8 +16,8 @@ from sbon_node.clock import Clock
 from sbon_node.engine.checkpoint_copy import install_checkpoint
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec, StateProvider
 from tests.engine.many_port import ManyPort
 from tests.engine.states import PATIENCE_S, States
 

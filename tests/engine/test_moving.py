@@ -16,7 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
-from sbon_node.model.operators import StateProvider
+from sbon_protocol.api.operators import StateProvider
 from tests.engine.states import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("moves of operators between engines, of which live nodes make one")]

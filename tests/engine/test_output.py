@@ -19,7 +19,7 @@ from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.wire import FEED_VARIABLE
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
-from sbon_node.model.operators import OperatorSpec
+from sbon_protocol.api.operators import OperatorSpec
 from tests.engine.scripted_engine import Batch
 from tests.engine.states import PATIENCE_S
 

@@ -22,8 +22,8 @@ from sbon_node.engine.spark.messages import Done, Start
 from sbon_node.engine.spark.running import GOOD_BATCHES
 from sbon_node.engine.spark.supervisor import EngineLostError, Patience
 from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.scripted_engine import LATE_S
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort

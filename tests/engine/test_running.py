@@ -13,9 +13,9 @@ from sbon_node.clock import Clock
 from sbon_node.engine.spark.messages import Begun, Fetch, Poll, Polled, Write
 from sbon_node.engine.spark.running import End, Running
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column
 from sbon_node.model.frames import InputOffset
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 

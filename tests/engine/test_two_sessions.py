@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.model.columns import Column
+from sbon_protocol.api.columns import Column
 from tests.sql.batch import batch_spark
 
 KEYS = (Column("k", "bigint"),)

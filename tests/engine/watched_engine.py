@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from sbon_node.engine.spark import engine_process
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.messages import Analyse, Analysed, Command, Message
-from sbon_node.model.columns import Column
+from sbon_protocol.api.columns import Column
 
 EFFECTS = "effects "
 MARK = "sbon.mark."

@@ -15,7 +15,7 @@ from sbon_node.experiments.adaptation.paper_figures import by_placement, by_quer
 from sbon_node.experiments.adaptation.posts import rows_of
 from sbon_node.experiments.adaptation.run import Look, Observed, Sent
 from sbon_node.experiments.adaptation.world import Change, Weather, draw
-from sbon_node.model.adaptation import MoveDecision
+from sbon_protocol.api.adaptation import MoveDecision
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 

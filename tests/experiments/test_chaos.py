@@ -18,7 +18,7 @@ from sbon_node.experiments.chaos.faults import ACTIONS, LOSES_DISK, Stage, draw
 from sbon_node.experiments.chaos.picture import draw as draw_picture
 from sbon_node.experiments.chaos.verdict import Verdict, judged
 from sbon_node.experiments.chaos.workload import LOCAL_STRATEGIES, over, plan, streams_of
-from sbon_node.model.durability import LOCAL, REPLICATED
+from sbon_protocol.api.durability import LOCAL, REPLICATED
 
 STAGE = Stage(pinned=("a", "b", "c", "d"), free=("e", "f"))
 AT = datetime(2020, 1, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from sbon.model import BackupInfo, Loss, OperatorInfo, QueryInfo, Survival
 from sbon_cli.commands.experiments.chaos.asking import Gate
 from sbon_cli.commands.experiments.chaos.losses import why_not_lost
-from sbon_node.model.states import backup_states, operator_states
+from sbon_protocol.api.states import backup_states, operator_states
 
 OPERATOR = OperatorInfo(
     id="q.o1",

@@ -16,7 +16,7 @@ from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.harness.experiment import ignore
-from sbon_node.model.durability import HOT, REPLICATED, Durability
+from sbon_protocol.api.durability import HOT, REPLICATED, Durability
 from tests.live.world import UNHURRIED, World
 
 pytestmark = pytest.mark.live

@@ -18,13 +18,13 @@ from sbon_node.migration.listing import CopyLimits
 from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.moves import MoveProgress
 from sbon_node.net.channel import FrameChannel
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address, ConnectionLostError
+from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.messages import Chunk, Frame, Hello
 
 ATTEMPT, OPERATOR = "5f0c2e9ab1d44c71", "q1-7f3a.0"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import Computation, Needs, OperatorSpec, PlannedInput, TimeBuckets
-from sbon_node.model.plan import PlannedOperator, Rate
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import Computation, Needs, OperatorSpec, PlannedInput, TimeBuckets
+from sbon_protocol.api.plan import PlannedOperator, Rate
 
 SCHEMA = (Column("ts", "timestamp"), Column("n", "bigint"))
 INPUTS = (

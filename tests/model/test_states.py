@@ -13,9 +13,9 @@ import pytest
 
 import sbon.states
 from sbon_node.errors import BrokenInvariantError
-from sbon_node.model.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
-from sbon_node.model.states import lifecycle as derived
-from sbon_node.model.states.lifecycle import Lifecycle
+from sbon_protocol.api.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
+from sbon_protocol.api.states import lifecycle as derived
+from sbon_protocol.api.states.lifecycle import Lifecycle
 from sbon_protocol.moving import MoveStep
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_no_other_file_spells_a_state() -> None:
     spelt = [
         f"{name}:{line}: {word}"
         for path, name in paths
-        if name not in OTHER_LIFECYCLES and not name.startswith("sbon_node/model/states/")
+        if name not in OTHER_LIFECYCLES and not name.startswith("protocol/sbon_protocol/api/states/")
         if WRITTEN.search(text := path.read_text(encoding="utf-8"))
         for line, word in spelt_in(ast.parse(text))
     ]

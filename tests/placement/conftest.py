@@ -14,10 +14,10 @@ import pytest
 from sbon_node.directory.keys import owners
 from sbon_node.directory.prefix_routing import PrefixRouting
 from sbon_node.experiments.harness.coordinator_network import CoordinatorNetwork
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Answer, Answered, Point, Sent, Window
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.api.operators import Needs
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
-from sbon_node.model.placement import Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.objective import cost, objective_named
 from sbon_node.placement.model.problem import PlacementProblem
@@ -18,6 +17,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid import auto as rule
 from sbon_node.placement.strategies.hybrid.auto import auto
+from sbon_protocol.api.placement import Placement
 from tests.placement.test_hybrid import SETTINGS, TREE, WIDE, Winding, made, world
 
 SMALL = [("s0", "a"), ("s1", "a"), ("a", "b"), ("b", "sink")]

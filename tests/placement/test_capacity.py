@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.capacity import KnownCapacity
+from sbon_protocol.api.operators import Needs
 
 NEEDS = Needs(cores=0.1, memory_mb=10.0)
 LEFT = Needs(cores=8.0, memory_mb=8000.0, bandwidth_bytes_s=1e9)

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.objective import Bounds, Objective
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.objective import cost, longest_delay_ms, objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -21,6 +19,8 @@ from sbon_node.placement.solvers import elimination, exact, milp
 from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.strategies.sbon import optimal as optimal_module
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
+from sbon_protocol.api.objective import Bounds, Objective
+from sbon_protocol.api.operators import Needs
 
 NODES = [f"n{i}" for i in range(6)]
 TREE = [("s0", "a"), ("s1", "a"), ("a", "c"), ("s2", "b"), ("s3", "b"), ("b", "c"), ("c", "sink")]

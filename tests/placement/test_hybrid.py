@@ -12,9 +12,6 @@ import numpy as np
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.objective import Bounds
-from sbon_node.model.operators import Needs
-from sbon_node.model.placement import Placement
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -24,6 +21,9 @@ from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_node.placement.strategies.sbon.relaxation import relaxation
+from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.placement import Placement
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings(pool=20, candidates=6, finalists=3)

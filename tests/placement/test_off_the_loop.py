@@ -10,14 +10,14 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.executors import Computing
-from sbon_node.model.objective import Bounds
-from sbon_node.model.operators import Needs
-from sbon_node.model.strategies import LOOKING_EVERYWHERE
 from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.optimal import optimal
+from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
 from tests.placement.conftest import Plane
 
 NAMES = [f"n{number:02d}" for number in range(40)]

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.objective import Bounds
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -23,6 +21,8 @@ from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sand.by_zones import vertices_of
 from sbon_node.placement.strategies.sand.configurations import Locations, convex, fixed
 from sbon_node.placement.strategies.sbon.optimal import optimum
+from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.operators import Needs
 from tests.placement.trees import SETTINGS, direct_ms, points, tree
 
 SAND = ("edge", "edge+", "in-network", "in-network+")

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from sbon_node.hosting.hosted_sink import SinkOrder
-from sbon_node.model.adaptation import MoveDecision
-from sbon_node.model.delivery import FurtherReport, SinkDelay, SinkReport
-from sbon_node.model.measures import InputMeasures, MeasureSums, OperatorMeasures
-from sbon_node.model.moves import MoveProgress
-from sbon_node.model.operators import InputSpec, OperatorSpec
-from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo, SinkInfo, SinkRequest
 from sbon_node.model.servers import ServerReport
-from sbon_node.model.streams import SourceInfo
+from sbon_protocol.api.adaptation import MoveDecision
+from sbon_protocol.api.delivery import FurtherReport, SinkDelay, SinkReport
+from sbon_protocol.api.measures import InputMeasures, MeasureSums, OperatorMeasures
+from sbon_protocol.api.moves import MoveProgress
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.queries import ForeignComponent, LinkInfo, OperatorInfo, SinkInfo, SinkRequest
+from sbon_protocol.api.streams import SourceInfo
 from tests.protocol.test_spec import SPEC
 
 

@@ -13,10 +13,7 @@ import pytest
 
 from sbon_node.config.config import Config
 from sbon_node.model.frames import FrameDraft
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import SinkSpec
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.states.query_states import QueryState
 from sbon_node.net.transport import Connection
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
@@ -28,6 +25,9 @@ from sbon_node.simulation.network.network import KERNEL_DATAGRAMS
 from sbon_node.simulation.process import Process
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import SinkSpec
+from sbon_protocol.api.states.query_states import QueryState
 from tests.simulation.test_simulated_network import A, B, Two, in_virtual_time
 
 PLAN = Plan(text="", sources=(), operators=(), outputs=(), schema=())

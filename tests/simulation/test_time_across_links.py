@@ -23,7 +23,6 @@ import pytest
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import EventTime, Sorted
 from sbon_node.engine.promise import EARLIEST_MS
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.simulation.casting import SPACE
@@ -40,6 +39,7 @@ from sbon_node.sql.rewrite.event_time import Bound
 from sbon_node.streams.links import span
 from sbon_node.streams.outbox import outbox
 from sbon_node.streams.port import NodePort
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 
 START_MS = 1_600_000_000_000
 SCHEMA = parse_schema("ts timestamp, k bigint, v bigint")

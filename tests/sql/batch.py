@@ -20,9 +20,9 @@ from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buc
 from sbon_node.engine.spark.operators.markers import MARK, with_watermark
 from sbon_node.engine.spark.operators.operator import ddl
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Schema
-from sbon_node.model.operators import TimeBuckets
-from sbon_node.model.plan import Plan
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import TimeBuckets
+from sbon_protocol.api.plan import Plan
 
 
 class Batch:

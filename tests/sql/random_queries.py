@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.syntax.dialect import call_name, parse, render
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 
 AT_RANDOM = settings(
     deadline=None,

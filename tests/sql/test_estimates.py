@@ -10,11 +10,8 @@ import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon_node.model.catalogue import MAX_ROWS_S, CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measured, Measurement, SourcePace
-from sbon_node.model.plan import Plan, Rate
 from sbon_node.model.schema import parse_schema
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.sql.planner import plan_query
@@ -25,6 +22,9 @@ from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Stage, cut
 from sbon_node.sql.stages.estimate import Estimate, estimated, selectivity
 from sbon_node.sql.stages.source_rates import StreamEstimate
+from sbon_protocol.api.catalogue import MAX_ROWS_S, CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.api.plan import Plan, Rate
 from tests.sql.test_stages import CASES, CATALOG
 
 STAGES: list[Stage] = []

@@ -11,8 +11,6 @@ import pytest
 from sqlglot.dialects.spark import Spark
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Schema
 from sbon_node.model.schema import parse_schema
 from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.sql.checks import allowlist
@@ -23,6 +21,8 @@ from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stream_names import check_name
 from sbon_node.sql.syntax.dialect import KEYWORDS
 from sbon_node.sql.syntax.lexical import RESERVED
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Schema
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"^-- expect: (?P<expected>.*)\n(?P<sql>(?:.*\n)*?)--$", re.MULTILINE)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 import sqlglot
 
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.samples import StreamSample, Value
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.relations.logical import Select
@@ -23,6 +22,7 @@ from sbon_node.sql.sampling.rows import LEAST_ROWS, SampledRows, selected, toget
 from sbon_node.sql.sampling.stage import SampledStage, sampled_stage
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Stage, cut
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 
 SCHEMA = parse_schema("ts timestamp, k string, n int, v double, ok boolean, d date")
 STREAMS = {

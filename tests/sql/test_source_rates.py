@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.model.catalogue import ASSUMED_ROWS_S, SourceDeclaration
 from sbon_node.model.measurements import SourcePace
 from sbon_node.model.samples import StreamSample
 from sbon_node.sql.stages.source_rates import ReadSource, StreamEstimate, estimates_of_sources
+from sbon_protocol.api.catalogue import ASSUMED_ROWS_S, SourceDeclaration
 
 SECOND = 1_000_000
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.model.operators import StateChoice
-from sbon_node.model.plan import Plan
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.settings import QuerySettings
+from sbon_protocol.api.operators import StateChoice
+from sbon_protocol.api.plan import Plan
 from tests.sql.test_time_buckets import analyse, catalog, joined
 
 HOUR = "b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"

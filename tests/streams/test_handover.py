@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import BrokenInvariantError
-from sbon_node.model.subscribers import follower_of
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.api.subscribers import follower_of
 from tests.streams.outboxes import SETTINGS, code_of, draft, offset, publish, texts
 
 

@@ -8,8 +8,8 @@ import random
 import msgspec
 import pytest
 
-from sbon_node.model.measures import MeasureSums, OperatorMeasures
 from sbon_node.streams.measures.meter import OperatorMeter
+from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 
 HALF_LIFE_S = 10.0
 

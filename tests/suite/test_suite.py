@@ -13,12 +13,12 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.suite.cases import Case, cases, refusals
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
-from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.schema import to_arrow
 from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Stage, cut
+from sbon_protocol.api.catalogue import CatalogEntry
 from tests.suite.shapes import KINDS, SAMPLE, shapes
 from tests.suite.virtual import planned
 

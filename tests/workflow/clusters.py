@@ -14,9 +14,6 @@ import msgspec
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.model.records import OperatorRegister
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.faults.disk import watched_disks
@@ -25,6 +22,9 @@ from sbon_node.simulation.network.paths import Latency, NetworkQuality
 from sbon_node.simulation.query_run import record_of
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_protocol.calls import DestroyComponents
 
 NUMBERS = StreamDeclaration(

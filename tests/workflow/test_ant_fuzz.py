@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from sbon_node.hosting.ants.service import MAX_BOOKINGS, Enforcing
 from sbon_node.hosting.ants.walk import Walk
-from sbon_node.model.operators import Needs
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.strategies.ants.cell import Cell
@@ -30,6 +29,7 @@ from sbon_protocol.ants import (
     ScoutReturn,
     WithdrawAnt,
 )
+from sbon_protocol.api.operators import Needs
 from tests.protocol.test_codec_properties import message_of
 
 NAMES = st.sampled_from(["s", "m", "n", "d"])

@@ -16,9 +16,6 @@ from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.hosting.ants.walk import Walk
 from sbon_node.hosting.ants.wire import on_wire
-from sbon_node.model.moves import MoveRequest
-from sbon_node.model.operators import Needs
-from sbon_node.model.queries import QueryInfo
 from sbon_node.model.servers import ServedFlow, ServerReport
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Server, Service
@@ -27,6 +24,9 @@ from sbon_node.placement.strategies.ants.chain import Chain, Running, Task
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.space.coordinate import Coordinate
 from sbon_protocol.ants import AntSite, ScoutAnt, ScoutReturn
+from sbon_protocol.api.moves import MoveRequest
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.queries import QueryInfo
 from tests.workflow.clusters import ask, declare, in_cluster, in_warm_cluster, source_at, state_of, submitted, uid_of
 
 PLACES = {"a": (0.0, 0.0), "m": (40.0, 0.0), "d": (80.0, 0.0), "g": (40.0, 60.0), "f": (0.0, 100.0)}

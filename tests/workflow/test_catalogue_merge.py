@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon_node.catalogue.catalogue import merge
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 
 sources = st.builds(
     SourceDeclaration,

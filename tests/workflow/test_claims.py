@@ -11,10 +11,10 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sinks import EndedSink, EndedSinks
-from sbon_node.model.query_ids import new_uid
 from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.store import RecordStore
+from sbon_protocol.api.query_ids import new_uid
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
 from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_descriptions import running

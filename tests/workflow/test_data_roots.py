@@ -10,9 +10,9 @@ import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop, run
+from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.workflow.clusters import ask, declare, source_at, state_of, submitted
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from sbon_node.membership.clocks import PeerClocks
-from sbon_node.model.delivery import SinkDelay
-from sbon_node.model.measures import InputMeasures, OperatorMeasures
-from sbon_node.model.operators import PlannedInput
-from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.queries.describe import stated_delay
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.delivery import SinkDelay
+from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
+from sbon_protocol.api.operators import PlannedInput
+from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate
+from sbon_protocol.api.queries import OperatorInfo
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, move, operators
 

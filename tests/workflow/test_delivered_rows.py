@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.model.queries import QueryInfo
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.one_query import Follower
+from sbon_protocol.api.queries import QueryInfo
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 

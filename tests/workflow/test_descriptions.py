@@ -12,19 +12,19 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.hosting.open_sinks import OpenSinks
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.delivery import SinkReport
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.streams import SourceInfo
 from sbon_node.net.peers import Caller
 from sbon_node.queries import query_hosts
 from sbon_node.queries.describe import Description, Descriptions
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.delivery import SinkReport
+from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents, DestroyComponents, SourceStates
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, plain, source_at, state_of, submitted
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Window
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
+from sbon_protocol.api.operators import Needs
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 
 CORES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 8.0}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.moving import OperatorMove
 from tests.workflow.clusters import UNHURRIED, ask, declare, state_of, submitted
 from tests.workflow.test_moved_operators import move, operators

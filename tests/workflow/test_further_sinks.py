@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.one_query import Follower
+from sbon_protocol.api.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
 from tests.workflow import clusters
 from tests.workflow.clusters import UNHURRIED, ask, declare, owner_of, refuse_ends, source_at, state_of, submitted, uid_of
 

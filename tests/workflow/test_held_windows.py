@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.operators import PlannedInput
-from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
-from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.describe import sources_that_hold
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.operators import PlannedInput
+from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate
+from sbon_protocol.api.streams import SourceInfo
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 
 WINDOWS = "SELECT window(ts, '1 minute').start AS w, count(*) AS n FROM numbers GROUP BY window(ts, '1 minute')"

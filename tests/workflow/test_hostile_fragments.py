@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import InputSpec, Needs, OperatorSpec
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.leak_check import leaks
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from tests.sql.test_refusals import BYPASSES
 from tests.workflow.clusters import ask, declare, in_cluster, source_at

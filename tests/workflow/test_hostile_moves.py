@@ -10,8 +10,8 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.pursuit import Pursuit
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.states import operator_states
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 from sbon_protocol.moving import OperatorMove
 from tests.workflow.clusters import ask, in_cluster, owner_of

@@ -9,9 +9,9 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.model.measures import MeasureSums, OperatorMeasures
-from sbon_node.model.operators import OperatorStats
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
+from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.moving import MoveHow
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import WINDOWS, move, operators, running

@@ -9,10 +9,10 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ended_queries import EndedQueries
-from sbon_node.model.queries import SinkSpec, Submission
 from sbon_node.registers.states import Acceptor
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.leak_check import settled
+from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 from tests.workflow.test_lost import lose_data

@@ -18,10 +18,6 @@ from sbon_node.directory.pairs import Measurement
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.errors import SbonError
 from sbon_node.explain import placements
-from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.model.operators import Needs
-from sbon_node.model.queries import QuerySpec
-from sbon_node.model.strategies import LOOKING_EVERYWHERE
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
@@ -31,6 +27,10 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.leak_check import leaks
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.queries import QuerySpec
+from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
 
 NODES = string.ascii_lowercase[:20]

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.workflow.clusters import ask, declare, state_of, submitted
 
 SETTINGS = StreamSettings(live_retention_bytes=20_000, subscription_quota_bytes=100_000)

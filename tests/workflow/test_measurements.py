@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.explain.plan_explanation import ExplainedComponent, Explanation
-from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import Accepted, LinkInfo, QueryInfo, QuerySpec, SinkSpec, Submission
-from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.records import LIVE
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.explanations import ExplainedComponent, Explanation
+from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.api.queries import Accepted, LinkInfo, QueryInfo, QuerySpec, SinkSpec, Submission
+from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.measuring import KeepMeasurements, Measurements, OperatorMeasurement, RecallMeasurements

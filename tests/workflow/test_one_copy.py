@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.model.usage import LinkUsage, QueryUsage
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.api.usage import LinkUsage, QueryUsage
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
 THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.model.operators import OperatorSpec
+from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from sbon_node.engine.promise import promised_ms
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import LinkInfo, OperatorInfo
-from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.progress import progress_of, slowest_lag_ms
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.api.queries import LinkInfo, OperatorInfo
+from sbon_protocol.api.streams import SourceInfo
 
 
 def source(name: str, **told: Any) -> SourceInfo:

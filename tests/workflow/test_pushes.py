@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.connectors.sources.push import Post
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.streams import Pushed
 from sbon_protocol.posting import MAX_POST_HOPS, PostRows, RowsPosted
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 

@@ -11,9 +11,6 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import InputSpec, Needs, OperatorSpec
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.engine.engine import SimulatedEngine
 from sbon_node.simulation.engine.engine_process import EngineTimes
@@ -21,6 +18,9 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.retry import until_passed
 from sbon_node.workflow.store import RecordStore
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, plain, source_at, state_of, submitted, uid_of
 

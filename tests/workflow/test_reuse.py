@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.moves import MoveRequest
-from sbon_node.model.operators import Computation, PlannedInput
-from sbon_node.model.plan import Plan
-from sbon_node.model.queries import QueryInfo, QuerySpec
-from sbon_node.model.sharing import OfferedOperator, StreamOffer, StreamReader
 from sbon_node.registers.states import Acceptor
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.api.moves import MoveRequest
+from sbon_protocol.api.operators import Computation, PlannedInput
+from sbon_protocol.api.plan import Plan
+from sbon_protocol.api.queries import QueryInfo, QuerySpec
+from sbon_protocol.api.sharing import OfferedOperator, StreamOffer, StreamReader
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.sharing import AskStreams, StreamOffers

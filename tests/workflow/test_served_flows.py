@@ -11,10 +11,6 @@ from msgspec.structs import replace
 from sbon_node.config.config import Config
 from sbon_node.hosting.machine_resources import REFERENCE_S, Machine, speed_of
 from sbon_node.hosting.node_answers import BUSIEST, server_report, with_core_times
-from sbon_node.model.measures import InputMeasures, OperatorMeasures
-from sbon_node.model.operators import Needs
-from sbon_node.model.placement import Placement
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
 from sbon_node.placement.model.measured_plan import measured_work
 from sbon_node.placement.model.network_view import Answer
@@ -26,6 +22,10 @@ from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
+from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.placement import Placement
+from sbon_protocol.api.queries import OperatorInfo
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 from tests.workflow.test_moved_operators import FILTER
 

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.durability import BackupInfo, Durability
-from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import OperatorInfo, QueryInfo, SinkSpec
-from sbon_node.model.states.backup_states import BackupState
-from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.survival import survival_of, with_survival
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.durability import BackupInfo, Durability
+from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.api.queries import OperatorInfo, QueryInfo, SinkSpec
+from sbon_protocol.api.states.backup_states import BackupState
+from sbon_protocol.api.streams import SourceInfo
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import move, operators

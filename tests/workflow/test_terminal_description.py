@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.queries import QueryInfo
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 

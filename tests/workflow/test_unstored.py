@@ -11,7 +11,6 @@ from typing import Any
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.model.queries import Progress, SinkSpec, Submission
 from sbon_node.net.transport import Address
 from sbon_node.queries.record_documents import decoded
 from sbon_node.registers.acceptor import AcceptorRecord
@@ -21,6 +20,7 @@ from sbon_node.simulation.loop import run
 from sbon_node.simulation.query_run import record_of
 from sbon_node.workflow.rejoin import Rejoin, StoredPeer
 from sbon_node.workflow.store import RecordStore
+from sbon_protocol.api.queries import Progress, SinkSpec, Submission
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.states import operator_states
-from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.queries.waits import KINDS, KnownReasons, QueryReason, Waits
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.states import operator_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 
 SILENT = QueryReason("no-answer", "d does not answer")
 WAITS = Waits("", (SILENT, QueryReason("source-unread", "source a: no file")), (QueryReason("sink-lost", "sink at e: unknown"),))

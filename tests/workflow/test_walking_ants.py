@@ -16,8 +16,6 @@ from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.ants.wire import on_wire
-from sbon_node.model.operators import Needs
-from sbon_node.model.placement import Placement
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service
@@ -30,6 +28,8 @@ from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.placement import Placement
 from tests.workflow.clusters import ask, in_warm_cluster
 
 RNG = random.Random(3)

@@ -20,10 +20,10 @@ import msgspec
 from sbon import SbonError
 from sbon.model import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_cli.options.checked import checked
-from sbon_node.model import catalogue
 from sbon_node.model.schema import fields_of, parse_schema
 from sbon_node.sql.syntax.durations import parse_ms
 from sbon_node.validation_messages import in_plain_words
+from sbon_protocol.api import catalogue
 
 FORMS = {
     "create": "CREATE STREAM [IF NOT EXISTS] name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']"

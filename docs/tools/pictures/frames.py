@@ -8,12 +8,12 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 from world import SEED
 
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import SinkSpec, Submission
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.queries import SinkSpec, Submission
 
 INK, BLUE, GREEN, RED, BAND, GREY = "#222222", "#1f6fb2", "#2a7f3f", "#c0392b", "#edf2f8", "#777777"
 PRODUCER, READER, QUERY = "london", "singapore", "large"

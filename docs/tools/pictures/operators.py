@@ -8,7 +8,7 @@ from textwrap import wrap
 from matplotlib.figure import Figure
 from world import SQL
 
-from sbon_node.explain.plan_explanation import ExplainedComponent, Explanation
+from sbon_protocol.api.explanations import ExplainedComponent, Explanation
 
 INK, BLUE, GREEN, RED, PAPER, GREY = "#222222", "#1f6fb2", "#2a7f3f", "#c0392b", "#edf2f8", "#777777"
 COLOURS = {"source": GREEN, "operator": RED, "sink": GREEN}

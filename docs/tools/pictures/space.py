@@ -9,8 +9,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from world import MOMENTS_S, World
 
-from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.space.projection import principal_axes
+from sbon_protocol.api.placement_explanations import PlacementExplanation
 
 Point = npt.NDArray[np.float64]
 

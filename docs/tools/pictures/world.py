@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon.local.wide_area import CITIES, rtt_between_ms
-from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.logging.output import LogSettings, configure
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import QuerySpec
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.queries import QuerySpec
 
 SEED = 1
 PLACES = CITIES | {

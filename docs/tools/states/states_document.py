@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sbon_node.model.states import (
+from sbon_protocol.api.states import (
     backup_states,
     further_sink_states,
     move_states,
@@ -13,7 +13,7 @@ from sbon_node.model.states import (
     sink_states,
     source_states,
 )
-from sbon_node.model.states.lifecycle import Lifecycle
+from sbon_protocol.api.states.lifecycle import Lifecycle
 
 FILE = "docs/states.md"
 

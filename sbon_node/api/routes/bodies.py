@@ -14,12 +14,6 @@ class JoinBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     addresses: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of known members."""
-
-    members: int
-
-
 class AcknowledgeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Frame numbers by stream, of the further ``sink`` that the rows name, or of the query's first sink.
 

@@ -19,15 +19,15 @@ from prometheus_client.registry import Collector
 from sbon_node.api.server.request_counts import Answered
 from sbon_node.connectors.sources.runner import SourceCounts
 from sbon_node.hosting.open_sinks import OPENING
-from sbon_node.model.delivery import FOLLOW
-from sbon_node.model.durability import BY_FOLLOWER
-from sbon_node.model.operators import OperatorStats
-from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.states import sink_states
-from sbon_node.model.streams import SourceInfo
 from sbon_node.operations.metrics_snapshot import NodeMetrics
-from sbon_node.operations.readiness import Readiness
 from sbon_node.queries.waits import KINDS
+from sbon_protocol.api.delivery import FOLLOW
+from sbon_protocol.api.durability import BY_FOLLOWER
+from sbon_protocol.api.nodes import Readiness
+from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.states import sink_states
+from sbon_protocol.api.streams import SourceInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SOURCES, MAX_QUERIES = 100, 100

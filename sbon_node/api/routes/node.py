@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sbon_node.api.routes.bodies import JoinBody, Joined, LeaveQuery, MachineUsageQuery, MembersQuery
+from sbon_node.api.routes.bodies import JoinBody, LeaveQuery, MachineUsageQuery, MembersQuery
 from sbon_node.api.routes.route import ApiCall, Plain, Route
-from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
+from sbon_protocol.api.nodes import Joined, MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 
 
 async def status(call: Plain) -> NodeStatus:

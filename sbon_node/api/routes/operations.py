@@ -10,11 +10,11 @@ from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route
 from sbon_node.api.server.serving import SERVING, not_ready
 from sbon_node.errors import SbonError
 from sbon_node.logging.levels import LogLevels, levels, set_levels
-from sbon_node.model.moves import DrainStep, NodeDrained
 from sbon_node.operations.debug_dump import DebugDump
 from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
-from sbon_node.operations.readiness import Readiness, Reason
+from sbon_protocol.api.moves import DrainStep, NodeDrained
+from sbon_protocol.api.nodes import Readiness, Reason
 
 log = structlog.get_logger()
 

@@ -7,13 +7,13 @@ import secrets
 from sbon_node.api.routes.bodies import AcknowledgeBody, CancelMoveQuery, QueryUsageQuery, RowsQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route, WithHeaders
 from sbon_node.api.server.event_stream import position_of
-from sbon_node.explain.placement_explanation import PlacementExplanation
-from sbon_node.explain.plan_explanation import Explanation
-from sbon_node.model.delivery import Finished, Reader, Rows
-from sbon_node.model.moves import MoveCancelled, Moved, MoveRequest, Moving
-from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, SinkInfo, SinkRequest, Submission
-from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
+from sbon_protocol.api.delivery import Finished, Reader, Rows
+from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.moves import MoveCancelled, Moved, MoveRequest, Moving
+from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, QuerySpec, SinkInfo, SinkRequest, Submission
+from sbon_protocol.api.usage import QueryUsage
 
 
 async def queries(call: Plain) -> WithHeaders[list[QueryInfo]]:

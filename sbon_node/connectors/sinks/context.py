@@ -13,8 +13,8 @@ from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.executors import Executor
 from sbon_node.failpoints import Failpoints, unobserved
-from sbon_node.model.columns import Schema
-from sbon_node.model.query_ids import uid_of
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.query_ids import uid_of
 
 
 @dataclass(frozen=True, slots=True)

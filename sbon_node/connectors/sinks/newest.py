@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.formats.json_values import values_of
-from sbon_node.model.delivery import SAMPLE_COLUMNS, SAMPLE_ROWS, SAMPLE_TEXT, Sample
+from sbon_protocol.api.delivery import SAMPLE_COLUMNS, SAMPLE_ROWS, SAMPLE_TEXT, Sample
 
 
 class NewestRows:

@@ -40,7 +40,7 @@ from sbon_node.connectors.sinks.postgres_table import (
     read_name,
 )
 from sbon_node.errors import SbonError
-from sbon_node.model.bounded import MAX_REASON
+from sbon_protocol.api.bounded import MAX_REASON
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.connectors.sources.result import ResultSource
-from sbon_node.model.columns import Schema
+from sbon_protocol.api.columns import Schema
 
 STREAM = "stream"
 """The kind of sink."""

@@ -16,12 +16,12 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.newest import NewestRows
 from sbon_node.errors import SbonError
 from sbon_node.executors import Executor, in_thread
-from sbon_node.model.delivery import SinkReport
 from sbon_node.model.frames import Frame
-from sbon_node.model.states import sink_states
-from sbon_node.model.states.sink_states import SinkState
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.signals import Signal
+from sbon_protocol.api.delivery import SinkReport
+from sbon_protocol.api.states import sink_states
+from sbon_protocol.api.states.sink_states import SinkState
 
 log = structlog.get_logger()
 

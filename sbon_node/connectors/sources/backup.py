@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sbon_node.model.durability import BackupInfo
 from sbon_node.model.frames import FrameDraft
+from sbon_protocol.api.durability import BackupInfo
 
 Waits = Callable[[str], None]
 """Called with the reason for which the source has to wait."""

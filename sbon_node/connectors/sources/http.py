@@ -23,8 +23,9 @@ from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, S
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.post_buffer import PostBuffer
-from sbon_node.connectors.sources.push import MAX_REPORTED, Post, Pushed, RefusedRow
+from sbon_node.connectors.sources.push import MAX_REPORTED, Post
 from sbon_node.errors import SbonError
+from sbon_protocol.api.streams import Pushed, RefusedRow
 
 JSON = "application/json"
 """An object, or an array of objects, however they are laid out in lines."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import msgspec
+from sbon_protocol.api.streams import Pushed
 
 MAX_REPORTED = 100
 """Refused rows that a reply lists."""
@@ -24,30 +24,6 @@ class Post:
     media_type: str
     body: AsyncIterator[bytes]
     key: str = ""
-
-
-class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A refused row: its line in the body, from 1, and the reason."""
-
-    line: int
-    reason: str
-
-
-class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """Reply to a post whose rows are all durable.
-
-    ``rows`` are in the stream, ``late`` rows were dropped, ``bad`` rows are in the source's dead-letter file, the first of them
-    in ``refused``. ``repeated`` marks a post that was made before: its ``rows`` are the rows read then, late rows included.
-    """
-
-    source: str
-    rows: int
-    late: int = 0
-    bad: int = 0
-    refused: tuple[RefusedRow, ...] = ()
-    ignored: tuple[str, ...] = ()
-    """First names of columns or members outside the stream's schema; their values are dropped."""
-    repeated: bool = False
 
 
 @runtime_checkable

@@ -26,8 +26,8 @@ from sbon_node.connectors.sources.mqtt_options import MqttOptions
 from sbon_node.connectors.sources.result import QUERY, ResultOptions, ResultSource
 from sbon_node.connectors.sources.tail import TailOptions, TailSource
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.schema import to_arrow
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,14 @@ from sbon_node.connectors.sources.dead_letters import DeadLetters
 from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES, FrameDraft
-from sbon_node.model.states import source_states
-from sbon_node.model.states.source_states import SourceState
-from sbon_node.model.streams import SourceInfo
 from sbon_node.streams.mean_rate import MeanRate
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.watermark import shown_watermark
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.states import source_states
+from sbon_protocol.api.states.source_states import SourceState
+from sbon_protocol.api.streams import SourceInfo
 
 log = structlog.get_logger()
 

@@ -13,9 +13,9 @@ from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import Chunk, Measured, Source
 from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import MAX_ROWS_S, SourceDeclaration
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.samples import MAX_SAMPLE_ROWS
+from sbon_protocol.api.catalogue import MAX_ROWS_S, SourceDeclaration
 
 log = structlog.get_logger()
 

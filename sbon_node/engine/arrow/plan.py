@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.model.columns import Schema
+from sbon_protocol.api.columns import Schema
 
 
 class Value(msgspec.Struct, frozen=True, tag="value"):

@@ -47,11 +47,11 @@ from sbon_node.engine.spark.running import KILLED, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_node.errors import SbonError
 from sbon_node.executors import run_to_end
-from sbon_node.model.columns import Schema
-from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
-from sbon_node.model.states import operator_states
-from sbon_node.model.states.operator_states import SET_ASIDE
 from sbon_node.tasks import Tasks, check_cancelled, ended
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, OperatorSpec, OperatorStats
+from sbon_protocol.api.states import operator_states
+from sbon_protocol.api.states.operator_states import SET_ASIDE
 
 log = structlog.get_logger()
 

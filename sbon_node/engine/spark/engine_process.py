@@ -49,8 +49,8 @@ from sbon_node.engine.spark.operators.operator import INITIALIZING_S, Operator, 
 from sbon_node.engine.spark.stacks import write_when_asked
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column, Schema
-from sbon_node.model.operators import OnError
+from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.api.operators import OnError
 
 SCRATCH = "scratch"
 """The folder for temporary files of Spark, its libraries and Python, in the data directory, where the engine process runs."""

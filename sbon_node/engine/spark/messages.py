@@ -15,10 +15,10 @@ from msgspec import Meta
 
 from sbon_node.engine.interface import Footprint
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Schema
 from sbon_node.model.frames import InputOffset
-from sbon_node.model.operators import OnError, OperatorSpec
 from sbon_node.streams.skipped import SkippedRows
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, OperatorSpec
 
 LENGTH = struct.Struct(">I")
 MAX_BYTES = 256 * 1024 * 1024

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 
 from sbon_node.engine.settings import LOCAL_MASTER, EngineSettings
 from sbon_node.engine.spark.running import Running
-from sbon_node.model.states import operator_states
 from sbon_node.streams.outbox.signals import Signal
+from sbon_protocol.api.states import operator_states
 
 CHANCE = 1
 """Deaths in a row with a batch under way that may be chance; an operator with more starts alone."""

@@ -23,10 +23,10 @@ from sbon_node.engine.spark.commits import PASSING, Commits
 from sbon_node.engine.spark.messages import Begun, Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
-from sbon_node.model.operators import OperatorSpec, OperatorStats
-from sbon_node.model.states import operator_states
-from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
 from sbon_node.streams.mean_rate import MeanRate
+from sbon_protocol.api.operators import OperatorSpec, OperatorStats
+from sbon_protocol.api.states import operator_states
+from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 
 log = structlog.get_logger()
 

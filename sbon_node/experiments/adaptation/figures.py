@@ -13,7 +13,7 @@ import numpy as np
 from sbon_node.adaptation.decision import TOGETHER
 from sbon_node.experiments.adaptation.run import Look, Observed, observe
 from sbon_node.experiments.adaptation.world import KINDS, Change, draw
-from sbon_node.model.adaptation import MOVES
+from sbon_protocol.api.adaptation import MOVES
 
 SETTLING_PERIODS = 3
 """Periods after a change that its saving leaves out."""

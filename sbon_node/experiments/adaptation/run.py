@@ -20,10 +20,6 @@ from sbon_node.experiments.adaptation.posts import keep_posting
 from sbon_node.experiments.adaptation.world import BUSY_LOAD, SLOWER_MS, Change, DrawnQuery, World, straight_ms
 from sbon_node.experiments.coordinates.embedding import refitted
 from sbon_node.experiments.harness.network import plain
-from sbon_node.model.adaptation import Adapt, MoveDecision
-from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
-from sbon_node.model.states import query_states
-from sbon_node.model.strategies import DEFAULT_STRATEGY
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.measured_plan import measured_plan
@@ -35,6 +31,10 @@ from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
+from sbon_protocol.api.adaptation import Adapt, MoveDecision
+from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_protocol.api.states import query_states
+from sbon_protocol.api.strategies import DEFAULT_STRATEGY
 
 POSTS = 5
 """Posts to each source in a period. More of them make the run slower, and the measured rates hardly any better."""

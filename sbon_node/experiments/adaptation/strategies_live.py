@@ -11,8 +11,8 @@ from typing import Any
 from sbon_node.experiments.adaptation.figures import mean, plan_changes
 from sbon_node.experiments.adaptation.run import Observed, observe
 from sbon_node.experiments.adaptation.world import KINDS, draw
-from sbon_node.model.adaptation import ANTS, FULL, LOCAL, OFF, Adapt, adapted
-from sbon_node.model.strategies import AUTO, STRATEGY_NAMES
+from sbon_protocol.api.adaptation import ANTS, FULL, LOCAL, OFF, Adapt, adapted
+from sbon_protocol.api.strategies import AUTO, STRATEGY_NAMES
 
 NOT_IN_DAEMONS = ("ip-multicast",)
 """Strategies that need routers between the nodes, which no daemon knows."""

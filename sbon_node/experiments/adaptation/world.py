@@ -12,8 +12,8 @@ import numpy as np
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.rtt_matrix import read_matrix
 from sbon_node.experiments.harness.network import Floats
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 
 Kind = Literal["latency", "rate", "selectivity", "load"]
 KINDS: tuple[Kind, ...] = ("latency", "rate", "selectivity", "load")

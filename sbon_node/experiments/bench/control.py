@@ -23,12 +23,12 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.bench.usage import CONSUMER, Area
 from sbon_node.experiments.harness.experiment import Found, Notify, Row, ignore
 from sbon_node.logging.output import LogSettings, configure
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import Submission
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.queries import Submission
 
 STREAM = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"

@@ -33,14 +33,14 @@ from sbon_node.experiments.suite.nexmark import AUCTION, BID, PERSON
 from sbon_node.experiments.suite.nycflights import FLIGHTS, WEATHER
 from sbon_node.experiments.suite.streams import SITES
 from sbon_node.logging.output import LogSettings, configure
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Schema
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import cut
 from sbon_node.sql.syntax.dialect import parse
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Schema
 
 STREAMS = (FLIGHTS, WEATHER, PERSON, AUCTION, BID, METRICS, DEPLOYS)
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from sbon_node.connectors.formats.frames import encode
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import FrameDraft
 from sbon_node.streams.outbox.signals import Signal
+from sbon_protocol.api.columns import Column, Schema
 
 SCHEMA = (Column("k", "bigint"), Column("ts", "timestamp"), Column("v", "double"), Column("s", "string"))
 

@@ -22,8 +22,6 @@ from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.experiments.bench.rows import Outputs
 from sbon_node.experiments.bench.work import FILTER, Work
 from sbon_node.model.frames import FrameDraft
-from sbon_node.model.operators import InputSpec, OperatorSpec
-from sbon_node.model.states import operator_states
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
@@ -37,6 +35,8 @@ from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.tasks import Tasks
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.states import operator_states
 from sbon_protocol.messages import Hello
 
 log = structlog.get_logger()

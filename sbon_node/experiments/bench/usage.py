@@ -22,13 +22,13 @@ from sbon_node.experiments.suite.cases import Case, chosen, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.logging.output import LogSettings, configure
-from sbon_node.model.plan import Decompose, Plan
-from sbon_node.model.queries import QueryInfo
 from sbon_node.placement.strategies.registry import DEFAULT_STRATEGY, strategy_named
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.simulation.query_run import QueryRun, RunQuery
+from sbon_protocol.api.plan import Decompose, Plan
+from sbon_protocol.api.queries import QueryInfo
 
 NODES = dict(zip(SITES, ("new-york", "london", "sao-paulo"), strict=True))
 CONSUMER = "singapore"

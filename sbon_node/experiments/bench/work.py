@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sbon_node.experiments.bench.rows import SCHEMA, Rows, frame
-from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import FrameDraft
-from sbon_node.model.operators import TimeBuckets
 from sbon_node.streams.settings import BatchLimits, StreamSettings
+from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.api.operators import TimeBuckets
 
 Longs = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from typing import Any
 from sbon_node.experiments.chaos.faults import ACTIONS
 from sbon_node.experiments.harness.pictures import save
 from sbon_node.extras import matplotlib_figure
-from sbon_node.model.states.query_states import FINISHED
+from sbon_protocol.api.states.query_states import FINISHED
 
 INCHES_A_LINE = 0.22
 LOCAL, REPLICATED, WRONG, FAULT = "tab:blue", "tab:green", "tab:red", "black"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sbon_node.experiments.suite.cases import Case, chosen
-from sbon_node.model.durability import LOCAL, REPLICATED
+from sbon_protocol.api.durability import LOCAL, REPLICATED, Durability
 
 NAMES = (
     "aggregate_twice", "filter_late", "filter_times", "join_full", "join_left", "join_null_keys", "join_weather", "nexmark_q1",
@@ -27,7 +27,7 @@ class Planned(NamedTuple):
 
     number: int
     case: Case
-    durability: str
+    durability: Durability
     strategy: str
     seconds: float
 
@@ -38,7 +38,7 @@ def plan(seed: int) -> Iterator[Planned]:
     turn, number = list[Case](), 0
     while True:
         turn = turn or rng.sample(chosen(NAMES), len(NAMES))
-        durability = REPLICATED if number % 2 == 0 else LOCAL
+        durability: Durability = REPLICATED if number % 2 == 0 else LOCAL
         strategy = "random" if durability == REPLICATED else rng.choice(LOCAL_STRATEGIES)
         yield Planned(number, turn.pop(), durability, strategy, rng.uniform(*PACES_S))
         number += 1

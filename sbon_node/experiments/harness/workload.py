@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sbon_node.experiments.harness.network_model import name_of
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_protocol.api.operators import Needs
 
 PRODUCERS, PRODUCED_BYTES_S, SHARE = 4, 2000.0, 1 / 8
 """SBON's query (section 4.1): producers of an aggregator, rate of each, and share that the aggregator passes on."""

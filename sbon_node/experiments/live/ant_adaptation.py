@@ -26,10 +26,6 @@ from sbon_node.experiments.harness.experiment import Notify
 from sbon_node.experiments.harness.network import Floats, Network
 from sbon_node.experiments.harness.network_model import name_of, number_of
 from sbon_node.experiments.live.ants import DIMENSIONS, Truth
-from sbon_node.model.adaptation import ANTS, MOVES, OFF, Adapt
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
-from sbon_node.model.states import query_states
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Flow as Served
 from sbon_node.placement.model.queueing import Server, Service
@@ -40,6 +36,10 @@ from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.space.coordinate import Coordinate
+from sbon_protocol.api.adaptation import ANTS, MOVES, OFF, Adapt
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_protocol.api.states import query_states
 
 UPDATE_S, REST_S, HALF_LIFE_S = 20.0, 20.0, 10.0
 """Pause between rounds of ants, rest after a move, and the time in which measures and loads fade by half;

@@ -24,7 +24,6 @@ from sbon_node.experiments.harness.network import Network, plain
 from sbon_node.experiments.harness.network import measured as measured_network
 from sbon_node.experiments.harness.network_model import name_of, number_of
 from sbon_node.experiments.harness.topologies import topology_named
-from sbon_node.model.placement import Placement
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server, Traffic
@@ -41,6 +40,7 @@ from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_protocol.api.placement import Placement
 
 SETTLE_S = 60.0
 """Virtual time in which nodes measure their neighbours and tell them their states."""

@@ -21,11 +21,11 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.bench.usage import Area
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SuiteStream
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import QueryInfo
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.objective import longest_delay_ms
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.queries import QueryInfo
 
 MIGRATING, FIXED = "migrating", "fixed"
 VARIANTS = (MIGRATING, FIXED)

@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 
 from sbon_node.experiments.bench.usage import Area
-from sbon_node.model.queries import QueryInfo
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.strategies.sbon.optimal import optimum
+from sbon_protocol.api.queries import QueryInfo
 
 QUERIES = ("filter_late", "window_carriers", "join_weather", "union_aggregated", "join_three_way", "aggregate_twice")
 """Queries of the suite: one operator at each source, divided and not, trees, and a query that joins results again."""

@@ -35,13 +35,13 @@ from sbon_node.experiments.harness.network_model import NetworkModel, NetworkMod
 from sbon_node.experiments.harness.pictures import Lines, Panel, Picture, Row
 from sbon_node.experiments.harness.trials import Dump, true_latency
 from sbon_node.experiments.opb.workload import CAPACITIES, Application, application, capacities, some_nodes
-from sbon_node.model.placement import Placement
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.solvers.exact import descend
 from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_protocol.api.placement import Placement
 
 # -- Pictures of OPB's Figures 3, 4 and 5 with our results ------------------------------------------------------------
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from sbon_node.experiments.harness.network import Floats, Network
 from sbon_node.experiments.harness.network_model import name_of
-from sbon_node.model.objective import Bounds
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.operators import Needs
 
 SOURCES, READERS, TUPLES_S, TUPLE_BYTES = 2, 3, 5.0, 10.0
 """The application's sources, most readers of a vertex, and a source's tuple rate and size at a factor of 1."""

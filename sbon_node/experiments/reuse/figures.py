@@ -21,8 +21,8 @@ from sbon_node.experiments.reuse.run import Observed, observe
 from sbon_node.experiments.reuse.world import World, draw, write_streams
 from sbon_node.experiments.suite.reference import Reference, Row, differences, plain
 from sbon_node.logging import output
-from sbon_node.model.sharing import Reuse
 from sbon_node.simulation.outcome import in_memory
+from sbon_protocol.api.sharing import Reuse
 
 MODES: tuple[Reuse, ...] = ("never", "equal", "auto")
 """Kinds of reuse: none, of equal operators, and of those that contain the rows as well. The first is the one to compare with."""

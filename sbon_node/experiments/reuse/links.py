@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sbon_node.model.queries import LinkInfo, QueryInfo
+from sbon_protocol.api.queries import LinkInfo, QueryInfo
 
 
 def links_once(infos: Iterable[QueryInfo]) -> list[LinkInfo]:

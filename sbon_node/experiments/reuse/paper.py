@@ -21,7 +21,7 @@ from sbon_node.experiments.reuse.links import links_once
 from sbon_node.experiments.reuse.world import write_stream
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SuiteStream
-from sbon_node.model.queries import QueryInfo
+from sbon_protocol.api.queries import QueryInfo
 
 PRODUCERS = {"p0": "madrid", "p1": "stockholm"}
 """Nodes of the sources, by their names."""

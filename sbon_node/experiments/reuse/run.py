@@ -22,9 +22,6 @@ from sbon_node.experiments.reuse.links import owners
 from sbon_node.experiments.reuse.world import Query, World, sources_of
 from sbon_node.experiments.suite.reference import Row, stored
 from sbon_node.experiments.suite.streams import SuiteStream
-from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
-from sbon_node.model.sharing import Reuse
-from sbon_node.model.states import query_states
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.leak_check import settled
 from sbon_node.simulation.loop import VirtualLoop
@@ -32,6 +29,9 @@ from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
+from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_protocol.api.sharing import Reuse
+from sbon_protocol.api.states import query_states
 
 LINGER_S = 5.0
 """Seconds for which a producer collects the rows of a frame: fewer of them make the run quicker."""

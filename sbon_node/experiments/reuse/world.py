@@ -14,8 +14,8 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.harness.network import Floats, Network
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SuiteStream
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column
 
 # -- Queries of the reuse experiment: templates over streams, filled with constants, and drawn by Zipf's law ----------
 

@@ -31,9 +31,9 @@ from sbon_node.experiments.harness.network_model import NetworkModel, NetworkMod
 from sbon_node.experiments.harness.pictures import Lines, Panel, Picture, Row
 from sbon_node.experiments.harness.trials import Trial, best_hosts, judged, place
 from sbon_node.experiments.sand.workload import FAR, LIES, Lie, Shape, lie_of, tree
-from sbon_node.model.objective import Bounds
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.api.objective import Bounds
 
 # -- Pictures of SAND's Figures 6 to 12: bars by positions of sources, lines over bounds, distances and selectivities --
 

@@ -21,13 +21,13 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
-from sbon_node.explain.plan_explanation import Explanation
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.plan import Plan, PlannedOperator
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
 from sbon_node.simulation.query_run import QueryRun, RunQuery
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.plan import Plan, PlannedOperator
 
 CONSUMER = "hub"
 LATENCY_S = 0.02

@@ -8,8 +8,8 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sbon_node.model.catalogue import StreamDeclaration
 from sbon_node.model.schema import parse_schema
+from sbon_protocol.api.catalogue import StreamDeclaration
 
 METRICS = StreamDeclaration(
     name="metrics",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from sbon_node.model.catalogue import StreamDeclaration
 from sbon_node.model.schema import parse_schema
+from sbon_protocol.api.catalogue import StreamDeclaration
 
 PERSON = StreamDeclaration(
     name="person",

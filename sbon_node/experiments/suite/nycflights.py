@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sbon_node.errors import SbonError
 from sbon_node.extras import INSTALL
-from sbon_node.model.catalogue import StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon_protocol.api.catalogue import StreamDeclaration
+from sbon_protocol.api.columns import Column
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 

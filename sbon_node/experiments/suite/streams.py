@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from sbon_node.experiments.suite import hosts, nexmark
 from sbon_node.experiments.suite.nycflights import FLIGHTS, WEATHER, Row, flight_rows, weather_rows, write_airports
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.schema import to_arrow
+from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 
 SITES = ("ewr", "jfk", "lga")
 """Sites of the sources; nodes have the same names unless :meth:`SuiteStream.sources` gets others."""

@@ -14,7 +14,6 @@ import numpy as np
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.walk import Walk, WalkingAnt
 from sbon_node.hosting.ants.wire import are_whole, chain_of, needs_of, site_of, state_of
-from sbon_node.model.operators import Needs
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.network_view import UNKNOWN_MS
 from sbon_node.placement.model.queueing import Flow, Server
@@ -41,6 +40,7 @@ from sbon_protocol.ants import (
     ScoutReturn,
     WithdrawAnt,
 )
+from sbon_protocol.api.operators import Needs
 
 ROUND_BITS = 62
 MAX_SENDERS = 4096

@@ -15,14 +15,14 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.migration.listing import CopyLimits
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.durability import HOT, LOCAL, BackupInfo
-from sbon_node.model.operators import OperatorSpec
-from sbon_node.model.subscribers import BACKUP
 from sbon_node.registers.states import Acceptor
 from sbon_node.streams.port_output import Backup
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.durability import HOT, LOCAL, BackupInfo
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.subscribers import BACKUP
 
 
 class NodeBackups:

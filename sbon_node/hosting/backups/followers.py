@@ -29,13 +29,13 @@ from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.migration.received_files import ReceivedFiles
-from sbon_node.model.durability import HOT
-from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
-from sbon_node.model.subscribers import BACKUP
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.port_input import Following
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.durability import HOT
+from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
+from sbon_protocol.api.subscribers import BACKUP
 from sbon_protocol.backup import BackupStored
 
 log = structlog.get_logger()

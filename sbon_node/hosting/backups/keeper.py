@@ -30,11 +30,6 @@ from sbon_node.membership.table import GONE
 from sbon_node.migration.listing import CopyLimits, check_list
 from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.receiver import CopyReceiver, CopySource
-from sbon_node.model.catalogue import is_source
-from sbon_node.model.durability import BY_FOLLOWER, HOT
-from sbon_node.model.measures import MeasureSums
-from sbon_node.model.operators import OperatorSpec
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.streams.outbox.copies import StreamState
@@ -42,6 +37,11 @@ from sbon_node.streams.outbox.ledger import NO_BATCH
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
+from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.api.durability import BY_FOLLOWER, HOT
+from sbon_protocol.api.measures import MeasureSums
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record

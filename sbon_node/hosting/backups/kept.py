@@ -13,17 +13,17 @@ from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.model.durability import HOT
-from sbon_node.model.measures import MeasureSums
-from sbon_node.model.nodes import BACKUP, FOLLOWER, CapacityUse
-from sbon_node.model.operators import OperatorSpec
-from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.states import operator_states
 from sbon_node.net.peers import Expected
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.durability import HOT
+from sbon_protocol.api.measures import MeasureSums
+from sbon_protocol.api.nodes import BACKUP, FOLLOWER, CapacityUse
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.states import operator_states
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):

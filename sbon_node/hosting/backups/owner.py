@@ -22,16 +22,16 @@ from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, Bac
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.migration.sender import CopySender
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.durability import HOT, BackupInfo
-from sbon_node.model.measures import MeasureSums
-from sbon_node.model.operators import OperatorSpec
 from sbon_node.model.records import OperatorRegister
-from sbon_node.model.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
 from sbon_node.net.peers import Expected
 from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.durability import HOT, BackupInfo
+from sbon_protocol.api.measures import MeasureSums
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
 from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
 
 log = structlog.get_logger()

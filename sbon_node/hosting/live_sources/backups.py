@@ -9,12 +9,12 @@ from sbon_node.hosting.live_sources.keeper import SourceBackupKeeper
 from sbon_node.hosting.live_sources.owner import SourceBackup, SourceBackupParts
 from sbon_node.hosting.live_sources.registers import SourceRegisters
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.durability import REPLICATED
 from sbon_node.model.records import SourceRegister
 from sbon_node.replication.registers import Registers
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.durability import REPLICATED
 
 
 class NodeSourceBackups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sbon_node.connectors.sources.backup import RowsBackup
-from sbon_node.model.catalogue import SourceDeclaration
+from sbon_protocol.api.catalogue import SourceDeclaration
 
 
 class SourceBackups(Protocol):

@@ -17,13 +17,13 @@ from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_f
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.live_sources.registers import SourceRegisters
 from sbon_node.membership.table import GONE
-from sbon_node.model.catalogue import SourceDeclaration, is_source
 from sbon_node.net.peers import Caller, Expected
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
+from sbon_protocol.api.catalogue import SourceDeclaration, is_source
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource

@@ -18,16 +18,16 @@ from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, Bac
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.hosting.live_sources.registers import SourceRegisters
-from sbon_node.model.bounded import MAX_REASON
-from sbon_node.model.catalogue import SourceDeclaration
-from sbon_node.model.durability import BackupInfo
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.model.records import SourceRegister
-from sbon_node.model.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
 from sbon_node.net.peers import Expected
 from sbon_node.streams.outbox.sources import Growth
 from sbon_node.tasks import check_cancelled
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.durability import BackupInfo
+from sbon_protocol.api.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
 from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 
 log = structlog.get_logger()

@@ -13,7 +13,6 @@ import structlog
 
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.registers.changes import Verdict
@@ -22,6 +21,7 @@ from sbon_node.replication.query_keys import SOURCE
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import chosen
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import SourceDeclaration
 
 log = structlog.get_logger()
 

@@ -9,8 +9,8 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.ends import Frozen, Target
-from sbon_node.model.moves import MoveProgress
-from sbon_node.model.operators import OperatorSpec
+from sbon_protocol.api.moves import MoveProgress
+from sbon_protocol.api.operators import OperatorSpec
 
 
 class StoredArrival(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,11 +32,6 @@ from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
-from sbon_node.model.nodes import ARRIVAL
-from sbon_node.model.operators import OperatorSpec
-from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.states import move_states, operator_states
-from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
 from sbon_node.net.peers import Caller
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
@@ -44,6 +39,11 @@ from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
+from sbon_protocol.api.nodes import ARRIVAL
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.states import move_states, operator_states
+from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import (

@@ -10,14 +10,14 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.model.moves import MoveProgress
-from sbon_node.model.operators import OperatorSpec
-from sbon_node.model.queries import MoveInfo
-from sbon_node.model.query_ids import name_of
 from sbon_node.model.records import MoveLease
-from sbon_node.model.states import move_states
-from sbon_node.model.states.move_states import MoveState
 from sbon_node.streams.outbox.signals import Signal
+from sbon_protocol.api.moves import MoveProgress
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.queries import MoveInfo
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states import move_states
+from sbon_protocol.api.states.move_states import MoveState
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import MoveHow, OperatorMove
 

@@ -20,12 +20,12 @@ from sbon_node.hosting.moving.driver import MoveDriver
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.queries import MoveInfo
 from sbon_node.model.records import MoveLease
-from sbon_node.model.states import move_states
 from sbon_node.net.peers import Caller
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.queries import MoveInfo
+from sbon_protocol.api.states import move_states
 from sbon_protocol.moving import CancelMove, MoveOperator, OperatorMove
 
 log = structlog.get_logger()

@@ -25,11 +25,11 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import copies_of, delete_copies
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.moves import MoveProgress
-from sbon_node.model.states import move_states
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of, until_passed
+from sbon_protocol.api.moves import MoveProgress
+from sbon_protocol.api.states import move_states
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.messages import Call

@@ -30,11 +30,11 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.executors import Executor
 from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
+from sbon_protocol.api.operators import OperatorSpec
 
 log = structlog.get_logger()
 

@@ -6,13 +6,13 @@ from typing import Protocol
 
 from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.operators import OperatorSpec
-from sbon_node.model.query_ids import uid_of
 from sbon_node.model.records import MoveLease, OperatorRegister
-from sbon_node.model.subscribers import BACKUP, attempt_of, component_of
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.api.subscribers import BACKUP, attempt_of, component_of
 from sbon_protocol.messages import Hello
 
 

@@ -18,10 +18,10 @@ from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to
 from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.model.moves import MoveProgress
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.moves import MoveProgress
 
 
 class Copied(NamedTuple):

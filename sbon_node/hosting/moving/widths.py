@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sized
 
 from sbon_node.engine.alignment import Cut
-from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
+from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.errors import ProtocolError
 
 

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from sbon_node.model.adaptation import OFF, Adapt
-from sbon_node.model.goal import Goal
-from sbon_node.model.plan import IDLE_CORES, Plan, PlannedOperator, Rate
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_protocol.api.adaptation import OFF, Adapt
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.plan import IDLE_CORES, Plan, PlannedOperator, Rate
 
 P = TypeVar("P", bound=Plan)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sbon_node.model.adaptation import OFF, Adapt
-from sbon_node.model.goal import Goal
-from sbon_node.model.measures import OperatorMeasures
-from sbon_node.model.plan import Plan, Rate
-from sbon_node.model.queries import OperatorInfo
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.problem import PlacementProblem
+from sbon_protocol.api.adaptation import OFF, Adapt
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.measures import OperatorMeasures
+from sbon_protocol.api.plan import Plan, Rate
+from sbon_protocol.api.queries import OperatorInfo
 
 LEAST_SECONDS = 10.0
 """Weighted time that measures must cover to replace an estimate."""

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.errors import SbonError
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.queueing import Server
+from sbon_protocol.api.operators import Needs
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import PlacedOperators
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from sbon_node.model.strategies import OBJECTIVES as OBJECTIVES
-from sbon_node.model.strategies import objective_named as objective_named
 from sbon_node.placement.model.problem import Edge, PlacementProblem, in_order
 from sbon_node.placement.model.queueing import Server, side_by_side
 from sbon_node.placement.model.queueing_latency import Latencies, ThroughServers
+from sbon_protocol.api.strategies import OBJECTIVES as OBJECTIVES
+from sbon_protocol.api.strategies import objective_named as objective_named
 
 Latency = Callable[[str, str], float]
 """One-way latency between two nodes, in milliseconds."""

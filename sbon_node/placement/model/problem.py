@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sbon_node.model.adaptation import OFF, Adapt
-from sbon_node.model.objective import Bounds, Objective
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.service import Service
+from sbon_protocol.api.adaptation import OFF, Adapt
+from sbon_protocol.api.objective import Bounds, Objective
+from sbon_protocol.api.operators import Needs
 
 
 class Edge(msgspec.Struct, frozen=True):

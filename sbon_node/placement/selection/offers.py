@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import NOTHING, Answer, NetworkView
 from sbon_node.placement.model.problem import PlacementProblem, least
 from sbon_node.placement.model.queueing import Server, busy
+from sbon_protocol.api.operators import Needs
 
 
 class Offer(NamedTuple):

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Answer, NetworkView
 from sbon_node.placement.model.objective import processing_ms, reached_ms
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem, total
+from sbon_protocol.api.operators import Needs
 
 Floats = NDArray[np.float64]
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from sbon_node.model.placement import Placement
-from sbon_node.model.strategies import AUTO as AUTO
-from sbon_node.model.strategies import DEFAULT_STRATEGY as DEFAULT_STRATEGY
-from sbon_node.model.strategies import check_strategy
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -31,6 +27,10 @@ from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_node.placement.strategies.sbon.producer import producer
 from sbon_node.placement.strategies.sbon.random_choice import random_choice
 from sbon_node.placement.strategies.sbon.relaxation import relaxation
+from sbon_protocol.api.placement import Placement
+from sbon_protocol.api.strategies import AUTO as AUTO
+from sbon_protocol.api.strategies import DEFAULT_STRATEGY as DEFAULT_STRATEGY
+from sbon_protocol.api.strategies import check_strategy
 
 Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitable[Placement]]
 

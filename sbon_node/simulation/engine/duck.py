@@ -16,9 +16,9 @@ from sqlglot.errors import SqlglotError
 
 from sbon_node import extras
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column, Schema
 from sbon_node.model.schema import to_arrow
 from sbon_node.sql.syntax.dialect import VerbatimSpark
+from sbon_protocol.api.columns import Column, Schema
 
 duckdb = extras.duckdb()
 

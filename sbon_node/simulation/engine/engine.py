@@ -25,10 +25,6 @@ from sbon_node.engine.moving import resting
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints
-from sbon_node.model.columns import Schema
-from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
-from sbon_node.model.states import operator_states
-from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.simulation.engine.batch import run_batches
 from sbon_node.simulation.engine.engine_process import (
     ControlLostError,
@@ -40,6 +36,10 @@ from sbon_node.simulation.engine.engine_process import (
 from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.process import NO_PROCESS, Process
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, OperatorSpec, OperatorStats
+from sbon_protocol.api.states import operator_states
+from sbon_protocol.api.states.operator_states import OperatorState
 
 MAX_FILES, MAX_BYTES = 20_000, 2**30
 """Most files and bytes of a checkpoint that is copied."""

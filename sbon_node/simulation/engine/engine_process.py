@@ -16,10 +16,10 @@ from sbon_node.engine.interface import OperatorPort
 from sbon_node.engine.moving import frames_planned
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.frames import InputOffset
-from sbon_node.model.operators import OperatorSpec, OperatorStats
-from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.simulation.process import Process
 from sbon_node.streams.mean_rate import MeanRate
+from sbon_protocol.api.operators import OperatorSpec, OperatorStats
+from sbon_protocol.api.states.operator_states import OperatorState
 
 T = TypeVar("T")
 Range = tuple[float, float]

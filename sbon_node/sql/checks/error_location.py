@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Schema
 from sbon_node.model.schema import check_schema
 from sbon_node.sql.relations.logical import Output, Select
 from sbon_node.sql.stages.fragments import tree_of
 from sbon_node.sql.syntax.dialect import error_at, parse, render
 from sbon_node.sql.syntax.lexical import clause, refusal
+from sbon_protocol.api.columns import Schema
 
 _WIDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
 _HINTS = {

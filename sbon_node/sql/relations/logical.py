@@ -13,7 +13,7 @@ from typing import Literal
 
 from sqlglot import exp
 
-from sbon_node.model.catalogue import CatalogEntry
+from sbon_protocol.api.catalogue import CatalogEntry
 
 LEFT, RIGHT = "in0", "in1"
 

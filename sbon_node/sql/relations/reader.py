@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry, StreamDeclaration
 from sbon_node.model.schema import MAX_COLUMNS, NAME_HINT, is_column_name
 from sbon_node.sql.checks.allowlist import check_scalar
 from sbon_node.sql.relations.grouping import Grouping, filtered_aggregate, is_grouped, ungrouped, with_names
@@ -37,6 +36,7 @@ from sbon_node.sql.syntax.misspelt import instead_of
 from sbon_node.sql.syntax.shape import check_alias, check_clauses, check_relation, one_query
 from sbon_node.sql.syntax.spellings import respell
 from sbon_node.sql.syntax.window_columns import by_ends, cut_of, end_of, is_end, plain_window, window_column_of
+from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
 
 _KINDS: dict[tuple[str, str], JoinKind] = {
     ("", ""): "inner", ("", "INNER"): "inner", ("", "CROSS"): "inner", ("LEFT", ""): "left", ("LEFT", "OUTER"): "left",

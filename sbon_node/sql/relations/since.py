@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 
 from sqlglot import exp
 
-from sbon_node.model.catalogue import StreamDeclaration
 from sbon_node.sql.relations.logical import Aggregate, Join, Output, Relation, Scan, Select, Union, column
 from sbon_node.sql.rewrite.event_time import lag_of, lags_ms
+from sbon_protocol.api.catalogue import StreamDeclaration
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS = 86_400_000

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sbon_node.model.columns import Schema
 from sbon_node.model.samples import StreamSample
 from sbon_node.sql.relations.logical import Select
 from sbon_node.sql.sampling.evaluate import evaluate
 from sbon_node.sql.sampling.values import Values, alike, kind_of
+from sbon_protocol.api.columns import Schema
 
 LEAST_ROWS = 10
 """Fewest sampled rows from which anything is estimated, unless they are all there are."""

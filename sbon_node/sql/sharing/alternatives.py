@@ -10,8 +10,6 @@ import structlog
 from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
-from sbon_node.model.operators import PlannedInput
-from sbon_node.model.plan import ContainedOperator, PlannedOperator
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.settings import QuerySettings
@@ -28,6 +26,8 @@ from sbon_node.sql.sharing.containment import (
 from sbon_node.sql.stages.assembly import Analyse, PlannedStage
 from sbon_node.sql.stages.fragments import fragment_of
 from sbon_node.sql.stages.hold_back import width_ms
+from sbon_protocol.api.operators import PlannedInput
+from sbon_protocol.api.plan import ContainedOperator, PlannedOperator
 
 log = structlog.get_logger()
 

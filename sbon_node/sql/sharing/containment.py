@@ -12,8 +12,6 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from sbon_node.model.columns import Schema
-from sbon_node.model.operators import OnError
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.relations.logical import Aggregate, Input, Join, Output, Relation, Select
 from sbon_node.sql.rewrite.event_time import lags_ms
@@ -25,6 +23,8 @@ from sbon_node.sql.sharing.normal_form import NotProvable, Rows, View, by_text, 
 from sbon_node.sql.sharing.reading import relation_of
 from sbon_node.sql.stages.hold_back import width_ms
 from sbon_node.sql.stages.signature import signature
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sbon_node.model.columns import Schema
 from sbon_node.sql.relations.logical import Aggregate, Input, Output, Select, Window, column, replaced
 from sbon_node.sql.rewrite.canonical import canonical_expression, plain_conjuncts
 from sbon_node.sql.rewrite.decompose import DecomposedAggregates
@@ -16,6 +15,7 @@ from sbon_node.sql.sharing.implication import Facts, missing
 from sbon_node.sql.sharing.normal_form import NotProvable, Rows, View, by_text, computed, meaning, rows_of
 from sbon_node.sql.syntax.dialect import call_name
 from sbon_node.sql.syntax.durations import sql_interval
+from sbon_protocol.api.columns import Schema
 
 _FRACTIONS = ("float", "double")
 _COUNTED_TYPES = {"count": "bigint", "count_if": "bigint"}

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sbon_node.model.columns import Schema
 from sbon_node.sql.relations.logical import LEFT, RIGHT, Input, Join, Relation, Select, replaced
 from sbon_node.sql.rewrite.canonical import canonical_conditions, canonical_expression, plain_conjuncts
+from sbon_protocol.api.columns import Schema
 
 _PRESERVED = {"inner": (LEFT, RIGHT), "semi": (LEFT,), "left": (LEFT,), "right": (RIGHT,), "full": ()}
 """Sides whose conditions may be tested after the join instead."""

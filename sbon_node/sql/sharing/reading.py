@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Schema
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.functions import ALLOWED_AGGREGATES, SKETCH_AGGREGATES
 from sbon_node.sql.relations.logical import (
@@ -33,6 +32,7 @@ from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.fragments import constant_keys, fragment_of, presence
 from sbon_node.sql.syntax.dialect import call_name, parse
 from sbon_node.sql.syntax.durations import parse_ms
+from sbon_protocol.api.columns import Schema
 
 _KINDS: dict[tuple[str, str], JoinKind] = {
     ("", ""): "inner", ("LEFT", ""): "left", ("RIGHT", ""): "right", ("FULL", ""): "full", ("LEFT", "SEMI"): "semi",

@@ -13,11 +13,7 @@ import msgspec
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry
-from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured, Measurement, Recall
-from sbon_node.model.operators import MAX_SHIFT_MS, OnError, PlannedInput, TimeBuckets
-from sbon_node.model.plan import PlannedOperator, PlannedSource, Rate
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
 from sbon_node.sql.relations.logical import (
@@ -41,6 +37,10 @@ from sbon_node.sql.stages.fragments import fragment_of
 from sbon_node.sql.stages.hold_back import Path, ahead_ms, shares
 from sbon_node.sql.stages.signature import signature
 from sbon_node.sql.stages.source_rates import ReadSource, StreamEstimate, estimates_of_sources
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import MAX_SHIFT_MS, OnError, PlannedInput, TimeBuckets
+from sbon_protocol.api.plan import PlannedOperator, PlannedSource, Rate
 
 Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
 """Maps a fragment and its views' schemas to its output's schema; raises :class:`SbonError`."""

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from sbon_node.model.catalogue import ASSUMED_ROWS_S, MAX_ROWS_S
-from sbon_node.model.columns import Schema
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measurement
-from sbon_node.model.operators import MOST_STATE_MB, OPERATOR_MEMORY_MB, Needs, TimeBuckets
-from sbon_node.model.plan import IDLE_CORES, Rate
 from sbon_node.sql.relations.logical import Aggregate, Input, Join, JoinKind, Relation, Select
 from sbon_node.sql.rewrite.event_time import bounds, has_equal_times
 from sbon_node.sql.sampling.stage import SampledStage
 from sbon_node.sql.stages.source_rates import StreamEstimate
+from sbon_protocol.api.catalogue import ASSUMED_ROWS_S, MAX_ROWS_S
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import MOST_STATE_MB, OPERATOR_MEMORY_MB, Needs, TimeBuckets
+from sbon_protocol.api.plan import IDLE_CORES, Rate
 
 EQUALITY = 1 / 10
 COMPARISON = 1 / 3

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from sbon_node.model.operators import OnError
 from sbon_node.sql.relations.logical import LEFT, RIGHT, Aggregate, Input, Join, Output, Relation, Select
 from sbon_node.sql.rewrite.canonical import canonical_conditions, canonical_expression
+from sbon_protocol.api.operators import OnError
 
 Meaning = Mapping[str, str]
 """Maps a relation's columns to texts that describe their meaning."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sbon_node.model.catalogue import ASSUMED_ROWS_S, MAX_ROWS_S, SourceDeclaration
-from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import SourcePace
-from sbon_node.model.plan import Rate
 from sbon_node.model.samples import StreamSample
+from sbon_protocol.api.catalogue import ASSUMED_ROWS_S, MAX_ROWS_S, SourceDeclaration
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.plan import Rate
 
 SHORTEST_READ_S = 1.0
 """Time that a query over finite sources takes at least: some batches of its operators."""

@@ -18,9 +18,7 @@ from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
-from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
-from sbon_node.model.stream_counts import LinkCount
 from sbon_node.net.peers import ANYONE, Expected
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, StreamOpener, race
@@ -29,6 +27,8 @@ from sbon_node.streams.links.inbox import Inbox
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
+from sbon_protocol.api.stream_counts import LinkCount
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Data, Ended, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 

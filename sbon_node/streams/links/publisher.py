@@ -13,10 +13,7 @@ import structlog
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
-from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
-from sbon_node.model.query_ids import is_further_sink
-from sbon_node.model.subscribers import component_of, is_follower
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
@@ -25,6 +22,9 @@ from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
+from sbon_protocol.api.query_ids import is_further_sink
+from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Data, Ended, Hello, Message, OpenShared, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 

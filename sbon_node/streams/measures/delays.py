@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sbon_node.model.delivery import SinkDelay
+from sbon_protocol.api.delivery import SinkDelay
 
 
 class _Arrival(NamedTuple):

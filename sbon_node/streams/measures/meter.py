@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sbon_node.model.measures import InputMeasures, InputSums, MeasureSums, OperatorMeasures, Totals
+from sbon_protocol.api.measures import InputMeasures, InputSums, MeasureSums, OperatorMeasures, Totals
 
 LEAST_WEIGHT = 1e-9
 """Less than this of a sum counts as nothing."""

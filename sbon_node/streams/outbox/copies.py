@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sbon_node.model.frames import Frame
-from sbon_node.model.subscribers import is_follower
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream, Tail
 from sbon_node.streams.outbox.store import FrameStore
+from sbon_protocol.api.subscribers import is_follower
 
 
 @dataclass(frozen=True, slots=True)

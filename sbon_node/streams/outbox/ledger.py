@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
-from sbon_node.model.query_ids import is_further_sink
-from sbon_node.model.subscribers import followed_by, is_follower, query_of
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.store import NUMBER_BITS
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.query_ids import is_further_sink
+from sbon_protocol.api.subscribers import followed_by, is_follower, query_of
 
 Kind = Literal["source", "operator"]
 

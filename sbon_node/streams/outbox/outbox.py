@@ -22,7 +22,6 @@ from typing import Literal
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
-from sbon_node.model.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.backups import BackupStreams
 from sbon_node.streams.outbox.further import FurtherReaders
@@ -33,6 +32,7 @@ from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.sources import SourceStreams
 from sbon_node.streams.outbox.store import PAGE_BYTES, FrameStore, check_size
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
 
 Written = Literal["written", "replaced", "dropped"]
 

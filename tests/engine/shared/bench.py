@@ -10,7 +10,7 @@ from sbon_node.clock import Clock
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.many_port import ManyPort
 from tests.engine.states import States
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.engine.spark.operators.blocked_join import blocked_join
-from sbon_node.model.columns import Column
 from sbon_node.model.frames import END_WATERMARK_MS
-from sbon_node.model.operators import InputSpec, OperatorSpec, TimeBuckets
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec, TimeBuckets
 from tests.engine.counting_engine import KEPT
 from tests.engine.shared.bench import Bench
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace as replaced
 
 from sbon_node.engine.spark.operators.blocked_join import blocked_join
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
-from sbon_node.model.operators import TimeBuckets
+from sbon_protocol.api.operators import TimeBuckets
 from tests.engine.many_port import ManyPort
 from tests.engine.shared.bench import Bench
 from tests.engine.shared.test_markers import operator

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sbon_node.model.columns import Column
 from sbon_node.model.frames import END_WATERMARK_MS
-from sbon_node.model.operators import InputSpec, OperatorSpec
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import cut
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.many_port import ManyPort
 from tests.engine.shared.bench import Bench
 from tests.sql.test_stages import CASES, CATALOG

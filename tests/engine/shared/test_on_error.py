@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import END_WATERMARK_MS
-from sbon_node.model.operators import InputSpec, OnError, OperatorSpec
+from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.api.operators import InputSpec, OnError, OperatorSpec
 from tests.engine.many_port import ManyPort
 from tests.engine.shared.bench import SETTINGS, Bench
 

@@ -9,8 +9,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from sbon_node.model.columns import Column
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.shared.bench import Bench
 from tests.engine.toy_port import ToyPort
 

@@ -12,8 +12,8 @@ import pytest
 
 from sbon_node.engine.spark.operators.buckets import with_equal_buckets
 from sbon_node.errors import SbonError
-from sbon_node.model.operators import OperatorSpec, TimeBuckets
 from sbon_node.sql.planner import plan_query
+from sbon_protocol.api.operators import OperatorSpec, TimeBuckets
 from tests.sql.batch import Batch
 from tests.sql.test_time_buckets import catalog, joined
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column, Schema
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.relations.logical import Scan
 from sbon_node.sql.stages.cut import Stage
 from sbon_node.sql.stages.fragments import fragment_of
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Column, Schema
 from tests.sql.batch import Batch
 from tests.sql.sharing.shared_stages import shared, signed
 

@@ -10,11 +10,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Schema
-from sbon_node.model.plan import Plan
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.planner import Decompose, plan_query
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.plan import Plan
 from tests.sql.batch import Batch
 
 pytestmark = pytest.mark.live

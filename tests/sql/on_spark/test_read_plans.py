@@ -16,11 +16,11 @@ from sbon_node.engine.arrow.compile import read_plans
 from sbon_node.engine.arrow.evaluate import OVERFLOW, read
 from sbon_node.engine.arrow.plan import ReadPlan, decoded, encoded
 from sbon_node.engine.spark.operators.failure_reports import why_ended
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.operators import OnError, OperatorSpec
-from sbon_node.model.plan import Plan
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.sql.planner import plan_query
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.operators import OnError, OperatorSpec
+from sbon_protocol.api.plan import Plan
 from tests.sql.batch import Batch
 
 pytestmark = pytest.mark.live

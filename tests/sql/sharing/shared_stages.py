@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sbon_node.model.catalogue import CatalogEntry
-from sbon_node.model.columns import Schema
-from sbon_node.model.operators import Computation, OnError, PlannedInput
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.sql.relations.logical import Scan
 from sbon_node.sql.relations.reader import read_query
@@ -18,6 +15,9 @@ from sbon_node.sql.sharing.containment import Residual, SharedStream, SharedView
 from sbon_node.sql.stages.cut import Stage, cut
 from sbon_node.sql.stages.fragments import fragment_of
 from sbon_node.sql.stages.signature import signature
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import Computation, OnError, PlannedInput
 
 Schemas = Callable[[Stage], Schema]
 """The schema of a stage's output, from an engine."""

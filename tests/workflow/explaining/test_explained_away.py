@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from sbon_node.config.config import Config
-from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
+from sbon_protocol.api.placement_explanations import PlacementExplanation
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 
 PLACES_MS = {"a": 0.0, "b": 20.0, "c": 60.0, "d": 90.0}

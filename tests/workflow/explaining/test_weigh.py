@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sbon_node.explain.compare import Known, alternative, weigh
-from sbon_node.model.objective import Bounds
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.objective import OBJECTIVES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.operators import Needs
 
 
 def test_queues_of_busy_nodes_count_where_latency_is_minimised() -> None:

@@ -34,7 +34,7 @@ from sbon_cli.terminal.output import EXIT_REFUSED, bytes_text, json_option, prin
 from sbon_node import extras
 from sbon_node.experiments.suite import nycflights
 from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS, WEATHER, flight_rows, weather_rows, write_airports
-from sbon_node.model.catalogue import is_source
+from sbon_protocol.api.catalogue import is_source
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
 CONSUMER = "singapore"

@@ -26,8 +26,8 @@ from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.options.types import Number, names_option
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
-from sbon_node.model.durability import HOT, REPLICATED, Durability
-from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
+from sbon_protocol.api.durability import HOT, REPLICATED, Durability
+from sbon_protocol.api.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 # -- ``sbon bench recovery``: hosts of replicated operators that are lost with their disks ----------------------------
 
@@ -123,7 +123,7 @@ DURABILITIES = ("local", "replicated", "hot")
 @reports_errors
 def durability(
     kinds: tuple[str, ...],
-    durabilities: tuple[str, ...],
+    durabilities: tuple[Durability, ...],
     turns: int,
     seconds: float,
     rows: int,

@@ -23,7 +23,7 @@ from sbon_cli.commands.experiments.bench_files import streams_over_files
 from sbon_cli.commands.experiments.options import seed_option
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import json_option, reports_errors
-from sbon_node.model import queries
+from sbon_protocol.api import queries
 
 CASES = ("filter", "aggregate", "aggregate-many-keys", "join")
 FORMATS = ("csv", "parquet")

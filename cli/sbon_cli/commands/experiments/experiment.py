@@ -28,8 +28,8 @@ from sbon_cli.options.types import KnownName, Number, Seeds, names_option
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_node.logging import output
-from sbon_node.model.adaptation import FULL, LOCAL, OFF
-from sbon_node.model.strategies import AUTO, STRATEGY_NAMES
+from sbon_protocol.api.adaptation import FULL, LOCAL, OFF
+from sbon_protocol.api.strategies import AUTO, STRATEGY_NAMES
 
 # -- ``sbon experiment ants``: placement by ants beside exact, centralized and random placement -----------------------
 

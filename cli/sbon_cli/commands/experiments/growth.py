@@ -12,7 +12,7 @@ from sbon_cli.commands.experiments.options import placement_options, repeated
 from sbon_cli.commands.experiments.placement import run_experiment
 from sbon_cli.options.types import Number, names_option
 from sbon_cli.terminal.output import reports_errors
-from sbon_node.model.strategies import STRATEGY_NAMES
+from sbon_protocol.api.strategies import STRATEGY_NAMES
 
 
 @click.command()

@@ -25,8 +25,8 @@ from sbon.states import LIVE
 from sbon_cli.commands.experiments.options import area_file_option, suite_queries_option
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors, say
-from sbon_node.model import queries
-from sbon_node.model.strategies import STRATEGY_NAMES
+from sbon_protocol.api import queries
+from sbon_protocol.api.strategies import STRATEGY_NAMES
 
 AT_A_TIME = 3
 ASKS_EVERY_S = 0.5

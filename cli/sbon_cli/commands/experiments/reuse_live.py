@@ -17,7 +17,7 @@ from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import cities
 from sbon.model import SinkSpec, Submission
 from sbon.states import LIVE
-from sbon_node.model.queries import QueryInfo
+from sbon_protocol.api.queries import QueryInfo
 
 SETTLE_S = 30.0
 """Seconds in which coordinates settle."""

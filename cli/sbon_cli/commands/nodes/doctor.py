@@ -18,8 +18,8 @@ from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
 from sbon_cli.commands.queries.durability import ended_by_one_failure, not_followed
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
-from sbon_node.model.durability import LOCAL, SINK, SOURCE
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
+from sbon_protocol.api.durability import LOCAL, SINK, SOURCE
 
 MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
 REMEDIES = {

@@ -28,7 +28,7 @@ from sbon_node.events import (
     OperatorChanged,
     QueryChanged,
 )
-from sbon_node.model.adaptation import MOVES
+from sbon_protocol.api.adaptation import MOVES
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

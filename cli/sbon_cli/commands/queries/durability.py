@@ -8,8 +8,8 @@ from rich.markup import escape
 
 from sbon.model import BackupInfo, QueryInfo, SourceInfo, Survival
 from sbon_cli.terminal.output import print_table, say
-from sbon_node.model.durability import LOCAL, SINK
-from sbon_node.model.states.operator_states import RUNNING
+from sbon_protocol.api.durability import LOCAL, SINK
+from sbon_protocol.api.states.operator_states import RUNNING
 
 MAX_NAMED = 5
 """Most queries, or operators, that a finding names."""

@@ -33,12 +33,12 @@ from sbon_cli.terminal.output import (
     say,
 )
 from sbon_cli.terminal.reading import text_of
-from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose
-from sbon_node.model.queries import Begin
-from sbon_node.model.query_ids import name_of
-from sbon_node.model.sharing import Reuse
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose
+from sbon_protocol.api.queries import Begin
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.sharing import Reuse
 
 FIGURE = 7
 """Width of a number in characters, with the space before it."""

@@ -20,12 +20,12 @@ from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
 from sbon_node.extras import matplotlib_figure
-from sbon_node.model.adaptation import Adapt
-from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError
-from sbon_node.model.plan import Decompose
 from sbon_node.placement.model.from_plan import CONSUMER
 from sbon_node.space.projection import principal_axes
+from sbon_protocol.api.adaptation import Adapt
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.operators import OnError
+from sbon_protocol.api.plan import Decompose
 
 QUERY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """A single word is the name of a query: no SQL is a single word."""

@@ -15,7 +15,7 @@ from sbon.follower import Listening
 from sbon.model import Finished, QueryInfo, Rows, SinkInfo
 from sbon_cli.terminal.interrupts import whole
 from sbon_cli.terminal.output import rows_text
-from sbon_node.model.catalogue import called
+from sbon_protocol.api.catalogue import called
 
 ANY_SINK = "any"
 """In place of a sink's id: the first one, or else one of the follower's own."""

@@ -12,8 +12,8 @@ import click
 from sbon import SbonError
 from sbon_cli.commands.queries.query_flags import strategy_option
 from sbon_cli.options.durations import milliseconds_of
-from sbon_node.model.goal import Goal
-from sbon_node.model.strategies import OBJECTIVES, objective_named
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.strategies import OBJECTIVES, objective_named
 
 _UNITS_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 

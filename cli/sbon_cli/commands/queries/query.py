@@ -33,8 +33,8 @@ from sbon_cli.terminal.output import (
     rows_text,
     say,
 )
-from sbon_node.model.query_ids import name_of
-from sbon_node.model.states.query_states import QueryState
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states.query_states import QueryState
 
 DELAY = "delay from source to sink, any wait in the source's history included:"
 LONG_BATCH_S = 5.0

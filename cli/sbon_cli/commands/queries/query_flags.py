@@ -7,12 +7,12 @@ from typing import get_args
 import click
 
 from sbon_cli.options.durations import milliseconds_of
-from sbon_node.model.adaptation import Adapt
-from sbon_node.model.durability import Durability
-from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose
-from sbon_node.model.queries import Begin
-from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
+from sbon_protocol.api.adaptation import Adapt
+from sbon_protocol.api.durability import Durability
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose
+from sbon_protocol.api.queries import Begin
+from sbon_protocol.api.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 strategy_option = click.option(
     "--strategy",

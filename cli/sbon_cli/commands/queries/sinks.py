@@ -12,6 +12,7 @@ from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.names import LIVE_QUERY, NODE, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import json_option, print_json, print_table, reports_errors
+from sbon_protocol.api.queries import SinkBegin
 
 
 @click.group(cls=SuggestingGroup)
@@ -39,7 +40,7 @@ def add(
     query_id: str,
     to: str,
     consumer: str,
-    begin: str | None,
+    begin: SinkBegin | None,
     format_: str | None,
     options: tuple[str, ...],
     json_: bool,

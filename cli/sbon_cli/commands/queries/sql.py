@@ -22,12 +22,12 @@ from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, is_word, split
 from sbon_cli.terminal.output import counted, err, json_option, reports_errors
 from sbon_cli.terminal.reading import text_in
-from sbon_node.model.durability import Durability
-from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose
-from sbon_node.model.queries import Begin
-from sbon_node.model.sharing import Reuse
+from sbon_protocol.api.durability import Durability
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose
+from sbon_protocol.api.queries import Begin
+from sbon_protocol.api.sharing import Reuse
 
 
 @click.command()

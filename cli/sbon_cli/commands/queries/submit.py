@@ -34,13 +34,13 @@ from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_option, print_json, reports_errors, rows_text
 from sbon_cli.terminal.reading import text_of
 from sbon_cli.terminal.waiting import slow_steps
-from sbon_node.model.adaptation import Adapt
-from sbon_node.model.durability import Durability
-from sbon_node.model.goal import Goal
-from sbon_node.model.operators import OnError, StateChoice
-from sbon_node.model.plan import Decompose
-from sbon_node.model.queries import Begin
-from sbon_node.model.sharing import Reuse
+from sbon_protocol.api.adaptation import Adapt
+from sbon_protocol.api.durability import Durability
+from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose
+from sbon_protocol.api.queries import Begin
+from sbon_protocol.api.sharing import Reuse
 
 GROUPS = {
     "Output": ("to", "format_", "options", "sink_failover", "consumer"),

@@ -25,11 +25,11 @@ from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
-from sbon_node.model import catalogue
-from sbon_node.model.durability import LOCAL, SourceDurability
 from sbon_node.model.schema import parse_schema
 from sbon_node.model.times import utc_text
 from sbon_node.validation_messages import in_plain_words
+from sbon_protocol.api import catalogue
+from sbon_protocol.api.durability import LOCAL, SourceDurability
 
 NAMES = "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first"
 

@@ -15,10 +15,10 @@ from sqlglot import exp
 from sbon_node.arrow_without_pandas import show_pandas
 from sbon_node.engine.spark.operators.blocks import BLOCK, FIRST, LAST, PART, BlockedJoin, PairFinder
 from sbon_node.engine.spark.operators.source import arrow_schema
-from sbon_node.model.columns import Schema
-from sbon_node.model.operators import OperatorSpec
 from sbon_node.sql.relations.logical import LEFT, RIGHT
 from sbon_node.sql.syntax.dialect import parse, render
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OperatorSpec
 
 PAIRS = "pairs"
 """The view of pairs, with a struct for the row of each side."""

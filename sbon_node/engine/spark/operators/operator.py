@@ -34,9 +34,9 @@ from sbon_node.engine.spark.operators.skipped_rows import SkippedReader
 from sbon_node.engine.spark.operators.source import PartitionedSource, SimpleSource
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, FeedLostError
 from sbon_node.engine.state_provider import settings_of
-from sbon_node.model.columns import Schema
-from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.skipped import SkippedRows
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OperatorSpec
 
 INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
 """Spark's status of a query whose readers still start, and the longest wait for them."""

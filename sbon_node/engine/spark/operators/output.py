@@ -16,9 +16,9 @@ from sbon_node.engine.spark.messages import Begun, Committed, Done, OutputFrame,
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError, MessageTooLargeError
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_ROW_BYTES, InputOffset
-from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.payload import pack
 from sbon_node.streams.skipped import SkippedRows
+from sbon_protocol.api.operators import OperatorSpec
 
 COMMIT_POLL_S = 0.003
 ONLY_LATER = "leave such rows out with WHERE, or join and aggregate in queries of their own"

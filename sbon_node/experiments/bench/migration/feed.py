@@ -18,8 +18,8 @@ from typing import IO, Self
 import pyarrow as pa
 
 from sbon_node.connectors.formats.frames import encode
-from sbon_node.model.columns import Column
 from sbon_node.model.frames import FrameDraft
+from sbon_protocol.api.columns import Column
 
 FIRST_MS = 1_356_998_400_000
 ROW_MS = 33

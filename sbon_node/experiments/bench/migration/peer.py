@@ -13,7 +13,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import Kind
 from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
-from sbon_node.model.operators import StateProvider, TimeBuckets
+from sbon_protocol.api.operators import StateProvider, TimeBuckets
 
 PATIENCE_S = 900.0
 FRAMES_BETWEEN = 5

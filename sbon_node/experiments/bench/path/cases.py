@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from sbon_node.model.catalogue import StreamDeclaration
 from sbon_node.model.schema import parse_schema
+from sbon_protocol.api.catalogue import StreamDeclaration
 
 Format = Literal["csv", "parquet"]
 FORMATS: tuple[Format, ...] = ("csv", "parquet")

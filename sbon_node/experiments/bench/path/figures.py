@@ -11,7 +11,7 @@ from sbon_node import extras
 from sbon_node.experiments.bench.path.bare_job import JobEnd
 from sbon_node.experiments.bench.path.cases import Case, Format
 from sbon_node.experiments.bench.path.costs import KINDS, Costs
-from sbon_node.model.queries import QueryInfo
+from sbon_protocol.api.queries import QueryInfo
 
 RATIOS = ("wall_ratio", "cpu_ratio")
 

@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from sbon_node.model.placement import Assignment, Placement
 from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.instance import RESOURCES, Floats, Instance, Ints, numbers
 from sbon_node.placement.model.network_view import NetworkView
@@ -24,6 +23,7 @@ from sbon_node.placement.selection.offers import ask_offers
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.exact import least_gain, penalised
 from sbon_node.placement.solvers.repair import feasible, repaired
+from sbon_protocol.api.placement import Assignment, Placement
 
 MOST_STEPS = 10_000
 

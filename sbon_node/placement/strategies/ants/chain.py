@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.model.operators import Needs
 from sbon_node.placement.model.problem import Edge, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service, service_of
+from sbon_protocol.api.operators import Needs
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

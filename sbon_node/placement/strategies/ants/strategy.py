@@ -16,7 +16,6 @@ from functools import partial
 
 import numpy as np
 
-from sbon_node.model.placement import Assignment, Candidate, Placement
 from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.network_view import NOTHING, NetworkView
 from sbon_node.placement.model.problem import Operator, PlacementProblem, has_capacity
@@ -29,6 +28,7 @@ from sbon_node.placement.strategies.ants.cell import Cell
 from sbon_node.placement.strategies.ants.chain import next_chain
 from sbon_node.placement.strategies.ants.colony import Colony, Report
 from sbon_node.placement.strategies.ants.terrain import Terrain
+from sbon_protocol.api.placement import Assignment, Candidate, Placement
 
 
 async def ants(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:

@@ -20,8 +20,6 @@ from types import MappingProxyType
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.model.adaptation import ANTS, OFF
-from sbon_node.model.placement import Placement
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
@@ -30,6 +28,8 @@ from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.placement.strategies.nes.local_search import local_search
 from sbon_node.placement.strategies.sbon.optimal import optimal
+from sbon_protocol.api.adaptation import ANTS, OFF
+from sbon_protocol.api.placement import Placement
 
 MAX_PLACEMENTS = 1_000_000
 PAIRS, PAIRS_ADAPTED = 100, 10

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sbon_node.model.placement import Assignment, Placement
 from sbon_node.placement.model.instance import Instance, Ints, numbers
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
@@ -28,6 +27,7 @@ from sbon_node.placement.solvers.exact import penalised
 from sbon_node.placement.strategies.nes.hierarchy import hierarchy
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_node.placement.strategies.sbon.producer import producers_of
+from sbon_protocol.api.placement import Assignment, Placement
 
 AT_ONCE = 200
 """Candidates whose cost is computed together."""

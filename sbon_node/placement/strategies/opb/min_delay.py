@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from sbon_node.model.placement import Assignment, Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import Operator, PlacementProblem
 from sbon_node.placement.selection.capacity import KnownCapacity
@@ -18,6 +17,7 @@ from sbon_node.placement.selection.mapping import delay_bound
 from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.selection.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.api.placement import Assignment, Placement
 
 
 async def min_delay(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sbon_node.model.placement import Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -14,6 +13,7 @@ from sbon_node.placement.strategies.sand.by_zones import on_routes, place_by_zon
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, convex, separation_ms
 from sbon_node.placement.strategies.sand.edge import cheapest
 from sbon_node.placement.strategies.sand.edge_plus import four_cases
+from sbon_protocol.api.placement import Placement
 from sbon_protocol.zones import ZoneVertex
 
 NAME = "in-network"

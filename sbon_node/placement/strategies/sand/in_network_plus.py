@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sbon_node.model.placement import Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -22,6 +21,7 @@ from sbon_node.placement.strategies.sand.edge import cheapest
 from sbon_node.placement.strategies.sand.edge_plus import four_cases
 from sbon_node.placement.strategies.sand.in_network import between
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
+from sbon_protocol.api.placement import Placement
 from sbon_protocol.zones import ZoneVertex
 
 NAME = "in-network+"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sbon_node.model.placement import Assignment, Placement
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.mapping import by_latency, first_with_capacity
 from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.selection.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.api.placement import Assignment, Placement
 
 
 async def consumer(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:

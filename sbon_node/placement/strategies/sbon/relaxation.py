@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon_node.errors import SbonError
-from sbon_node.model.placement import Assignment, Placement
 from sbon_node.placement.model.network_view import NetworkView, Point
 from sbon_node.placement.model.problem import Edge, PlacementProblem
 from sbon_node.placement.selection.mapping import choose_host
 from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.selection.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.api.placement import Assignment, Placement
 
 Vector = npt.NDArray[np.float64]
 _KILOBYTE = 1000.0

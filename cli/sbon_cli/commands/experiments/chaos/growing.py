@@ -22,7 +22,7 @@ from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.chaos.verdict import Verdict
-from sbon_node.model.durability import LOCAL
+from sbon_protocol.api.durability import LOCAL, Durability
 
 ROWS = 3
 """Rows that are written every 50 ms."""
@@ -42,7 +42,9 @@ class Growing(Protocol):
 class Tailed:
     """A query of a kind over files that grow, with sources and consumer at one node, followed by its user."""
 
-    def __init__(self, cluster: LocalCluster, at: str, kind: str, durability: str, folder: Path, timeline: Timeline) -> None:
+    def __init__(
+        self, cluster: LocalCluster, at: str, kind: str, durability: Durability, folder: Path, timeline: Timeline
+    ) -> None:
         self._timeline, self._durability = timeline, durability
         feed = Feed(rows=ROWS)
         self._query = MovingQuery(
@@ -75,7 +77,7 @@ class Tailed:
         return outcome(self._timeline, self._entry, self._durability, (end, rows, verdict, reason))
 
 
-def outcome(timeline: Timeline, entry: Entry, durability: str, found: tuple[str, int, Verdict, str]) -> Outcome:
+def outcome(timeline: Timeline, entry: Entry, durability: Durability, found: tuple[str, int, Verdict, str]) -> Outcome:
     """End a query's entry in the timeline; return its outcome."""
     end, rows, verdict, reason = found
     wrong = ", ".join(f"{count} {name}" for name, count in verdict._asdict().items() if count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sbon.model import QueryInfo
-from sbon_node.model.states.operator_states import RUNNING
+from sbon_protocol.api.states.operator_states import RUNNING
 
 LEAST_COPIES = 3
 """Copies of a record, of which one may be lost."""

@@ -19,7 +19,7 @@ from sbon_cli.commands.experiments.chaos.timeline import Timeline
 from sbon_node.experiments.chaos.faults import ACTIONS, Action, Fault, Stage, draw
 from sbon_node.experiments.chaos.workload import plan
 from sbon_node.experiments.suite.streams import SITES, write_streams
-from sbon_node.model.durability import LOCAL, REPLICATED
+from sbon_protocol.api.durability import LOCAL, REPLICATED, Durability
 
 FIRST_S = 300.0
 """Longest time until the first query runs; the faults begin then."""
@@ -32,7 +32,7 @@ SETTINGS = {
     "engine.start_timeout_s": 300.0,
     "membership.sync_interval_s": 2.0,  # how soon a healed partition is noticed
 }
-GROWING = (("tumbling", REPLICATED), ("filter", LOCAL))
+GROWING: tuple[tuple[str, Durability], ...] = (("tumbling", REPLICATED), ("filter", LOCAL))
 
 
 def run(

@@ -21,6 +21,7 @@ from sbon_node.experiments.chaos.verdict import Verdict, judged
 from sbon_node.experiments.chaos.workload import Planned, over, streams_of
 from sbon_node.experiments.suite.reference import Reference, stored
 from sbon_node.experiments.suite.streams import SuiteStream
+from sbon_protocol.api.durability import Durability
 
 AT_A_TIME = 2
 PATIENCE_S = 420.0
@@ -32,7 +33,7 @@ class Outcome(NamedTuple):
     """The end of a query, and its rows beside the right ones."""
 
     query: str
-    durability: str
+    durability: Durability
     began_s: float
     ended_s: float
     end: str

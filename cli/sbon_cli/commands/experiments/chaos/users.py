@@ -10,8 +10,8 @@ from sbon.local.cluster import LocalCluster
 from sbon.local.node import LocalNode
 from sbon.model import Moved, NodeDrained
 from sbon_cli.commands.experiments.chaos.asking import Asking
-from sbon_node.model.durability import REPLICATED
-from sbon_node.model.states.operator_states import RUNNING
+from sbon_protocol.api.durability import REPLICATED
+from sbon_protocol.api.states.operator_states import RUNNING
 
 LEAVES_WITHIN_S = 240.0
 """Longest time until a node has left."""

@@ -23,8 +23,8 @@ from sbon_node.experiments.bench import footprint
 from sbon_node.experiments.bench.migration.feed import SCHEMA, Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS, Answers
 from sbon_node.experiments.harness.experiment import Found, Notify, Row
-from sbon_node.model.durability import LOCAL
-from sbon_node.model.states.operator_states import RUNNING
+from sbon_protocol.api.durability import LOCAL, Durability
+from sbon_protocol.api.states.operator_states import RUNNING
 
 SOURCE, HOST = "near", "left"
 NODES = (SOURCE, HOST, "right", "far")
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     """
 
     kinds: Sequence[str]
-    durabilities: Sequence[str]
+    durabilities: Sequence[Durability]
     turns: int
     seconds: float
     rows: int
@@ -79,7 +79,7 @@ def run(folder: Path, plan: Plan, notify: Notify, found: Found) -> list[Row]:
     return [row_of(plan, kind, durability, measured) for kind, durability in measured]
 
 
-def row_of(plan: Plan, kind: str, durability: str, found: Mapping[tuple[str, str], Measured]) -> Row:
+def row_of(plan: Plan, kind: str, durability: Durability, found: Mapping[tuple[str, Durability], Measured]) -> Row:
     """Return the flat row of a kind with one durability, beside its local peer if that was measured."""
     own, local = found[kind, durability], found.get((kind, LOCAL))
     p50_ms, p95_ms = (1000 * float(np.percentile(own.delays_s, share)) for share in (50, 95))
@@ -101,7 +101,7 @@ def row_of(plan: Plan, kind: str, durability: str, found: Mapping[tuple[str, str
     }
 
 
-def _delays(cluster: LocalCluster, plan: Plan, kind: str, durability: str, folder: Path, measured: Measured) -> None:
+def _delays(cluster: LocalCluster, plan: Plan, kind: str, durability: Durability, folder: Path, measured: Measured) -> None:
     """Follow a query over growing files whose last operator is away from source and consumer."""
     name, fields = folder.name, {"strategy": "consumer", "durability": durability}
     with MovingQuery(cluster, SOURCE, name, KINDS[kind], Feed(), folder, **fields) as query:
@@ -131,7 +131,7 @@ def _rest(query: MovingQuery, seconds: float) -> None:
     query.until(lambda: time.monotonic() > upto_s)
 
 
-def _is_durable(info: QueryInfo, durability: str) -> bool:
+def _is_durable(info: QueryInfo, durability: Durability) -> bool:
     """Return whether all operators run, and a backup could go on with each that has one."""
     running = bool(info.operators) and all(one.state == RUNNING for one in info.operators)
     return running and (durability == LOCAL or all(is_covered(one) for one in info.operators))
@@ -159,7 +159,7 @@ def sent_bytes(metrics: str) -> float:
     )
 
 
-def _throughput(cluster: LocalCluster, plan: Plan, kind: str, durability: str, folder: Path, measured: Measured) -> None:
+def _throughput(cluster: LocalCluster, plan: Plan, kind: str, durability: Durability, folder: Path, measured: Measured) -> None:
     """Read a file as fast as may be; the operators are at the consumer, which is away from the sources."""
     folder.mkdir()
     client, streams, paths = cluster[SOURCE].client, list[str](), list[str]()

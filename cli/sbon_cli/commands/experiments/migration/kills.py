@@ -22,7 +22,7 @@ from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.bench.path.costs import kind_of
 from sbon_node.experiments.harness.experiment import Found, Notify, Row
-from sbon_node.model.states import operator_states
+from sbon_protocol.api.states import operator_states
 
 VICTIMS = ("daemon", "host", "jvm", "all")
 """Victims at a node: its daemon, the engine's process, its JVM, or all its processes at once."""

@@ -16,9 +16,9 @@ from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
 from sbon_node.experiments.bench.migration.feed import Feed
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.harness.experiment import Found, Notify, Row
-from sbon_node.model.durability import BY_FOLLOWER, REPLICATED, Durability
-from sbon_node.model.states.backup_states import CAN_TAKE_OVER
-from sbon_node.model.states.operator_states import RUNNING
+from sbon_protocol.api.durability import BY_FOLLOWER, REPLICATED, Durability
+from sbon_protocol.api.states.backup_states import CAN_TAKE_OVER
+from sbon_protocol.api.states.operator_states import RUNNING
 
 HOSTS = ("left", "right", "far")
 """An operator's host, its backup, and the one that becomes the next backup."""

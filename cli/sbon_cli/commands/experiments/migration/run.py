@@ -18,8 +18,8 @@ from sbon_node.experiments.bench.migration import peer
 from sbon_node.experiments.bench.migration.kinds import KINDS
 from sbon_node.experiments.harness.experiment import Found, Notify, Row
 from sbon_node.logging.output import LogSettings, configure
-from sbon_node.model.operators import StateProvider, TimeBuckets
 from sbon_node.sql.settings import QuerySettings
+from sbon_protocol.api.operators import StateProvider, TimeBuckets
 
 LARGE_MB, LARGE_MOVES = 1000, 5
 """State from which on there are fewer moves."""

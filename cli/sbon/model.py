@@ -1,0 +1,161 @@
+"""Requests and answers of a node's API, with the names and fields of ``GET /v1/openapi.json`` (docs/api.md).
+
+Unknown fields of a newer node are ignored. Names of times end in their unit; None means "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sbon_protocol.api.adaptation import MoveDecision, PastMove
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
+from sbon_protocol.api.columns import Column
+from sbon_protocol.api.delivery import FOLLOW, Finished, Reader, Rows, Sample, SinkDelay, SinkReport
+from sbon_protocol.api.durability import BackupInfo, Loss, Survival
+from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow
+from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
+from sbon_protocol.api.moves import DrainStep, MoveCancelled, Moved, MoveProgress, Moving, NodeDrained
+from sbon_protocol.api.nodes import (
+    HeldCapacity,
+    Joined,
+    MemberInfo,
+    NodeCapacity,
+    NodeStatus,
+    PairInfo,
+    Readiness,
+    Reason,
+    RttRequest,
+)
+from sbon_protocol.api.operators import Needs, OperatorStats, PlannedInput
+from sbon_protocol.api.placement import Assignment, Candidate, Placement
+from sbon_protocol.api.placement_explanations import (
+    Alternative,
+    BoundCheck,
+    KnownNode,
+    PlacementExplanation,
+    TurningPoint,
+    WeighedLink,
+    WeighedNode,
+    WeighedOperator,
+)
+from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate, SharedOperator
+from sbon_protocol.api.queries import (
+    Accepted,
+    LinkInfo,
+    MoveInfo,
+    OperatorInfo,
+    Progress,
+    QueryInfo,
+    QueryProgress,
+    QuerySpec,
+    SinkInfo,
+    SinkRequest,
+    SinkSpec,
+    Submission,
+)
+from sbon_protocol.api.shown import Listing
+from sbon_protocol.api.stream_counts import SpillCount
+from sbon_protocol.api.streams import Pushed, RefusedRow, SourceInfo, StreamInfo
+from sbon_protocol.api.usage import LinkUsage, QueryUsage, QueryUsagePoint
+
+__all__ = [
+    "FOLLOW",
+    "Accepted",
+    "Alternative",
+    "Assignment",
+    "BackupInfo",
+    "BoundCheck",
+    "Candidate",
+    "CatalogEntry",
+    "Column",
+    "DrainStep",
+    "ExplainedComponent",
+    "ExplainedLink",
+    "Explanation",
+    "Finished",
+    "Flow",
+    "HeldCapacity",
+    "InputMeasures",
+    "Joined",
+    "KnownNode",
+    "LinkInfo",
+    "LinkUsage",
+    "Listing",
+    "Loss",
+    "MemberInfo",
+    "MoveCancelled",
+    "MoveDecision",
+    "MoveInfo",
+    "MoveProgress",
+    "Moved",
+    "Moving",
+    "Needs",
+    "NodeCapacity",
+    "NodeDrained",
+    "NodeStatus",
+    "OperatorInfo",
+    "OperatorMeasures",
+    "OperatorStats",
+    "PairInfo",
+    "PastMove",
+    "Placement",
+    "PlacementExplanation",
+    "Plan",
+    "PlannedInput",
+    "PlannedOperator",
+    "PlannedSource",
+    "Progress",
+    "Pushed",
+    "QueryInfo",
+    "QueryList",
+    "QueryProgress",
+    "QuerySpec",
+    "QueryUsage",
+    "QueryUsagePoint",
+    "Rate",
+    "Reader",
+    "Readiness",
+    "Reason",
+    "RefusedRow",
+    "Rows",
+    "RttRequest",
+    "Sample",
+    "SharedOperator",
+    "SinkDelay",
+    "SinkInfo",
+    "SinkReport",
+    "SinkRequest",
+    "SinkSpec",
+    "SourceDeclaration",
+    "SourceInfo",
+    "SpillCount",
+    "StreamDeclaration",
+    "StreamInfo",
+    "Submission",
+    "Survival",
+    "TurningPoint",
+    "Unanswered",
+    "ViewDeclaration",
+    "WeighedLink",
+    "WeighedNode",
+    "WeighedOperator",
+]
+
+
+class Unanswered(NamedTuple):
+    """A member that did not answer, with its state at the node that asked."""
+
+    node: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"{self.node} ({self.state})"
+
+
+class QueryList(Listing[QueryInfo]):
+    """Queries; the members in ``unanswered`` may hold more."""
+
+    def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
+        super().__init__(queries)
+        self.unanswered = tuple(unanswered)

@@ -1,0 +1,51 @@
+"""A lifecycle: all states of a thing, their meanings, and the transitions between them.
+
+Each of the other files of this folder holds the lifecycle of one kind of thing. A node's own report of a thing has one of these
+states. Where that report is missing, or the thing is not there any more, other nodes show a *derived* state; nothing ever
+enters it. ``make states`` draws all of them in docs/states.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from sbon_protocol.errors import BrokenInvariantError
+
+S = TypeVar("S", bound=str)
+
+PLANNED: Final = "planned"
+UNREACHABLE: Final = "unreachable"
+LOST: Final = "lost"
+OVER: Final = "over"
+
+
+class Transition(NamedTuple, Generic[S]):
+    """A transition, and when it happens."""
+
+    before: S
+    after: S
+    when: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifecycle(Generic[S]):
+    """States with their meanings. No transition leads from a ``terminal`` state.
+
+    Removal of the thing may be reported as the state ``removed``, from any state.
+    """
+
+    subject: str
+    initial: S
+    states: Mapping[S, str]
+    terminal: frozenset[S]
+    transitions: tuple[Transition[S], ...]
+    derived: Mapping[str, str]
+    removed: S | None = None
+
+    def check(self, before: S, after: S, what: str) -> None:
+        """Raise :class:`BrokenInvariantError` if ``what`` must not go from ``before`` to ``after``. It may keep its state."""
+        if after in (before, self.removed) or any((before, after) == (one.before, one.after) for one in self.transitions):
+            return
+        raise BrokenInvariantError(f"the {self.subject} {what} is {before} and must not become {after}")
