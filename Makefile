@@ -60,7 +60,7 @@ site: $(INSTALLED)
 errors: $(INSTALLED)
 	$(BIN)/python docs/tools/errors
 
-# docs/states.md, from sbon_node/model/states; again after a change of a lifecycle.
+# docs/states.md, from protocol/sbon_protocol/api/states; again after a change of a lifecycle.
 states: $(INSTALLED)
 	$(BIN)/python docs/tools/states
 
@@ -83,8 +83,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep -oE '^uv==[^ ;]+' requirements.lock)"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	$(BIN)/python -m compileall -q cli protocol sbon_node
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . -e lab
+	$(BIN)/python -m compileall -q cli lab protocol sbon_node
 	$(BIN)/python -m sbon_node.engine.spark.jvm.archive
 	touch $@
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import msgspec
 
+from sbon_lab.simulation.cluster import CONFIG
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.simulation.cluster import CONFIG
 from sbon_node.space.settings import SpaceSettings
 from tests.workflow import clusters
 

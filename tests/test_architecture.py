@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
-    p for folder in ("sbon_node", "protocol/sbon_protocol", "cli/sbon", "cli/sbon_cli") for p in (ROOT / folder).rglob("*.py")
+    p
+    for folder in ("sbon_node", "protocol/sbon_protocol", "cli/sbon", "cli/sbon_cli", "lab/sbon_lab")
+    for p in (ROOT / folder).rglob("*.py")
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sbon_node.simulation.loop import run
+from sbon_lab.simulation.loop import run
 from sbon_node.tasks import Tasks, check_cancelled
 
 

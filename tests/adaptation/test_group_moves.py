@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from tests.adaptation.test_optimizer import SMALL, adapting
 from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import check_windows, finished, move, operators

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.calls import ReserveOperator
 from tests.adaptation.test_joint_moves import JOINT, QUALITY, apart, both, latency_s
 from tests.adaptation.test_optimizer import adapting

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.durability import REPLICATED
 from tests.calm_clusters import CALM, in_calm_cluster
 from tests.workflow.clusters import declare, plain, source_at, state_of, submitted

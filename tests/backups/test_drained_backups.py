@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import LONG, register_of, replicated, until_owner
 from tests.calm_clusters import in_calm_cluster
 from tests.operations.test_draining import drain, left

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.durability import HOT, BackupInfo
 from sbon_protocol.api.states.operator_states import FAILED
 from tests.backups.test_recovery import CHECKS, KINDS, ROWS, register_of, replicated, until_more_rows, until_owner

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.queries import QueryInfo
 from tests.backups.test_recovery import ROWS, register_of, replicated
 from tests.calm_clusters import in_calm_cluster

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.hosting.components import HostedComponent
-from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_recovery import register_of
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import ask, declare, source_at, state_of, submitted, uid_of

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.kept import files_of
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.model.frames import Frame
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_protocol.backup import BackupStored, StoreBackup
 from sbon_protocol.messages import Call

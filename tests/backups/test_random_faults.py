@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.faults.plan import Action, AtTime, Fault
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.faults.plan import Action, AtTime, Fault
 from sbon_protocol.api.durability import HOT, REPLICATED, Durability
 from tests.backups.test_recovery import CHECKS, replicated
 from tests.calm_clusters import in_calm_cluster

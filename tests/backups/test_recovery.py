@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.faults.plan import AtTime, Fault
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.model.records import OperatorRegister
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.faults.plan import AtTime, Fault
 from sbon_protocol.api.durability import REPLICATED, Durability
 from sbon_protocol.api.queries import SinkRequest, SinkSpec
 from sbon_protocol.api.states.backup_states import BEHIND, CURRENT

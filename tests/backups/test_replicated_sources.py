@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.connectors.sources.push import Post
 from sbon_node.errors import SbonError
 from sbon_node.model.records import SourceRegister
-from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.states import backup_states
 from sbon_protocol.api.streams import Pushed, SourceInfo

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.faults.plan import AtTime, Fault
 from sbon_node.connectors.sinks.buffered import BufferedSink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailover, withdraw_position
 from sbon_node.errors import SbonError
 from sbon_node.queries.deploy import sink_order
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.faults.plan import AtTime, Fault
 from sbon_protocol.api.durability import LOCAL, Durability
 from sbon_protocol.api.queries import SinkSpec
 from sbon_protocol.failover import TakeOverSink

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.queries import sink_failovers
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.queries import SinkSpec
 from tests.backups.test_replicated_sources import lose
 from tests.backups.test_sink_failover import ROWS, TAKES_S, Other, begun, check_rows, other

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.connectors.sources.push import Post
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_replicated_sources import (
     ROWS,
     SOURCE,

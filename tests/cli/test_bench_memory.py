@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_cli.commands.experiments.bench_memory import row_of
+from sbon_lab.commands.bench_memory import row_of
 from sbon_node.operations.disk_usage import ProcessKind, ProcessMemory, Resources
 
 MIB = 2**20

@@ -10,8 +10,8 @@ import pytest
 
 from sbon.local.cluster import LocalCluster
 from sbon.local.wide_area import CITIES, WideArea, cities, great_circle_km, load_wide_area, of_mapping
+from sbon_lab.experiments.coordinates.rtt_matrix import TRUTHS
 from sbon_node.errors import SbonError
-from sbon_node.experiments.coordinates.rtt_matrix import TRUTHS
 from tests.measured import measured
 
 

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.client import Client
-from sbon_cli.main import VERBS, sbon
+from sbon_cli.main import sbon
 from sbon_cli.options.durations import milliseconds_of
+from sbon_cli.verbs import verbs
 from sbon_node.queries.listing import UNANSWERED_HEADER, Unanswered
 from sbon_protocol.api.queries import QueryInfo
 from tests.cli.commands import lines, on_a_terminal, run
@@ -134,7 +135,7 @@ def test_wrong_usage_is_code_2(api: str, arguments: tuple[str, ...]) -> None:
 def test_help_names_the_exit_codes_and_every_verb_has_a_word_of_help() -> None:
     text = CliRunner().invoke(sbon, ["--help"]).output
     assert "130  interrupted" in text
-    for verb in VERBS:
+    for verb in verbs():
         assert verb in text
         assert CliRunner().invoke(sbon, [verb, "--help"]).exit_code == 0
 

@@ -22,12 +22,12 @@ import pytest
 from sbon.local.processes import MARK, processes_of
 from sbon.local.wide_area import cities
 from sbon_cli.commands.demo.demo import CONSUMER, Input, compare, sources_of, write_inputs
+from sbon_cli.commands.demo.nycflights import AIRPORTS, FLIGHTS
 from sbon_cli.commands.demo.queries import QUERIES, DemoQuery
-from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.outcome import Ended, run_cluster
-from sbon_node.simulation.query_run import QueryRun, RunQuery
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.loop import VirtualLoop
+from sbon_lab.simulation.outcome import Ended, run_cluster
+from sbon_lab.simulation.query_run import QueryRun, RunQuery
 
 ROW = re.compile(r"2013-\d\d-\d\dT\S+ +\w\w +\d+ ")
 

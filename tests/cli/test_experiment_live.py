@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from sbon_cli.client import Client
-from sbon_cli.commands.experiments import live
-from sbon_cli.commands.experiments.live import FRESH_S, SETTINGS, Turns
+from sbon_lab.commands import live
+from sbon_lab.commands.live import FRESH_S, SETTINGS, Turns
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.suite.cases import cases
 from sbon_node.directory.settings import DirectorySettings
-from sbon_node.experiments.suite.cases import cases
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.queries import Submission
 from tests.cli.commands import run

@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.commands.queries.submit import GROUPS
-from sbon_cli.main import VERBS, sbon
-from sbon_cli.options.examples import EXAMPLES
+from sbon_cli.main import sbon
+from sbon_cli.options.examples import examples
+from sbon_cli.verbs import verbs
 from tests.cli.parsed import invocations, path_of
 
 CLI = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ ALL = dict(commands(sbon, "", click.Context(sbon)))
 
 
 def test_there_are_examples_of_every_command_and_of_no_other() -> None:
-    assert set(ALL) == set(EXAMPLES)
+    assert set(ALL) == set(examples())
 
 
 @pytest.mark.parametrize("path", ALL)
@@ -45,7 +46,7 @@ def test_help_tells_what_it_does_with_examples(path: str) -> None:
     result = CliRunner().invoke(sbon, [*path.split(), "--help"], terminal_width=200)
     assert result.exit_code == 0, result.output
     assert ALL[path].help
-    for line in EXAMPLES[path]:
+    for line in examples()[path]:
         assert f"  {line}\n" in result.output
 
 
@@ -79,7 +80,7 @@ def test_documents_speak_them_too(document: Path) -> None:
     assert [word for word in OWN_WORDS if word in told] == []
 
 
-LINES = [(path, line) for path, lines in EXAMPLES.items() for line in lines if path != "completion"]
+LINES = [(path, line) for path, lines in examples().items() for line in lines if path != "completion"]
 
 
 @pytest.mark.parametrize("path, line", LINES, ids=[line for _, line in LINES])
@@ -97,7 +98,7 @@ def test_examples_are_understood(path: str, line: str, tmp_path: Path, monkeypat
 
 
 def test_the_list_of_verbs_says_what_each_says_of_itself() -> None:
-    for name, verb in VERBS.items():
+    for name, verb in verbs().items():
         told = " ".join((ALL[name].help or "").split())
         assert told.startswith(verb.help.rstrip(".")), name
 

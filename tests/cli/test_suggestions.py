@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_cli.options.examples import EXAMPLES
+from sbon_cli.options.examples import examples
 from sbon_cli.options.suggestions import OTHER_NAMES
 from tests.cli.commands import run
 
@@ -38,5 +38,5 @@ def test_a_query_that_is_to_be_paused_is_not_shown_a_command_that_sounds_alike()
 
 
 def test_other_names_are_no_commands_and_stand_for_real_ones() -> None:
-    assert not set(OTHER_NAMES) & set(EXAMPLES)
-    assert set(OTHER_NAMES.values()) <= set(EXAMPLES)
+    assert not set(OTHER_NAMES) & set(examples())
+    assert set(OTHER_NAMES.values()) <= set(examples())

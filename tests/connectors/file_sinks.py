@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from sbon_lab.simulation.loop import run
 from sbon_node.clock import Clock
 from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.sinks.context import SinkContext
@@ -16,7 +17,6 @@ from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.executors import Executor, inline
 from sbon_node.failpoints import unobserved
-from sbon_node.simulation.loop import run
 from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 
 FORMATS = ["out.csv", "out.ndjson", "out.parquet"]

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from sbon_lab.simulation.loop import run
 from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.model.frames import Frame
-from sbon_node.simulation.loop import run
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from sbon_lab.simulation.loop import run
 from sbon_node.clock import Clock
 from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.tail import TailOptions, TailSource
-from sbon_node.simulation.loop import run
 
 US = pa.timestamp("us", "UTC")
 LINES = pa.schema([("ts", US), ("line", pa.string())])

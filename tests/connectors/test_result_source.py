@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sbon_lab.simulation.loop import run
 from sbon_node.clock import Clock
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
@@ -18,7 +19,6 @@ from sbon_node.connectors.sources.result import ResultOptions, ResultPosition, R
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
-from sbon_node.simulation.loop import run
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from tests.connectors.source_worlds import SCHEMA, SOURCE, STREAM, at, rows_of

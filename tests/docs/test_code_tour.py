@@ -102,7 +102,7 @@ def test_the_map_has_every_package_in_the_order_of_the_import_rules() -> None:
 
 def module_of(row: str) -> str:
     """A row's path as a module."""
-    return row.removeprefix("cli/").removeprefix("protocol/").removesuffix(".py").replace("/", ".")
+    return row.removeprefix("cli/").removeprefix("lab/").removeprefix("protocol/").removesuffix(".py").replace("/", ".")
 
 
 def test_the_tour_names_where_to_change() -> None:

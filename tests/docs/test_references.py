@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (ROOT / "sbon_node", ROOT / "protocol" / "sbon_protocol", ROOT / "cli" / "sbon", ROOT / "cli" / "sbon_cli")
+PACKAGES = (
+    ROOT / "sbon_node",
+    ROOT / "protocol" / "sbon_protocol",
+    ROOT / "cli" / "sbon",
+    ROOT / "cli" / "sbon_cli",
+    ROOT / "lab" / "sbon_lab",
+)
 REFERENCE = re.compile(r":(?:class|func|meth|mod|attr|data|exc|const):`~?([\w.]+)`")
 PATHS = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
 

@@ -15,7 +15,7 @@ import pytest
 from sbon_cli.main import sbon
 from tests.docs.reading import ROOT, text_of
 
-CODE = sorted(file for folder in ("sbon_node", "protocol", "cli") for file in (ROOT / folder).rglob("*.py"))
+CODE = sorted(file for folder in ("sbon_node", "protocol", "cli", "lab") for file in (ROOT / folder).rglob("*.py"))
 DASHBOARD = sorted(file for file in (ROOT / "sbon_node/api/dashboard").iterdir() if file.suffix in (".html", ".js"))
 PROSE = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.faults.power_loss import ForgetfulDisk, PowerLostError, Survives
 from sbon_node.engine import checkpoint
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import InputOffset
-from sbon_node.simulation.faults.power_loss import ForgetfulDisk, PowerLostError, Survives
 
 SURVIVES: tuple[Survives, ...] = ("synced", "names", "all")
 BATCHES = 4

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sbon_lab.migration.feed import Feed
+from sbon_lab.migration.kinds import KINDS
+from sbon_lab.migration.moving import Host, MovingOperator
 from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.migration.feed import Feed
-from sbon_node.experiments.bench.migration.kinds import KINDS
-from sbon_node.experiments.bench.migration.moving import Host, MovingOperator
 from sbon_protocol.api.operators import StateProvider
 from tests.engine.states import PATIENCE_S
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from sbon_lab.experiments.adaptation.figures import experiment, figures, missed, plan_changes, relieved, returns, unpaid
+from sbon_lab.experiments.adaptation.paper_figures import by_placement, by_query, over_time
+from sbon_lab.experiments.adaptation.posts import rows_of
+from sbon_lab.experiments.adaptation.run import Look, Observed, Sent
+from sbon_lab.experiments.adaptation.world import Change, Weather, draw
 from sbon_node.errors import SbonError
-from sbon_node.experiments.adaptation.figures import experiment, figures, missed, plan_changes, relieved, returns, unpaid
-from sbon_node.experiments.adaptation.paper_figures import by_placement, by_query, over_time
-from sbon_node.experiments.adaptation.posts import rows_of
-from sbon_node.experiments.adaptation.run import Look, Observed, Sent
-from sbon_node.experiments.adaptation.world import Change, Weather, draw
 from sbon_protocol.api.adaptation import MoveDecision
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")

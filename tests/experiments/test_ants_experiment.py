@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments.ants import adaptation, quality
-from sbon_node.experiments.ants.quality import SETTINGS
-from sbon_node.experiments.ants.reuse import KINDS, NEVER, Sharing, overlapping
-from sbon_node.experiments.ants.world import World, chain_of, chain_query
-from sbon_node.experiments.harness.network import between, plain
-from sbon_node.experiments.harness.network_model import name_of, number_of
-from sbon_node.experiments.harness.topologies import topology_named
+from sbon_lab.experiments.ants import adaptation, quality
+from sbon_lab.experiments.ants.quality import SETTINGS
+from sbon_lab.experiments.ants.reuse import KINDS, NEVER, Sharing, overlapping
+from sbon_lab.experiments.ants.world import World, chain_of, chain_query
+from sbon_lab.experiments.harness.network import between, plain
+from sbon_lab.experiments.harness.network_model import name_of, number_of
+from sbon_lab.experiments.harness.topologies import topology_named
 from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Server, Service, side_by_side

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments.ants.world import chain_of, chain_query
-from sbon_node.experiments.harness.network import between, plain
-from sbon_node.experiments.harness.network_model import name_of
-from sbon_node.experiments.live.ant_adaptation import drawn
-from sbon_node.experiments.live.ant_figures import WITH, WITHOUT
-from sbon_node.experiments.live.ants import Truth
+from sbon_lab.experiments.ants.world import chain_of, chain_query
+from sbon_lab.experiments.harness.network import between, plain
+from sbon_lab.experiments.harness.network_model import name_of
+from sbon_lab.experiments.live.ant_adaptation import drawn
+from sbon_lab.experiments.live.ant_figures import WITH, WITHOUT
+from sbon_lab.experiments.live.ants import Truth
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from sbon_cli.commands.experiments.arriving import Row, arriving
+from sbon_lab.commands.arriving import Row, arriving
 from tests.cli.commands import hearing_ctrl_c
 
 

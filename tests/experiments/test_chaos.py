@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.commands.experiments.bench import BAD
-from sbon_cli.commands.experiments.chaos.run import result
-from sbon_cli.commands.experiments.chaos.suite_queries import Outcome
-from sbon_cli.commands.experiments.chaos.timeline import Timeline
-from sbon_node.experiments.chaos.faults import ACTIONS, LOSES_DISK, Stage, draw
-from sbon_node.experiments.chaos.picture import draw as draw_picture
-from sbon_node.experiments.chaos.verdict import Verdict, judged
-from sbon_node.experiments.chaos.workload import LOCAL_STRATEGIES, over, plan, streams_of
+from sbon_lab.chaos.faults import ACTIONS, LOSES_DISK, Stage, draw
+from sbon_lab.chaos.picture import draw as draw_picture
+from sbon_lab.chaos.run import result
+from sbon_lab.chaos.suite_queries import Outcome
+from sbon_lab.chaos.timeline import Timeline
+from sbon_lab.chaos.verdict import Verdict, judged
+from sbon_lab.chaos.workload import LOCAL_STRATEGIES, over, plan, streams_of
+from sbon_lab.commands.bench import BAD
 from sbon_protocol.api.durability import LOCAL, REPLICATED
 
 STAGE = Stage(pinned=("a", "b", "c", "d"), free=("e", "f"))

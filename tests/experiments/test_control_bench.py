@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbon.local.wide_area import cities
-from sbon_node.experiments.bench import control
+from sbon_lab.bench import control
 
 
 @pytest.mark.one_part_per_commit("small runs of experiments", parts=6)

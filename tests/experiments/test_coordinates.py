@@ -14,10 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.errors import SbonError
-from sbon_node.experiments.coordinates.contenders import CONTENDERS, ORIGIN, SerfClient, distance_s
-from sbon_node.experiments.coordinates.experiment import run, simulate
-from sbon_node.experiments.coordinates.rtt_matrix import (
+from sbon_lab.experiments.coordinates.contenders import CONTENDERS, ORIGIN, SerfClient, distance_s
+from sbon_lab.experiments.coordinates.experiment import run, simulate
+from sbon_lab.experiments.coordinates.rtt_matrix import (
     MADE,
     TRUTHS,
     Matrix,
@@ -27,7 +26,8 @@ from sbon_node.experiments.coordinates.rtt_matrix import (
     read_matrix,
     timeouts_in,
 )
-from sbon_node.experiments.harness.network import measured
+from sbon_lab.experiments.harness.network import measured
+from sbon_node.errors import SbonError
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 COLUMNS = (

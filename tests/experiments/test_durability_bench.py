@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sbon_cli.commands.experiments.migration.durabilities import Measured, Plan, row_of, sent_bytes
+from sbon_lab.migration.durabilities import Measured, Plan, row_of, sent_bytes
 
 PLAN = Plan(kinds=("filter",), durabilities=("local", "replicated"), turns=2, seconds=20.0, rows=1000, rtt_ms=30.0)
 FOUND = {

@@ -14,14 +14,11 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from sbon_node.clock import Clock
-from sbon_node.connectors.formats.frames import decode
-from sbon_node.errors import SbonError
-from sbon_node.experiments.bench import footprint
-from sbon_node.experiments.bench.bare import BareFlow
-from sbon_node.experiments.bench.bare_messages import QueryFailed, RowsOut
-from sbon_node.experiments.bench.rows import Outputs, Rows
-from sbon_node.experiments.bench.work import (
+from sbon_lab.bench import footprint
+from sbon_lab.bench.bare import BareFlow
+from sbon_lab.bench.bare_messages import QueryFailed, RowsOut
+from sbon_lab.bench.rows import Outputs, Rows
+from sbon_lab.bench.work import (
     AGGREGATE,
     FEW_KEYS,
     JOIN,
@@ -31,6 +28,9 @@ from sbon_node.experiments.bench.work import (
     few_keys_passes,
     join_passes,
 )
+from sbon_node.clock import Clock
+from sbon_node.connectors.formats.frames import decode
+from sbon_node.errors import SbonError
 from sbon_node.streams.settings import StreamSettings
 
 METRICS = [

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.experiments.suite import estimates
-from sbon_node.experiments.suite.cases import chosen
-from sbon_node.experiments.suite.estimates import Judged, summary
-from sbon_node.experiments.suite.streams import write_streams
+from sbon_lab.suite import estimates
+from sbon_lab.suite.cases import chosen
+from sbon_lab.suite.estimates import Judged, summary
+from sbon_lab.suite.streams import write_streams
 
 
 def test_ratios_say_by_what_factor_an_estimate_is_off() -> None:

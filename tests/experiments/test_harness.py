@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from sbon_node.experiments.harness.columns import ci95, count, mean, percentile, seeds_mean, table, total
-from sbon_node.experiments.harness.experiment import Experiment
-from sbon_node.experiments.harness.pictures import Distribution, Lines, Picture
+from sbon_lab.experiments.harness.columns import ci95, count, mean, percentile, seeds_mean, table, total
+from sbon_lab.experiments.harness.experiment import Experiment
+from sbon_lab.experiments.harness.pictures import Distribution, Lines, Picture
 
 
 class Key(NamedTuple):

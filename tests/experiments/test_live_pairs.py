@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.usage import Area
-from sbon_node.experiments.live.pair_figures import Change, PairRun, Seen, below_after, by_pair, figure
-from sbon_node.experiments.live.pairs import (
+from sbon_lab.bench.usage import Area
+from sbon_lab.experiments.live.pair_figures import Change, PairRun, Seen, below_after, by_pair, figure
+from sbon_lab.experiments.live.pairs import (
     ROWS_S,
     SITES,
     SLOWER_RTT_MS,
@@ -22,7 +21,8 @@ from sbon_node.experiments.live.pairs import (
     sources_of,
     write_rows,
 )
-from sbon_node.experiments.suite.reference import Reference
+from sbon_lab.suite.reference import Reference
+from sbon_node.errors import SbonError
 from sbon_protocol.api.queries import LinkInfo, QueryInfo
 
 POINTS = np.random.default_rng(5).uniform(0, 100, (20, 2))

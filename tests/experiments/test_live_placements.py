@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sbon.local.wide_area import cities
-from sbon_node.experiments.bench.usage import Area, Run, run_query
-from sbon_node.experiments.live.placements import judged, summary
-from sbon_node.experiments.suite.cases import chosen
-from sbon_node.experiments.suite.streams import write_streams
+from sbon_lab.bench.usage import Area, Run, run_query
+from sbon_lab.experiments.live.placements import judged, summary
+from sbon_lab.suite.cases import chosen
+from sbon_lab.suite.streams import write_streams
 
 AREA = Area(*cities())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sbon_cli.commands.experiments.migration.measuring import Case, Cost, Measured
-from sbon_cli.commands.experiments.migration.moving_query import Move
-from sbon_cli.commands.experiments.migration.run import Peer, cases_of, row_of
-from sbon_node.experiments.bench.migration.feed import BURST_ROWS, Feed, table_of
-from sbon_node.experiments.bench.migration.kinds import KINDS, Answers
+from sbon_lab.migration.feed import BURST_ROWS, Feed, table_of
+from sbon_lab.migration.kinds import KINDS, Answers
+from sbon_lab.migration.measuring import Case, Cost, Measured
+from sbon_lab.migration.moving_query import Move
+from sbon_lab.migration.run import Peer, cases_of, row_of
 
 FEED = Feed()
 FRAMES = 4

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments.harness.network import between
-from sbon_node.experiments.opb import table1
-from sbon_node.experiments.opb.workload import CAPACITIES, LEAST, MOST, application, capacities
+from sbon_lab.experiments.harness.network import between
+from sbon_lab.experiments.opb import table1
+from sbon_lab.experiments.opb.workload import CAPACITIES, LEAST, MOST, application, capacities
 
 CONTENDERS = {"opb", "relaxation", "min-delay", "random", "hybrid"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.experiments.live.overlay import Crash, Sight, death_figures, figures, simulated, victims
+from sbon_lab.experiments.live.overlay import Crash, Sight, death_figures, figures, simulated, victims
 from sbon_node.space.coordinate import Coordinate
 
 NAMES = ("a", "b", "c")

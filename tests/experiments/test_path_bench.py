@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbon_cli.commands.experiments import bench_path
+from sbon_lab.bench.path.bare import NODES, Inputs, job_of
+from sbon_lab.bench.path.cases import CASES, FORMATS, STREAMS, Format
+from sbon_lab.bench.path.costs import Costs, kind_of, size_mb
+from sbon_lab.bench.path.figures import beside, wrong_rows
+from sbon_lab.commands import bench_path
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE
-from sbon_node.experiments.bench.path.bare import NODES, Inputs, job_of
-from sbon_node.experiments.bench.path.cases import CASES, FORMATS, STREAMS, Format
-from sbon_node.experiments.bench.path.costs import Costs, kind_of, size_mb
-from sbon_node.experiments.bench.path.figures import beside, wrong_rows
 
 
 @pytest.mark.one_part_per_commit("small runs of experiments", parts=6)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments.harness.network import between
+from sbon_lab.experiments.harness.network import between
 
 COLUMNS = (
     "strategy variant coordinates topology operators hosts penalty_mean_pct penalty_ci95_pct penalty_p90_pct delay_pct "

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from sbon_lab.bench.planning import median_ms, medians, run
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.planning import median_ms, medians, run
 
 COLUMNS = ["query", "operators", "read_ms", "push_down_ms", "cut_ms", "plan_ms", "analyse_ms", "sqlglot_ms", "spark_ms"]
 

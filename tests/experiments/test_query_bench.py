@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sbon_cli.commands.experiments.bench_query import CASES, STEPS, Times, row_of
+from sbon_lab.commands.bench_query import CASES, STEPS, Times, row_of
 
 
 def test_a_row_has_the_medians_over_its_runs() -> None:

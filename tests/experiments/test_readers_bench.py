@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.experiments.bench.readers import run
+from sbon_lab.bench.readers import run
 
 
 @pytest.mark.one_part_per_commit("small runs of experiments", parts=6)

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbon_lab.bench.usage import Area
+from sbon_lab.experiments.harness.topologies import topology_named
+from sbon_lab.experiments.reuse import paper
+from sbon_lab.experiments.reuse.figures import MODES, experiment, figures, wrong
+from sbon_lab.experiments.reuse.links import links_once, owners
+from sbon_lab.experiments.reuse.run import Observed, observe
+from sbon_lab.experiments.reuse.world import PRODUCERS, ROWS_S, STREAMS, World, catalogue, draw, write_streams, zipf
+from sbon_lab.suite.reference import Reference
+from sbon_lab.suite.streams import SuiteStream
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.usage import Area
-from sbon_node.experiments.harness.topologies import topology_named
-from sbon_node.experiments.reuse import paper
-from sbon_node.experiments.reuse.figures import MODES, experiment, figures, wrong
-from sbon_node.experiments.reuse.links import links_once, owners
-from sbon_node.experiments.reuse.run import Observed, observe
-from sbon_node.experiments.reuse.world import PRODUCERS, ROWS_S, STREAMS, World, catalogue, draw, write_streams, zipf
-from sbon_node.experiments.suite.reference import Reference
-from sbon_node.experiments.suite.streams import SuiteStream
 from sbon_protocol.api.queries import LinkInfo, OperatorInfo, QueryInfo
 
 NETWORK = topology_named("ts208", 1)

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments.harness.network import between
-from sbon_node.experiments.sand import figures
-from sbon_node.experiments.sand.workload import LIES, Shape, lie_of, tree
+from sbon_lab.experiments.harness.network import between
+from sbon_lab.experiments.sand import figures
+from sbon_lab.experiments.sand.workload import LIES, Shape, lie_of, tree
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 ONE_PART = importlib.util.find_spec("matplotlib") is not None

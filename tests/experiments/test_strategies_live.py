@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.experiments.adaptation.run import Look, Observed, Sent
-from sbon_node.experiments.adaptation.strategies_live import STRATEGIES, experiment, figures, kinds
-from sbon_node.experiments.adaptation.world import draw
+from sbon_lab.experiments.adaptation.run import Look, Observed, Sent
+from sbon_lab.experiments.adaptation.strategies_live import STRATEGIES, experiment, figures, kinds
+from sbon_lab.experiments.adaptation.world import draw
 from tests.experiments.test_adaptation_experiment import matrix
 
 

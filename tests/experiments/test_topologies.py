@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from sbon_cli.commands.experiments import options
 from sbon_cli.main import sbon
+from sbon_lab.commands import options
+from sbon_lab.experiments.coordinates.embedding import estimates_ms, refitted, vivaldi_positions
+from sbon_lab.experiments.harness.experiment import networks_of
+from sbon_lab.experiments.harness.network import between, lightest_paths, measured, plain, random_edges
+from sbon_lab.experiments.harness.topologies import SHAPES, TOPOLOGIES, topology_named
+from sbon_lab.experiments.sand import figures
+from sbon_lab.experiments.sand.workload import Shape
 from sbon_node.errors import SbonError
-from sbon_node.experiments.coordinates.embedding import estimates_ms, refitted, vivaldi_positions
-from sbon_node.experiments.harness.experiment import networks_of
-from sbon_node.experiments.harness.network import between, lightest_paths, measured, plain, random_edges
-from sbon_node.experiments.harness.topologies import SHAPES, TOPOLOGIES, topology_named
-from sbon_node.experiments.sand import figures
-from sbon_node.experiments.sand.workload import Shape
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import Coordinate
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sbon.local.wide_area import cities
+from sbon_lab.bench.usage import Area, run, summary
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.usage import Area, run, summary
 
 AREA = Area(*cities())
 

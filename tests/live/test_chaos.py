@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.commands.experiments.bench import BAD
-from sbon_cli.commands.experiments.chaos import run
+from sbon_lab.chaos import run
+from sbon_lab.commands.bench import BAD
 from tests.commits import number_of_commit
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("two minutes of live chaos")]

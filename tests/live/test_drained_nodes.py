@@ -9,8 +9,8 @@ import pytest
 
 from sbon.local.cluster import LocalCluster
 from sbon.model import DrainStep, NodeDrained
-from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
-from sbon_node.experiments.bench.migration.kinds import KINDS
+from sbon_lab.migration.kinds import KINDS
+from sbon_lab.migration.moving_query import MovingQuery
 from tests.live.world import UNHURRIED, World, wait_for
 
 pytestmark = pytest.mark.live

@@ -10,12 +10,12 @@ import pytest
 
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.node import LocalNode
-from sbon_cli.commands.experiments.migration import losses
-from sbon_cli.commands.experiments.migration.measuring import SOURCE
-from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
-from sbon_node.experiments.bench.migration.feed import Feed
-from sbon_node.experiments.bench.migration.kinds import KINDS
-from sbon_node.experiments.harness.experiment import ignore
+from sbon_lab.experiments.harness.experiment import ignore
+from sbon_lab.migration import losses
+from sbon_lab.migration.feed import Feed
+from sbon_lab.migration.kinds import KINDS
+from sbon_lab.migration.measuring import SOURCE
+from sbon_lab.migration.moving_query import MovingQuery
 from sbon_protocol.api.durability import HOT, REPLICATED, Durability
 from tests.live.world import UNHURRIED, World
 

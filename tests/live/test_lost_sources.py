@@ -13,7 +13,7 @@ import pytest
 from sbon import SbonError
 from sbon.local.cluster import LocalCluster
 from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration
-from sbon_cli.commands.experiments.migration.kills import kill
+from sbon_lab.migration.kills import kill
 from tests.cli.commands import run
 from tests.connectors.servers import PASSWORD, USER, Mosquitto
 from tests.connectors.test_mqtt import publish

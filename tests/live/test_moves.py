@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sbon.model import SinkSpec
-from sbon_cli.commands.experiments.migration.moving_query import MovingQuery
+from sbon_lab.migration.kinds import KINDS, Kind
+from sbon_lab.migration.moving_query import MovingQuery
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench.migration.kinds import KINDS, Kind
 from tests.live.world import UNHURRIED, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.commands.experiments.live_pairs import Plan, run_pairs
-from sbon_node.experiments.bench.usage import Area
-from sbon_node.experiments.live.pair_figures import by_pair
-from sbon_node.experiments.live.pairs import LEAST_ENDS, draw_pairs
+from sbon_lab.bench.usage import Area
+from sbon_lab.commands.live_pairs import Plan, run_pairs
+from sbon_lab.experiments.live.pair_figures import by_pair
+from sbon_lab.experiments.live.pairs import LEAST_ENDS, draw_pairs
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("hosts that become slow or busy under pairs of live queries")]
 HOSTS = 2

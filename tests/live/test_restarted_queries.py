@@ -9,7 +9,7 @@ import pytest
 
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.model import SinkSpec, SourceDeclaration
-from sbon_cli.commands.experiments.migration.kills import kill
+from sbon_lab.migration.kills import kill
 from tests.live.world import READINGS, submit, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("a live query that begins anew from its sources")]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.commands.experiments.reuse_live import run_paper
-from sbon_node.experiments.reuse.figures import MODES
-from sbon_node.experiments.reuse.paper import PAPER_SAVED_PCT
+from sbon_lab.commands.reuse_live import run_paper
+from sbon_lab.experiments.reuse.figures import MODES
+from sbon_lab.experiments.reuse.paper import PAPER_SAVED_PCT
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("the papers' queries on live nodes")]
 

@@ -11,8 +11,8 @@ import pytest
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.node import LocalNode
 from sbon.model import Finished, Rows, SinkRequest, SinkSpec, SourceDeclaration
-from sbon_cli.commands.experiments.migration.kills import kill
 from sbon_cli.commands.queries.follow import ANY_SINK, Follower
+from sbon_lab.migration.kills import kill
 from tests.live.world import READINGS, submit, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("a live query with several sinks")]

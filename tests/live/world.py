@@ -12,7 +12,7 @@ import duckdb
 from sbon.local.cluster import LocalCluster
 from sbon.local.node import LocalNode
 from sbon.model import Column, QueryInfo, SourceDeclaration, StreamDeclaration, Submission
-from sbon_node.experiments.bench.migration.feed import Feed
+from sbon_lab.migration.feed import Feed
 
 SITES = ("ada", "bob", "cyd")
 NODES = (*SITES, "dee")

@@ -7,6 +7,10 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from sbon_lab.simulation.loop import VirtualLoop, run
+from sbon_lab.simulation.network.network import SimulatedNetwork
+from sbon_lab.simulation.network.paths import NetworkQuality
+from sbon_lab.simulation.process import Process
 from sbon_node.clock import Clock
 from sbon_node.membership.service import Membership
 from sbon_node.membership.settings import MembershipSettings
@@ -14,10 +18,6 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Transport
-from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network.network import SimulatedNetwork
-from sbon_node.simulation.network.paths import NetworkQuality
-from sbon_node.simulation.process import Process
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings
 

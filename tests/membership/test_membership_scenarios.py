@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.experiments.live.membership import experiment
+from sbon_lab.experiments.live.membership import experiment
 
 
 def figures(scenario: str, nodes: int, *, minutes: float = 1.0, seed: int = 1) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def test_an_experiment_is_a_function_of_its_seed() -> None:
     program = (
         "import json, logging, structlog\n"
         "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))\n"
-        "from sbon_node.experiments.live.membership import experiment\n"
+        "from sbon_lab.experiments.live.membership import experiment\n"
         "print(json.dumps(experiment([12], scenarios=['crash', 'churn'], minutes=1.0, seed={seed})))\n"
     )
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from sbon_lab.simulation.network.paths import NetworkQuality
+from sbon_lab.simulation.process import Process
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
@@ -18,8 +20,6 @@ from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.peers import Identity
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
-from sbon_node.simulation.network.paths import NetworkQuality
-from sbon_node.simulation.process import Process
 from sbon_protocol import datagram
 from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, NodeMeta, Packet, Ping
 from tests.addresses import own_host

@@ -57,7 +57,7 @@ def main() -> int:
 def packages(mutants: Sequence[Mutant]) -> list[dict[str, Any]]:
     """Return lines and planted bugs of each package of the product."""
     lines, bugs = Counter[str](), Counter(_package(Path(mutant.file)) for mutant in mutants)
-    for folder in ("sbon_node", "protocol", "cli"):
+    for folder in ("sbon_node", "protocol", "cli", "lab"):
         for path in (ROOT / folder).rglob("*.py"):
             lines[_package(path.relative_to(ROOT))] += len(path.read_text(encoding="utf-8").splitlines())
     return [

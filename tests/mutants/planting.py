@@ -27,6 +27,7 @@ COPIED = (
     "sbon_node",
     "protocol",
     "cli",
+    "lab",
     "tests",
     "docs",
     "examples",
@@ -170,7 +171,7 @@ def _become_pytest(tree: Path, tests: Sequence[str], log: Path) -> None:
             os.dup2(output, descriptor)
         sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # for the life of this process
         os.chdir(tree)
-        folders = [str(tree / folder) for folder in (".", "cli", "protocol")]
+        folders = [str(tree / folder) for folder in (".", "cli", "lab", "protocol")]
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False
@@ -179,7 +180,9 @@ def _become_pytest(tree: Path, tests: Sequence[str], log: Path) -> None:
             *(entry for entry in sys.path if "site-packages" in entry or not Path(entry).is_relative_to(ROOT)),
         ]
         for name in [
-            name for name in sys.modules if name.split(".")[0] in ("tests", "sbon", "sbon_node", "sbon_cli", "sbon_protocol")
+            name
+            for name in sys.modules
+            if name.split(".")[0] in ("tests", "sbon", "sbon_node", "sbon_cli", "sbon_lab", "sbon_protocol")
         ]:
             del sys.modules[name]
         importlib.invalidate_caches()

@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 import uvloop
 
+from sbon_lab.simulation.loop import VirtualLoop
+from sbon_lab.simulation.loop import run as run_virtually
+from sbon_lab.simulation.network.network import SimulatedNetwork
+from sbon_lab.simulation.network.paths import NetworkQuality
+from sbon_lab.simulation.process import Process
 from sbon_node.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays, DelayTable
@@ -17,11 +22,6 @@ from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Listener, Transport
-from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.loop import run as run_virtually
-from sbon_node.simulation.network.network import SimulatedNetwork
-from sbon_node.simulation.network.paths import NetworkQuality
-from sbon_node.simulation.process import Process
 from tests.addresses import own_host
 
 PATIENCE_S = 30.0

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.model.records import MoveLease
 from sbon_node.replication.query_keys import operator_key
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.calm_clusters import CALM, in_calm_cluster

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from tests.calm_clusters import CALM, in_calm_cluster
 from tests.operations.test_draining import check_all_rows, left, running, two_queries_at
 from tests.workflow.clusters import owner_of, state_of

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, NodeDiedError, SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.simulation.cluster import CONFIG, NodeDiedError, SimulatedCluster
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.calls import AskNode, NodeAnswer

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.experiments.harness.network import lightest_paths
+from sbon_lab.experiments.harness.network import lightest_paths
 from sbon_node.placement.strategies.nes.hierarchy import Hierarchy, configured, hierarchy
 from tests.placement.conftest import Plane
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbon_node.experiments.ants.queue_simulation import SimulatedFlow, simulated_latency_ms
+from sbon_lab.experiments.ants.queue_simulation import SimulatedFlow, simulated_latency_ms
 from sbon_node.placement.model.queueing import (
     MAX_LOAD,
     OVERLOADED_MS,

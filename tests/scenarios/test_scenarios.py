@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sbon_node.simulation.outcome import Outcome
-from sbon_node.simulation.scenario import load_scenario, run_scenario
+from sbon_lab.simulation.outcome import Outcome
+from sbon_lab.simulation.scenario import load_scenario, run_scenario
 
 FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.toml"))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.faults.disk import SimulatedDisk, watched_disks
+from sbon_lab.simulation.process import KilledError, Process
 from sbon_node.disk import replace
-from sbon_node.simulation.faults.disk import SimulatedDisk, watched_disks
-from sbon_node.simulation.process import KilledError, Process
 
 
 def _database(disk: SimulatedDisk) -> sqlite3.Connection:

@@ -12,10 +12,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from sbon_lab.simulation.engine.evaluate import Evaluation, StateFiles, decode, encode, output_schema, rows_of
 from sbon_node.engine.promise import FAR_MS
 from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.simulation.engine.evaluate import Evaluation, StateFiles, decode, encode, output_schema, rows_of
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
 

@@ -24,14 +24,9 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from sbon_node.connectors.sources.runner import SourcePosition
-from sbon_node.hosting.capacity import Reservations
-from sbon_node.hosting.sinks import SinkHost
-from sbon_node.queries import deploy
-from sbon_node.queries.holder import QueryHolder
-from sbon_node.simulation.casting import NODES, Casting
-from sbon_node.simulation.engine import engine
-from sbon_node.simulation.faults.plan import (
+from sbon_lab.simulation.casting import NODES, Casting
+from sbon_lab.simulation.engine import engine
+from sbon_lab.simulation.faults.plan import (
     ACTIONS,
     OF_MOVES_ALONE,
     STEPS,
@@ -43,8 +38,13 @@ from sbon_node.simulation.faults.plan import (
     held_back_at_each,
     occurrences,
 )
-from sbon_node.simulation.outcome import Outcome
-from sbon_node.simulation.schedule import WORLDS, random_schedule, run_schedule
+from sbon_lab.simulation.outcome import Outcome
+from sbon_lab.simulation.schedule import WORLDS, random_schedule, run_schedule
+from sbon_node.connectors.sources.runner import SourcePosition
+from sbon_node.hosting.capacity import Reservations
+from sbon_node.hosting.sinks import SinkHost
+from sbon_node.queries import deploy
+from sbon_node.queries.holder import QueryHolder
 from sbon_node.streams.links.credit import Credit
 from sbon_node.streams.links.inbox import Inbox
 from sbon_node.streams.outbox.ledger import NO_BATCH, Stream
@@ -199,7 +199,7 @@ def test_a_full_disk_stops_the_operator_with_that_reason_and_it_resumes() -> Non
 
 
 def _replayed(seed: int, hash_seed: str) -> str:
-    command = [sys.executable, "-m", "sbon_node.simulation", "--seed", str(seed)]
+    command = [sys.executable, "-m", "sbon_lab.simulation", "--seed", str(seed)]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     root = Path(__file__).parents[2]
     return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout

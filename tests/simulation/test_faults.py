@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.checks import Checker, CheckFailedError
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.faults.plan import AtTime, Fault, Stage, random_plan
+from sbon_lab.simulation.loop import EPOCH_S, VirtualLoop, run
+from sbon_lab.simulation.network.network import KERNEL_DATAGRAMS
+from sbon_lab.simulation.process import Process
 from sbon_node.config.config import Config
 from sbon_node.model.frames import FrameDraft
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.transport import Connection
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
-from sbon_node.simulation.checks import Checker, CheckFailedError
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.faults.plan import AtTime, Fault, Stage, random_plan
-from sbon_node.simulation.loop import EPOCH_S, VirtualLoop, run
-from sbon_node.simulation.network.network import KERNEL_DATAGRAMS
-from sbon_node.simulation.process import Process
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.plan import Plan

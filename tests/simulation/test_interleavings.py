@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.threads import SimulatedThreads
+from sbon_lab.simulation.loop import VirtualLoop, run
+from sbon_lab.simulation.threads import SimulatedThreads
 
 
 def _orders(seeds: range, *, permute: bool = True) -> list[str]:

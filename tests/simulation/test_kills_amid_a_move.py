@@ -10,10 +10,10 @@ import functools
 
 import pytest
 
-from sbon_node.simulation.casting import NODES, Casting, Life, PlannedMove, PlannedQuery
-from sbon_node.simulation.drawing import FIFTH, OF_MOVES
-from sbon_node.simulation.faults.plan import AtFailpoint, Fault, occurrences
-from sbon_node.simulation.schedule import run_schedule
+from sbon_lab.simulation.casting import NODES, Casting, Life, PlannedMove, PlannedQuery
+from sbon_lab.simulation.drawing import FIFTH, OF_MOVES
+from sbon_lab.simulation.faults.plan import AtFailpoint, Fault, occurrences
+from sbon_lab.simulation.schedule import run_schedule
 
 ROLES = {"holder": "h", "upstream": "s", "old host": "o", "reader": "c", "target": FIFTH}
 SHORT_S, LONG_S = 1.0, 25.0

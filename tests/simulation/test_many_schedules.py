@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.bench import schedules
+from sbon_lab.simulation import leak_check, schedule
+from sbon_lab.simulation.__main__ import main
+from sbon_lab.simulation.casting import NODES, Casting, Life, PlannedQuery
+from sbon_lab.simulation.faults.plan import ACTIONS, AtFailpoint, AtTime, Fault
+from sbon_lab.simulation.query_kinds import ORACLES, windows
+from sbon_lab.simulation.schedule import COUNTED, random_schedule, run_schedule
+from sbon_lab.simulation.shrink import shrink
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.experiments.bench import schedules
 from sbon_node.hosting.capacity import Reservations
-from sbon_node.simulation import leak_check, schedule
-from sbon_node.simulation.__main__ import main
-from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery
-from sbon_node.simulation.faults.plan import ACTIONS, AtFailpoint, AtTime, Fault
-from sbon_node.simulation.query_kinds import ORACLES, windows
-from sbon_node.simulation.schedule import COUNTED, random_schedule, run_schedule
-from sbon_node.simulation.shrink import shrink
 
 SHORT = 5
 """A seed of a world whose schedule with moves takes little time."""
@@ -79,7 +79,7 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
     assert failed.shrunk == failed.replay.replace(shlex.quote(msgspec.json.encode(faults).decode()), "'[]'")
     monkeypatch.setattr("sys.argv", ["simulation", *shlex.split(failed.replay)[3:], "--shrink"])
     assert main() == 1
-    assert "shrunk to 0 faults: python -m sbon_node.simulation" in capsys.readouterr().out
+    assert "shrunk to 0 faults: python -m sbon_lab.simulation" in capsys.readouterr().out
 
 
 @pytest.mark.one_part_per_commit("counts of schedules", parts=3)

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from sbon_node.simulation.casting import NODES, Casting, Life, PlannedMove, PlannedQuery
-from sbon_node.simulation.faults.plan import AtTime, Fault
-from sbon_node.simulation.schedule import run_schedule
+from sbon_lab.simulation.casting import NODES, Casting, Life, PlannedMove, PlannedQuery
+from sbon_lab.simulation.faults.plan import AtTime, Fault
+from sbon_lab.simulation.schedule import run_schedule
 
 
 def moves_to(*nodes: str) -> tuple[PlannedMove, ...]:

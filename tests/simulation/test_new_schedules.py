@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from sbon_node.experiments.bench import schedules
-from sbon_node.simulation.casting import NODES, Casting
-from sbon_node.simulation.faults.plan import AtFailpoint, Fault
-from sbon_node.simulation.schedule import run_schedule
+from sbon_lab.bench import schedules
+from sbon_lab.simulation.casting import NODES, Casting
+from sbon_lab.simulation.faults.plan import AtFailpoint, Fault
+from sbon_lab.simulation.schedule import run_schedule
 from tests.commits import number_of_commit
 
 MOST_S = 6.0

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.simulation.casting import Casting
-from sbon_node.simulation.checks import CheckFailedError
-from sbon_node.simulation.cluster import CONFIG, SYNCED, SimulatedCluster
-from sbon_node.simulation.engine import engine
-from sbon_node.simulation.engine.engine_process import RunningOperator, SimulatedEngineProcess
-from sbon_node.simulation.faults.plan import AtFailpoint, Fault, at_calls, occurrences
-from sbon_node.simulation.outcome import Outcome
-from sbon_node.simulation.schedule import run_schedule
+from sbon_lab.simulation.casting import Casting
+from sbon_lab.simulation.checks import CheckFailedError
+from sbon_lab.simulation.cluster import CONFIG, SYNCED, SimulatedCluster
+from sbon_lab.simulation.engine import engine
+from sbon_lab.simulation.engine.engine_process import RunningOperator, SimulatedEngineProcess
+from sbon_lab.simulation.faults.plan import AtFailpoint, Fault, at_calls, occurrences
+from sbon_lab.simulation.outcome import Outcome
+from sbon_lab.simulation.schedule import run_schedule
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 
 

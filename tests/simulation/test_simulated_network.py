@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from sbon_lab.simulation.loop import VirtualLoop, run
+from sbon_lab.simulation.network.network import SimulatedNetwork, SimulatedTransport
+from sbon_lab.simulation.network.paths import NetworkQuality
+from sbon_lab.simulation.process import Process
 from sbon_node.net.transport import Address, Connection, ConnectionLostError
-from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network.network import SimulatedNetwork, SimulatedTransport
-from sbon_node.simulation.network.paths import NetworkQuality
-from sbon_node.simulation.process import Process
 
 A, B = Address("10.0.0.1", 7400), Address("10.0.0.2", 7400)
 

@@ -20,20 +20,20 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from sbon_lab.simulation.casting import SPACE
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.engine import batch
+from sbon_lab.simulation.engine.duck import run
+from sbon_lab.simulation.engine.relations import Pairs
+from sbon_lab.simulation.faults.plan import AtFailpoint, AtTime, Fault
+from sbon_lab.simulation.loop import VirtualLoop
+from sbon_lab.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_lab.simulation.query_run import QueryRun, RunQuery, delivered
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import EventTime, Sorted
 from sbon_node.engine.promise import EARLIEST_MS
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.simulation.casting import SPACE
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.engine import batch
-from sbon_node.simulation.engine.duck import run
-from sbon_node.simulation.engine.relations import Pairs
-from sbon_node.simulation.faults.plan import AtFailpoint, AtTime, Fault
-from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.query_run import QueryRun, RunQuery, delivered
 from sbon_node.sql.rewrite import event_time
 from sbon_node.sql.rewrite.event_time import Bound
 from sbon_node.streams.links import span

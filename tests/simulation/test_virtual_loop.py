@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from sbon_node.simulation.loop import DeadlockError, RealWorldError, VirtualLoop, VirtualTimeError, run
-from sbon_node.simulation.process import KilledError, Process
+from sbon_lab.simulation.loop import DeadlockError, RealWorldError, VirtualLoop, VirtualTimeError, run
+from sbon_lab.simulation.process import KilledError, Process
 
 
 def test_an_hour_passes_at_once_and_clocks_agree() -> None:

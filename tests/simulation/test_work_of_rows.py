@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.engine.engine_process import EngineTimes
-from sbon_node.simulation.loop import VirtualLoop, run
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.engine.engine_process import EngineTimes
+from sbon_lab.simulation.loop import VirtualLoop, run
 from tests.workflow.clusters import UNHURRIED, declare, source_at, state_of, submitted
 
 WORK_S, ROWS_S = {"b0": 0.03}, 10.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 from numpy.typing import NDArray
 
-from sbon_node.experiments.coordinates.rtt_matrix import TRUTHS
+from sbon_lab.experiments.coordinates.rtt_matrix import TRUTHS
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import MAX_MS, Coordinate, checked, origin
 from sbon_node.space.cost import cost_distances

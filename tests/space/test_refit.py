@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon.local.wide_area import cities
-from sbon_node.experiments.coordinates.contenders import SideBySide
-from sbon_node.experiments.coordinates.rtt_matrix import TRUTHS, Matrix
+from sbon_lab.experiments.coordinates.contenders import SideBySide
+from sbon_lab.experiments.coordinates.rtt_matrix import TRUTHS, Matrix
 from sbon_node.space import refit
 from sbon_node.space.coordinate import MAX_MS, Coordinate, checked
 from sbon_node.space.local import LocalCoordinate

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sbon_lab.simulation.engine.evaluate import output_schema
 from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
 from sbon_node.placement.model.from_plan import CONSUMER, problem_of
 from sbon_node.placement.model.problem import Edge
-from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.settings import QuerySettings

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlglot.dialects.spark import Spark
 
+from sbon_lab.simulation.engine.evaluate import output_schema
 from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.sql.checks import allowlist
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.planner import plan_query

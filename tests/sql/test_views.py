@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from sbon_lab.simulation.engine.evaluate import output_schema
 from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from sbon_lab.simulation.loop import VirtualLoop, VirtualTimeError
+from sbon_lab.simulation.process import KilledError, Process
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import ConnectionLostError
-from sbon_node.simulation.loop import VirtualLoop, VirtualTimeError
-from sbon_node.simulation.process import KilledError, Process
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream
 from sbon_node.streams.outbox.outbox import Outbox

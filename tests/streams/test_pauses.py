@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 
+from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.net.transport import Address
-from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.streams.links.link import paused
 
 HERE, THERE = Address("10.0.0.1", 7400), Address("10.0.0.2", 7400)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
-from sbon_node.experiments.suite.reference import Reference
-from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
+from sbon_lab.suite.reference import Reference
+from sbon_lab.suite.streams import SITES, SuiteStream, write_streams
 from tests.suite.runs import CONSUMER, SUBMITTER, Runs
 
 SETTINGS = {"engine.max_operators": 30, "control.cores": 8.0, "connectors.linger_s": 0.5}

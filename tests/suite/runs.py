@@ -10,9 +10,9 @@ from typing import Self
 
 from sbon.local.cluster import LocalCluster
 from sbon.model import QueryInfo, SinkSpec, Submission
+from sbon_lab.suite.cases import Case
+from sbon_lab.suite.streams import SITES
 from sbon_node.errors import SbonError
-from sbon_node.experiments.suite.cases import Case
-from sbon_node.experiments.suite.streams import SITES
 from tests.live.world import finished, wait_for
 
 CONSUMER = "home"

@@ -12,9 +12,9 @@ from itertools import zip_longest
 import pytest
 import structlog
 
-from sbon_node.experiments.suite.cases import Case, simulated
-from sbon_node.experiments.suite.reference import Reference, differences
-from sbon_node.experiments.suite.streams import SuiteStream, write_streams
+from sbon_lab.suite.cases import Case, simulated
+from sbon_lab.suite.reference import Reference, differences
+from sbon_lab.suite.streams import SuiteStream, write_streams
 from tests.suite.virtual import planned, run_cases
 
 PLAYED = simulated()

@@ -14,9 +14,9 @@ import pytest
 
 from sbon.local.cluster import LocalCluster
 from sbon.model import Submission
-from sbon_node.experiments.suite.cases import Case, cases
-from sbon_node.experiments.suite.reference import Reference, Row, differences
-from sbon_node.experiments.suite.streams import SITES, SuiteStream
+from sbon_lab.suite.cases import Case, cases
+from sbon_lab.suite.reference import Reference, Row, differences
+from sbon_lab.suite.streams import SITES, SuiteStream
 from tests.live.world import wait_for
 from tests.suite.runs import CONSUMER, PATIENCE_S, SUBMITTER
 

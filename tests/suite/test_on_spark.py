@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.experiments.suite.cases import Case, cases, simulated
-from sbon_node.experiments.suite.reference import Reference, differences, stored
+from sbon_lab.suite.cases import Case, cases, simulated
+from sbon_lab.suite.reference import Reference, differences, stored
 from tests.suite.runs import Runs
 from tests.suite.shapes import KINDS, SAMPLE
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.suite.cases import Case, cases, refusals
+from sbon_lab.suite.reference import Reference, differences
+from sbon_lab.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.errors import SbonError
-from sbon_node.experiments.suite.cases import Case, cases, refusals
-from sbon_node.experiments.suite.reference import Reference, differences
-from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.model.schema import to_arrow
 from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down

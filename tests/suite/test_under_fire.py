@@ -14,9 +14,9 @@ import pytest
 
 from sbon.local.cluster import LocalCluster
 from sbon.model import OperatorInfo
-from sbon_node.experiments.suite.cases import Case, cases
-from sbon_node.experiments.suite.reference import Reference, differences, stored
-from sbon_node.experiments.suite.streams import SITES, SuiteStream
+from sbon_lab.suite.cases import Case, cases
+from sbon_lab.suite.reference import Reference, differences, stored
+from sbon_lab.suite.streams import SITES, SuiteStream
 from tests.live.family import engine_process
 from tests.live.world import finished, wait_for
 from tests.suite.runs import ASKED, ASKS_EVERY_S, PATIENCE_S, submission

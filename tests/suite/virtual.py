@@ -9,17 +9,17 @@ from pathlib import Path
 
 import msgspec
 
+from sbon_lab.simulation.checks import CheckFailedError
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.faults.plan import AtTime, Fault
+from sbon_lab.simulation.loop import VirtualLoop
+from sbon_lab.simulation.network.paths import NetworkQuality
+from sbon_lab.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_lab.simulation.query_run import QueryRun, Rows, RunQuery
+from sbon_lab.suite.cases import Case
+from sbon_lab.suite.streams import SITES, SuiteStream
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.experiments.suite.cases import Case
-from sbon_node.experiments.suite.streams import SITES, SuiteStream
-from sbon_node.simulation.checks import CheckFailedError
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.faults.plan import AtTime, Fault
-from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network.paths import NetworkQuality
-from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.query_run import QueryRun, Rows, RunQuery
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.plan import Decompose, Plan
 from sbon_protocol.api.states import query_states

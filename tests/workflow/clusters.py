@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.faults.disk import watched_disks
+from sbon_lab.simulation.loop import VirtualLoop, run
+from sbon_lab.simulation.network.paths import Latency, NetworkQuality
+from sbon_lab.simulation.query_run import record_of
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from sbon_node.model.records import OperatorRegister
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.faults.disk import watched_disks
-from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network.paths import Latency, NetworkQuality
-from sbon_node.simulation.query_run import record_of
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration

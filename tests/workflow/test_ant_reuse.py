@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.hosting.ants.walk import Walk
@@ -21,7 +22,6 @@ from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Server, Service
 from sbon_node.placement.strategies.ants.cell import Cell
 from sbon_node.placement.strategies.ants.chain import Chain, Running, Task
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.space.coordinate import Coordinate
 from sbon_protocol.ants import AntSite, ScoutAnt, ScoutReturn
 from sbon_protocol.api.moves import MoveRequest

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 

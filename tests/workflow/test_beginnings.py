@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 
 ALL = "SELECT id, ts FROM numbers"

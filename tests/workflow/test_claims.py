@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sinks import EndedSink, EndedSinks
 from sbon_node.net.peers import Caller
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.store import RecordStore
 from sbon_protocol.api.query_ids import new_uid
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState

@@ -6,10 +6,10 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_node.catalogue.catalogue import SLOWEST, ComparisonInterval
 from sbon_node.clock import Clock
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.loop import VirtualLoop, run
 from tests.workflow.clusters import NUMBERS, ask, in_cluster
 
 NODES = "abcdef"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, state_of, submitted
 
 ROWS = 600

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.queries.waits import KINDS, ReasonKind
-from sbon_node.simulation.cluster import SimulatedCluster
 from tests.backups.test_sink_failover import Other, begun, check_rows, other
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import state_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.one_query import Follower
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.one_query import Follower
 from sbon_protocol.api.queries import QueryInfo
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.hosting.open_sinks import OpenSinks
 from sbon_node.hosting.sources import SourceHost
@@ -18,7 +19,6 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.queries import query_hosts
 from sbon_node.queries.describe import Description, Descriptions
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.delivery import SinkReport

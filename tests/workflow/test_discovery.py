@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.placement.model.network_view import Window
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.operators import Needs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.workflow.clusters import ask, declare, in_cluster, state_of, submitted
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.api.durability import Durability
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import WINDOWS, move

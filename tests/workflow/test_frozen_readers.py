@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.engine.engine_process import EngineTimes
-from sbon_node.simulation.loop import VirtualLoop, run
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.engine.engine_process import EngineTimes
+from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.moving import OperatorMove

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.queries.operator_registers import decoded
 from sbon_node.registers.acceptor import Accept, Request
 from sbon_node.replication.query_keys import operator_key
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.leak_check import leaks
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.leak_check import leaks
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator

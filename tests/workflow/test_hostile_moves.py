@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.pursuit import Pursuit
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 from sbon_protocol.moving import OperatorMove

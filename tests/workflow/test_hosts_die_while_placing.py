@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.placement.strategies.profiles import ANTS_LOST, NEXT_OWNER, PROFILES, REFUSED
-from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import declare, in_cluster, source_at, submitted
 from tests.workflow.test_live_placement import along_s, sized
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.moving import MoveHow

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted, uid_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.workflow.clusters import NUMBERS, ask, in_cluster, state_of, submitted
 

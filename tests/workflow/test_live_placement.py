@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.leak_check import leaks
 from sbon_node.config.config import Config
 from sbon_node.directory.pairs import Measurement
 from sbon_node.directory.settings import DirectorySettings
@@ -23,8 +25,6 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.placement.strategies.profiles import PROFILES
 from sbon_node.placement.strategies.registry import STRATEGIES
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.leak_check import leaks
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.operators import Needs

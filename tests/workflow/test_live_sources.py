@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.loop import VirtualLoop, run
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.workflow.clusters import ask, declare, state_of, submitted

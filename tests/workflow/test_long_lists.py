@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.states import NO_BALLOT, Accepted
 from sbon_node.replication.query_keys import key_of
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.queries import SinkSpec
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted, uid_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_descriptions import running
 

@@ -9,9 +9,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.process import Process
 from sbon_node.net.transport import Address
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.process import Process
 from sbon_protocol import datagram
 from sbon_protocol.messages import Packet
 from tests.workflow.clusters import in_cluster

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.events import Listener, OperatorChanged
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.moves import Moved, MoveRequest, Moving
 from sbon_protocol.api.queries import MoveInfo
 from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, in_cluster, owner_of, uid_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running
 from tests.workflow.test_moves_and_crashes import until_step

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.api.usage import LinkUsage, QueryUsage
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 

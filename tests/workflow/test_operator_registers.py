@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.query_run import record_of
 from sbon_node.errors import SbonError
 from sbon_node.model.records import OperatorRegister
 from sbon_node.queries.operator_registers import decoded
 from sbon_node.replication.query_keys import key_of, operator_key
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.query_run import record_of
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState, ReserveOperator
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
 from tests.workflow.test_claims import call_from, refusal_of

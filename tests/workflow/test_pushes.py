@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.connectors.sources.push import Post
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.streams import Pushed

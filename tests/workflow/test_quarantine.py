@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.engine.spark.running import QUARANTINE_REMEDY
-from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, in_cluster, state_of
 from tests.workflow.test_descriptions import running
 

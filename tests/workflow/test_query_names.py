@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.leak_check import leaks
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.leak_check import leaks
 from sbon_protocol.api.queries import QueryInfo, SinkSpec, Submission
 from sbon_protocol.api.query_ids import name_of, new_uid
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents

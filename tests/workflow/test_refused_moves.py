@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.validation_messages import in_plain_words
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.moving import MoveHow, MoveOperator

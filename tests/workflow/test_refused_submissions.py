@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.leak_check import settled
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.leak_check import settled
 from sbon_protocol.calls import DestroyComponents, OpenSink
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submit, submitted
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.registers.acceptor import AcceptorRecord, Prepare, UnknownInstance
 from sbon_node.registers.changes import Verdict
@@ -16,7 +17,6 @@ from sbon_node.replication.ballots import LIFE_BITS
 from sbon_node.replication.query_keys import key_of
 from sbon_node.replication.registers import Registers
 from sbon_node.replication.rendezvous import chosen
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.bounded import MAX_COUNT
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of

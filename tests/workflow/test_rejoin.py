@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from structlog.testing import CapturingLogger
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.net.transport import Address
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.workflow.rejoin import Rejoin
 from sbon_node.workflow.store import RecordStore
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.process import Process
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers
 from sbon_node.net.settings import NetSettings
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.process import Process
 from sbon_protocol.calls import ReserveOperator
 from tests.workflow.clusters import ask, in_cluster
 

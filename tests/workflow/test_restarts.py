@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.engine.engine import SimulatedEngine
+from sbon_lab.simulation.engine.engine_process import EngineTimes
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.engine.engine import SimulatedEngine
-from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.retry import until_passed

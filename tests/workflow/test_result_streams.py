@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.queries import Accepted, SinkSpec, Submission
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, state_of, submitted
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.queries.running_operators import MOST_ROUNDS, HostedStream, RunningOperators
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.operators import Computation, PlannedInput
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer

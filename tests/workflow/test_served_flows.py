@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sbon_lab.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.hosting.machine_resources import REFERENCE_S, Machine, speed_of
 from sbon_node.hosting.node_answers import BUSIEST, server_report, with_core_times
@@ -19,7 +20,6 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.offers import server_of
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import STRATEGIES
-from sbon_node.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures

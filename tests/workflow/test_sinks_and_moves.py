@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.model.records import OperatorRegister
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.queries import SinkRequest, SinkSpec
 from sbon_protocol.api.states import further_sink_states

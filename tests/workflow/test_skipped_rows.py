@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.dead_letters import DeadLetters
 from sbon_node.errors import SbonError
 from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.streams.skipped import SkippedRow, SkippedRows
 from tests.workflow.clusters import declare, in_cluster, source_at, submitted
 

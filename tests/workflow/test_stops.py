@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.leak_check import leaks
-from sbon_node.simulation.query_run import record_of
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.leak_check import leaks
+from sbon_lab.simulation.query_run import record_of
 from sbon_protocol.calls import DestroyComponents
 from tests.workflow.clusters import declare, in_cluster, refuse_ends, source_at, submitted
 

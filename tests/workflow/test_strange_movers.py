@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_protocol.api.subscribers import is_follower
 from sbon_protocol.messages import Refused, Subscribe
 from sbon_protocol.moving import AbandonOperator, FollowOperator, PrepareOperator, SettleOperator

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.subscribers import component_of
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.queries.survival import survival_of, with_survival
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo, Durability
 from sbon_protocol.api.operators import OperatorStats

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 
+from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_node.clock import Clock
 from sbon_node.planner.planner import Turns
-from sbon_node.simulation.loop import VirtualLoop, run
 
 
 def test_a_busy_client_waits_behind_itself() -> None:

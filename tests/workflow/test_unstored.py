@@ -8,6 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.loop import run
+from sbon_lab.simulation.query_run import record_of
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
@@ -15,9 +18,6 @@ from sbon_node.net.transport import Address
 from sbon_node.queries.record_documents import decoded
 from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.replication.query_keys import QUERY
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.loop import run
-from sbon_node.simulation.query_run import record_of
 from sbon_node.workflow.rejoin import Rejoin, StoredPeer
 from sbon_node.workflow.store import RecordStore
 from sbon_protocol.api.queries import Progress, SinkSpec, Submission

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.catalogue import ViewDeclaration
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, state_of, submitted
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService
@@ -23,8 +25,6 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants.chain import next_chain
 from sbon_node.placement.strategies.ants.scouting import Site
 from sbon_node.queries.ant_leader import AntLeader, Scouted
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt

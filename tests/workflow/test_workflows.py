@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.leak_check import leaks, settled
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.queries import deploy
 from sbon_node.queries.records import LIVE
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.leak_check import leaks, settled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.queries import QueryInfo, SinkSpec, Submission

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_lab.simulation.leak_check import settled
 from sbon_node.config.config import NodeSettings
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.leak_check import settled
 from sbon_protocol.api.streams import StreamInfo
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, submitted
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from sbon_cli.verbs import sections
+
 CREATE = 'sbon stream create trades --schema "ts timestamp, symbol string, price double, size bigint" --event-time ts'
 LARGE = '"SELECT symbol, price FROM trades WHERE size > 100"'
 
-EXAMPLES: dict[str, tuple[str, ...]] = {
+OWN: dict[str, tuple[str, ...]] = {
     "node": (
         "sbon node --name london --data-dir /var/lib/sbon --bind 0.0.0.0 --advertise london.example.org",
         "sbon node --name paris --bind 0.0.0.0 --advertise paris.example.org --join london.example.org:7400",
@@ -109,55 +111,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "query sink list": ("sbon query sink list large",),
     "query follow": ("sbon query follow large", "sbon query follow large --rm > rows.ndjson"),
     "demo": ("sbon demo",),
-    "bench": ("sbon bench engine --quick",),
-    "bench engine": ("sbon bench engine --quick", "sbon bench engine --json > engine.json"),
-    "bench chaos": ("sbon bench chaos --minutes 2 --seed 7", "sbon bench chaos --minutes 10 --json --out chaos"),
-    "bench control": ("sbon bench control --json",),
-    "bench endurance": ("sbon bench endurance --queries 500 --json",),
-    "bench memory": ("sbon bench memory", "sbon bench memory --json > memory.json"),
-    "bench query": ("sbon bench query", "sbon bench query --turns 20 --json > query.json"),
-    "bench durability": ("sbon bench durability --kind filter --turns 1", "sbon bench durability --json"),
-    "bench recovery": ("sbon bench recovery --kind filter --losses 1", "sbon bench recovery --json"),
-    "bench migration": ("sbon bench migration --kind left-join --state-mb 0", "sbon bench migration --kills 30 --json"),
-    "bench path": ("sbon bench path --quick", "sbon bench path --json > path.json"),
-    "bench planning": ("sbon bench planning",),
-    "bench schedules": ("sbon bench schedules --first 0 --count 1000 --json",),
-    "bench restarts": ("sbon bench restarts", "sbon bench restarts --operators 20 --json > restarts.json"),
-    "bench readers": ("sbon bench readers --frames 100", "sbon bench readers --json"),
-    "bench usage": ("sbon bench usage",),
-    "simulate": (
-        "sbon simulate tests/scenarios/random_faults.toml --seeds 1..20",
-        "cat scenario.toml | sbon simulate - --seed 7 --trace",
-    ),
-    "experiment": ("sbon experiment sbon-table1", "sbon experiment coordinates --made access:200"),
-    "experiment coordinates": ("sbon experiment coordinates --made access:200 --seed 3",),
-    "experiment membership": ("sbon experiment membership --nodes 100 --scenario partition",),
-    "experiment overlay": ("sbon experiment overlay --data latencies.npz --nodes 24",),
-    "experiment estimates": ("sbon experiment estimates --query join_weather --operators",),
-    "experiment sbon-table1": ("sbon experiment sbon-table1 --seeds 1-2 --out table1",),
-    "experiment penalty": ("sbon experiment penalty --operators 3 --operators 7",),
-    "experiment sand": ("sbon experiment sand --figure 6 --out sand",),
-    "experiment opb-table1": ("sbon experiment opb-table1",),
-    "experiment nes": ("sbon experiment nes --sources 8",),
-    "experiment scale": ("sbon experiment scale --operators 20 --sequence 0",),
-    "experiment ants": ("sbon experiment ants --part 2a",),
-    "experiment adaptation": ("sbon experiment adaptation --data latencies.npz --nodes 20 --json",),
-    "experiment strategies-live": (
-        "sbon experiment strategies-live --data latencies.npz --strategy hybrid --strategy ants --json",
-    ),
-    "experiment reuse": (
-        "sbon experiment reuse --json",
-        "sbon experiment reuse --part zipf --nodes 50 --queries 50 --exponent 1.2",
-    ),
-    "experiment sbon-live": (
-        "sbon experiment sbon-live --figure 10 --data latencies.npz --out figure10",
-        "sbon experiment sbon-live --figure 12 --live --data latencies.npz --nodes 9 --hosts 4 --queries 4",
-    ),
-    "experiment ants-live": (
-        "sbon experiment ants-live --topology ts208 --queries 5 --loss 0.1",
-        "sbon experiment ants-live --figure 3a --figure table1 --seeds 1-3 --json",
-    ),
-    "experiment live": ("sbon experiment live --data latencies.npz --nodes 12",),
     "completion": (
         "echo 'eval \"$(sbon completion bash)\"' >> ~/.bashrc",
         "echo 'eval \"$(sbon completion zsh)\"' >> ~/.zshrc",
@@ -166,9 +119,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
+def examples() -> dict[str, tuple[str, ...]]:
+    """Return the examples of every command by its path."""
+    return {**OWN, **{path: lines for section in sections() for path, lines in section.examples.items()}}
+
+
 def with_examples(command: click.Command, name: str) -> click.Command:
     """Add the examples of the table to the help of the command, and of those under it."""
-    lines = EXAMPLES.get(name, ())
+    lines = OWN.get(name) or examples().get(name, ())
     if lines:
         command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
     for below, subcommand in command.commands.items() if isinstance(command, click.Group) else ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sbon_cli.options.examples import EXAMPLES
+from sbon_cli.options.examples import examples
 
 OTHER_NAMES = {
     "move": "query migrate",
@@ -20,6 +20,7 @@ OTHER_NAMES = {
 }
 """Commands by other names under which users look for them."""
 UNAVAILABLE = {
+    **dict.fromkeys(("bench", "experiment", "simulate"), "It comes with the package sbon-lab, which is not installed."),
     "query pause": "A query cannot be paused: 'sbon query stop' ends it.",
     "query resume": "A query cannot be paused, nor resumed.",
 }
@@ -47,11 +48,12 @@ def suggestions(group: list[str], word: str) -> list[str]:
     """Return paths of commands, without ``sbon``, that may be meant by ``word`` after the words of a group; the best first."""
     from difflib import get_close_matches
 
+    known = examples()
     other = OTHER_NAMES.get(" ".join((*group, word)))
     if other is not None:
         return [other]
-    own = {path.split()[-1]: path for path in EXAMPLES if path.split()[:-1] == group}
+    own = {path.split()[-1]: path for path in known if path.split()[:-1] == group}
     near = get_close_matches(word, own, n=1)
     if near:
         return [own[near[0]]]
-    return [word] if word in EXAMPLES else [path for path in EXAMPLES if path.split()[-1] == word][:MOST]
+    return [word] if word in known else [path for path in known if path.split()[-1] == word][:MOST]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PACKAGES = ("protocol", "sbon_node", "cli")
+PACKAGES = ("protocol", "sbon_node", "cli", "lab")
 ERRORS = {"SbonError": 0, "ProtocolError": 0, "Failure": -1, "Reason": -1}
 """Calls that take a code, and its position; -1 where it is the keyword ``code`` only."""
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")

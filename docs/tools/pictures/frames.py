@@ -8,9 +8,9 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 from world import SEED
 
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.outcome import Ended, run_cluster
+from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.loop import VirtualLoop
+from sbon_lab.simulation.outcome import Ended, run_cluster
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.queries import SinkSpec, Submission

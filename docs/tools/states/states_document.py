@@ -1,4 +1,4 @@
-"""docs/states.md from the lifecycles in sbon_node/model/states."""
+"""docs/states.md from the lifecycles in protocol/sbon_protocol/api/states."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ The states of queries, operators, sources, sinks and backups, and the steps of m
 them. A node checks every transition against these tables, and raises an error for any other: that would be a defect of its own.
 
 A state may have a reason, which follows it or stands beside it. The node that runs the thing never reports a *derived* state:
-another node shows it, for example where that node does not answer. `make states` writes this page from `sbon_node/model/states`.
+another node shows it, for example where that node does not answer. `make states` writes this page from
+`protocol/sbon_protocol/api/states`.
 """
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_lab.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import declare, in_cluster, source_at, submitted
 from tests.workflow.explaining.test_explained_away import explained, sized
 from tests.workflow.test_moved_operators import FILTER

@@ -25,6 +25,8 @@ from sbon import SbonError, model, states
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import cities
 from sbon.model import Accepted, QueryInfo, QueryUsage, Rows, SourceDeclaration, StreamDeclaration, Submission
+from sbon_cli.commands.demo import nycflights
+from sbon_cli.commands.demo.nycflights import AIRPORTS, FLIGHTS, WEATHER, flight_rows, weather_rows, write_airports
 from sbon_cli.commands.demo.queries import QUERIES, DemoQuery
 from sbon_cli.commands.queries.follow import Follower
 from sbon_cli.commands.queries.query_flags import strategy_option
@@ -32,8 +34,6 @@ from sbon_cli.commands.queries.rows import LineWriter
 from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import EXIT_REFUSED, bytes_text, json_option, print_json, reports_errors, rows_text
 from sbon_node import extras
-from sbon_node.experiments.suite import nycflights
-from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS, WEATHER, flight_rows, weather_rows, write_airports
 from sbon_protocol.api.catalogue import is_source
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}

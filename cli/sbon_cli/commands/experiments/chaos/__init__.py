@@ -1,1 +1,0 @@
-"""Faults of a local cluster under running queries (``sbon bench chaos``)."""

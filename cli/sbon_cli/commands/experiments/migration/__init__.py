@@ -1,1 +1,0 @@
-"""Queries on a local cluster whose operators move while rows arrive (``sbon bench migration``)."""
