@@ -18,7 +18,6 @@ import structlog
 
 from sbon_node.adaptation.optimizer import LocalOptimizer
 from sbon_node.adaptation.parts import OptimizerParts
-from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config
 from sbon_node.connectors.sources.push import Post
@@ -40,7 +39,6 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.pushes import Pushes
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.relayed_rows import RelayedRows
 from sbon_node.hosting.result_streams import ResultStreams
 from sbon_node.hosting.samples import SampleStore
@@ -59,6 +57,14 @@ from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
 from sbon_node.operations.status import status_of
+from sbon_node.ownership.acceptors import RecordAcceptors
+from sbon_node.ownership.catalogue import Catalogue
+from sbon_node.ownership.names import QueryNames
+from sbon_node.ownership.operators import OperatorRegisters
+from sbon_node.ownership.queries import Records
+from sbon_node.ownership.store.acceptor_store import AcceptorStore
+from sbon_node.ownership.store.registers import Registers
+from sbon_node.ownership.store.repair import Repair
 from sbon_node.planner.planner import Planner, ProcessPlanner
 from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.ant_updates import AntUpdates
@@ -72,21 +78,15 @@ from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.queries.moving import OperatorMover
-from sbon_node.queries.names import QueryNames
-from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_calls import RecordCalls
-from sbon_node.queries.records import Records
 from sbon_node.queries.replacements import Replacements
 from sbon_node.queries.restarts import Restarts
 from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.sink_failovers import SinkFailovers
 from sbon_node.queries.sink_requests import SinkRequests
 from sbon_node.queries.submit import Submitter
-from sbon_node.replication.acceptor_store import AcceptorStore
-from sbon_node.replication.registers import Registers
-from sbon_node.replication.repair import Repair
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.upkeep import return_disk
 from sbon_node.tasks import Tasks

@@ -6,10 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from sbon_protocol.api.queries import SinkSpec
-
 REDACTED = "(hidden)"
 _NAMES = re.compile(
     r"passw|passphrase|secret|token|credential|private|api_?key|access_?key|\bkey\b|dsn|authorization|cookie|\bheaders\b", re.I
@@ -40,8 +36,3 @@ def without_passwords(text: str) -> str:
 def shown(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options for display: without credentials."""
     return {name: redacted(value, name) for name, value in options.items()}
-
-
-def without_credentials(sink: SinkSpec) -> SinkSpec:
-    """Return a sink for display."""
-    return msgspec.structs.replace(sink, options=shown(sink.options), claim="")

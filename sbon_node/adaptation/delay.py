@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.delivery import SinkDelay
 from sbon_protocol.api.query_ids import sink_of

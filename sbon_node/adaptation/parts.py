@@ -9,7 +9,7 @@ from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.adaptation.view import AdaptingView
 from sbon_node.hosting.neighbours import neighbours
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.workflow.context import Context
 

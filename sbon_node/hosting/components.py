@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sbon_node.errors import SbonError
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 

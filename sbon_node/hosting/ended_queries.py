@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.acceptors import QUERY_OVER
+from sbon_node.ownership.consensus.states import Acceptor
 
 
 class EndedQueries:

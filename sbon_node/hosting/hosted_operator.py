@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ClaimComponent, ReportState

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.queries import SinkSpec
 from sbon_protocol.api.query_ids import is_further_sink

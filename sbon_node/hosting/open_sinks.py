@@ -18,12 +18,12 @@ from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.hosting.lineages import Lineages
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_positions import fenced
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.membership.clocks import ROUNDING_MS
 from sbon_node.model.frames import Frame
 from sbon_node.model.schema import to_arrow
+from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.measures.delays import Delays
 from sbon_node.workflow.context import Context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Container, Sequence
 from functools import partial
@@ -17,16 +18,15 @@ from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.capacity import Reservations
-from sbon_node.hosting.claims import check_epoch, claim, report_failure
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.node_answers import NodeAnswers
 from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import RecordAcceptors, check_epoch, claim, report
 from sbon_node.planner.planner import CLIENT
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
@@ -401,7 +401,13 @@ class OperatorHost:
             del self._starting[spec.id]
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
-        await report_failure(self._context, self._records, hosted, reason, lambda: hosted.spec.id in self._hosted)
+        """Report its end to all queries that read it."""
+        reports = [(one.acceptors, hosted.failure(one.query, reason)) for one in hosted.readers]
+
+        def matters() -> bool:
+            return hosted.spec.id in self._hosted
+
+        await asyncio.gather(*(report(self._context, self._records, *one, matters) for one in reports))
 
 
 # -- States of this node's operators, with their reasons --------------------------------------------------------------

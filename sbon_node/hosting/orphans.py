@@ -12,11 +12,12 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.destroy import ComponentDestroyer
-from sbon_node.hosting.shared_operators import References, is_shared
+from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
-from sbon_node.registers.states import Acceptor
-from sbon_node.replication.query_keys import key_of
-from sbon_node.replication.registers import UNDECIDED, Registers
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.operators import OperatorRegisters
+from sbon_node.ownership.store.query_keys import key_of
+from sbon_node.ownership.store.registers import UNDECIDED, Registers
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
@@ -41,7 +42,7 @@ class OrphanCheck:
         self,
         context: Context,
         registers: Registers,
-        owners: References,
+        owners: OperatorRegisters,
         destroyer: ComponentDestroyer,
         readers: ReaderPositions,
     ) -> None:

@@ -19,11 +19,11 @@ from sbon_node.hosting.backups.interface import NO_BACKUPS, Backups
 from sbon_node.hosting.capacity import measured_cost
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.lineages import Lineages
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import OperatorLetters
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.hosting.sweep import checkpoint_of, spill_of
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.acceptors import RecordAcceptors
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput

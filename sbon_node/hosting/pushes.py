@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 
-from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.post_buffer import PostBuffer
 from sbon_node.connectors.sources.push import Post, Pushable
@@ -12,6 +11,7 @@ from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.states import source_states

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -20,6 +19,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
@@ -38,14 +38,6 @@ log = structlog.get_logger()
 RELEASE_TRIES = 5
 
 
-class References(Protocol):
-    """The registers of operators, with the queries that refer to each."""
-
-    async def read(self, query: str, component: str) -> OperatorRegister: ...
-
-    async def release(self, operator: str, query: str) -> None: ...
-
-
 class SharedOperators:
     """Answers for this node's operators, and decides which of them stay when a query ends.
 
@@ -54,7 +46,7 @@ class SharedOperators:
     """
 
     def __init__(
-        self, context: Context, operators: OperatorHost, registers: References, moves: Callable[[str], object | None]
+        self, context: Context, operators: OperatorHost, registers: OperatorRegisters, moves: Callable[[str], object | None]
     ) -> None:
         """Create it; ``moves`` returns the move of an operator that is under way, or None."""
         self._context, self._operators, self._registers, self._moves = context, operators, registers, moves

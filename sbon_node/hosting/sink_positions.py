@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import NOT_OWNER, OVER
 from sbon_node.hosting.hosted_sink import Beginning, HostedSink
-from sbon_node.hosting.record_acceptors import RecordAcceptors
-from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import NOT_OWNER, OVER, RecordAcceptors
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.further import Begin
 from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
@@ -32,12 +31,6 @@ MOST_HOSTS = 4
 """Most hosts of one stream that are asked in turn: a stream rarely moves twice in a moment."""
 
 
-class Registers(Protocol):
-    """Read access to the registers of operators and sinks."""
-
-    async def read(self, query: str, component: str) -> OperatorRegister: ...
-
-
 class ReaderPositions:
     """Answers for the operators and sinks that read streams of this node.
 
@@ -45,7 +38,7 @@ class ReaderPositions:
     one caller.
     """
 
-    def __init__(self, context: Context, registers: Registers) -> None:
+    def __init__(self, context: Context, registers: OperatorRegisters) -> None:
         self._context, self._registers = context, registers
         self._outbox, self._checks = context.outbox, CallerChecks(context.settings.checks, "control.checks")
         context.server.handle(FenceReader, self._fence)

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 import structlog
 
 from sbon_node.connectors.sinks.registry import reach_sink
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import NOT_OWNER, check_epoch
 from sbon_node.hosting.components import acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_of
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.membership.table import GONE
-from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import NOT_OWNER, RecordAcceptors, check_epoch
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.failover import TakeOverSink
 
 log = structlog.get_logger()
-
-
-class Owners(Protocol):
-    """The registers of operators and sinks."""
-
-    async def read(self, query: str, component: str) -> OperatorRegister: ...
-
-    async def take_over_sink(self, query: str, sink: str, host: str, epoch: int) -> int: ...
 
 
 class LostNodes:
@@ -58,7 +47,9 @@ class SinkTakeover:
     in between either finds the register changed, and goes on, or forgets the sink.
     """
 
-    def __init__(self, context: Context, sinks: SinkHost, records: RecordAcceptors, owners: Owners, ended: EndedQueries) -> None:
+    def __init__(
+        self, context: Context, sinks: SinkHost, records: RecordAcceptors, owners: OperatorRegisters, ended: EndedQueries
+    ) -> None:
         self._context, self._sinks, self._records, self._owners, self._over = context, sinks, records, owners, ended
         self._under_way: dict[str, None] = {}
         self._lost = LostNodes(context)

@@ -14,15 +14,14 @@ from sbon_node.connectors.sinks.follow import Events, FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.turn import IsReader
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import NOT_OWNER, REFUSED, check_epoch, claim, report
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
 from sbon_node.hosting.open_sinks import OpenSinks, Work
 from sbon_node.hosting.ports import READER_FENCED
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sink_positions import begun
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import NOT_OWNER, REFUSED, RecordAcceptors, check_epoch, claim, report
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import check_moves, open_source
@@ -20,8 +19,9 @@ from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_
 from sbon_node.errors import SbonError
 from sbon_node.hosting.live_sources.interface import NO_SOURCE_BACKUPS, SourceBackups
 from sbon_node.model.schema import check_source
+from sbon_node.model.shown import shown_source
 from sbon_node.net.peers import Caller
-from sbon_node.redaction import shown
+from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
@@ -329,8 +329,3 @@ def unreported_source(source: SourceDeclaration, unanswered: Collection[str]) ->
     if source.node in unanswered:
         return SourceInfo(source=source, state=UNREACHABLE)
     return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))
-
-
-def shown_source(source: SourceDeclaration) -> SourceDeclaration:
-    """Return the source without its credentials."""
-    return msgspec.structs.replace(source, options=shown(source.options))

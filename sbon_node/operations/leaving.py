@@ -9,10 +9,10 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.destroy import ComponentDestroyer
-from sbon_node.hosting.record_acceptors import RecordAcceptors
+from sbon_node.ownership.acceptors import RecordAcceptors
+from sbon_node.ownership.store.query_keys import query_of
+from sbon_node.ownership.store.repair import Repair
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.replication.query_keys import query_of
-from sbon_node.replication.repair import Repair
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.query_ids import name_of, shown

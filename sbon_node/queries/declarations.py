@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 
-from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.sources.result import check_not_result, query_of
 from sbon_node.errors import SbonError
 from sbon_node.model.schema import check_stream
+from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.queries.planning import Planning
 from sbon_node.sql.stream_names import check_name
 from sbon_protocol.api.catalogue import StreamDeclaration, ViewDeclaration

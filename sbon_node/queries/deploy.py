@@ -16,7 +16,7 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.records import FurtherSink, QueryRecord
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.plan import PlannedOperator

@@ -13,15 +13,15 @@ from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
-from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
+from sbon_node.hosting.sources import SourceHost, unreported_source
 from sbon_node.membership.table import GONE
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.shown import shown_plan, shown_sink, shown_source
 from sbon_node.model.times import utc_text
 from sbon_node.net.peers import Caller
 from sbon_node.queries.further_reports import described_sinks
 from sbon_node.queries.progress import progress_of
 from sbon_node.queries.waits import QueryReason, ReasonKind, Waits
-from sbon_node.redaction import without_credentials
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import MoveDecision
 from sbon_protocol.api.catalogue import SourceDeclaration, called
@@ -204,7 +204,7 @@ async def describe(
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
-        sink=without_credentials(record.sink),
+        sink=shown_sink(record.sink),
         sinks=sinks,
         **record.goal_options(),
         on_error=record.on_error,
@@ -241,12 +241,6 @@ def _waits(
     before += [QueryReason("source-unread", text) for text in _unread(sources)]
     before += [QueryReason("source-quiet", text) for text in held]
     return Waits(record.reason, tuple(before), sinks_wait if is_running else ())
-
-
-def shown_plan(plan: Plan) -> Plan:
-    """Return the plan without its sources' credentials."""
-    sources = tuple(msgspec.structs.replace(planned, source=shown_source(planned.source)) for planned in plan.sources)
-    return msgspec.structs.replace(plan, sources=sources)
 
 
 def delivery_of(context: Context, answer: ComponentStates | ComponentsDestroyed) -> SinkReport | None:

@@ -14,8 +14,8 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries.records import Records
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.queries import Records
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of

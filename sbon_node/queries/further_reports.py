@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from sbon_node.model.records import FurtherSink, QueryRecord
-from sbon_node.redaction import without_credentials
+from sbon_node.model.shown import shown_sink
 from sbon_protocol.api.delivery import FurtherReport
 from sbon_protocol.api.queries import SinkInfo
 from sbon_protocol.api.states import further_sink_states, query_states
@@ -19,7 +19,7 @@ def recorded_sink(one: FurtherSink) -> SinkInfo:
     return SinkInfo(
         id=one.part,
         node=one.node,
-        sink=without_credentials(one.spec),
+        sink=shown_sink(one.spec),
         state=one.state,
         reason=one.reason,
         begins_after=one.begins_after,

@@ -12,17 +12,17 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.hosting.sink_takeover import LostNodes
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import QUERY_OVER
+from sbon_node.ownership.operators import OperatorRegisters
+from sbon_node.ownership.queries import Records
 from sbon_node.queries import deploy, sink_steps
 from sbon_node.queries.further_reports import recorded_sink
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.query_hosts import QueryHosts
-from sbon_node.queries.records import Records
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import SinkInfo, SinkRequest

@@ -14,20 +14,20 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.model.records import QueryRecord
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.queries import Records, RecordStep
 from sbon_node.queries.describe import Description, delivery_of
 from sbon_node.queries.duties import Duties, Work
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
 from sbon_node.queries.progress import slowest_lag_ms
 from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_placing, cleaned, has_begun, is_placing, refused, restarted, with_last, withdrawn
-from sbon_node.queries.records import Records, Step
 from sbon_node.queries.restart_text import restart_text
 from sbon_node.queries.sink_steps import concluded
 from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.queries.time_series import OLDEST_POINTS, TimeSeries, thinned
 from sbon_node.queries.waits import KnownReasons
-from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -244,7 +244,7 @@ class QueryHolder:
             await self._context.clock.sleep(backoff.next_s())
         await self._clean(query)
 
-    async def _change(self, query: str, step: Step) -> QueryRecord:
+    async def _change(self, query: str, step: RecordStep) -> QueryRecord:
         before, record = await self._records.change(query, step)
         if record.state != before.state:
             notify_of_query(self._context.bus, record, record.state, before.state, record.reason)

@@ -9,10 +9,11 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.ownership.acceptors import in_turn
+from sbon_node.ownership.names import NameRecord
+from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries.listing import QueryList, Unanswered
-from sbon_node.queries.names import NameRecord
 from sbon_node.queries.summary import stale
-from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo
 from sbon_protocol.api.query_ids import name_of
@@ -116,14 +117,11 @@ class QueryLookup:
 
     async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
         """Return the answer of the first acceptor that gives one, the driver first; else raise the last error."""
-        last: SbonError | None = None
-        for node in sorted(kept.nodes, key=lambda name: bool(self._context.away(name))):
-            try:
-                return await self._context.ask(node, call, QueryDescription, timeout_s=timeout_s)
-            except SbonError as error:
-                log.info("acceptor-not-asked", query=kept.uid, node=node, code=error.code, reason=str(error))
-                last = error if last is None or error.code in UNDECIDED else last
-        raise last or SbonError("unknown-query", f"there is no query {kept.uid!r}", where="query")
+
+        async def ask(node: str) -> QueryDescription:
+            return await self._context.ask(node, call, QueryDescription, timeout_s=timeout_s)
+
+        return await in_turn(self._context, kept.nodes, ask, tells_more=lambda error: error.code in UNDECIDED)
 
     async def check_unread(self, stream: str) -> None:
         """Raise ``stream-in-use`` if a live query reads the stream, ``peer-unreachable`` if one may.

@@ -8,8 +8,8 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.queries.lookup import QueryLookup
-from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
 from sbon_protocol.api.queries import QueryInfo

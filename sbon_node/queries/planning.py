@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.membership.views import unknown_node
 from sbon_node.model.measurements import nothing_measured
 from sbon_node.model.running_computation import RunningComputation
+from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings

@@ -8,19 +8,20 @@ from collections.abc import Callable
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import QUERY_OVER, REFUSED
+from sbon_node.ownership.operators import OperatorRegisters, check_owner
+from sbon_node.ownership.queries import Records
+from sbon_node.ownership.store.query_keys import key_of
+from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries.further_sinks import FurtherSinks
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.operator_registers import OperatorRegisters, check_owner
 from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_live
-from sbon_node.queries.records import Records
 from sbon_node.queries.summary import stale, summary_of
-from sbon_node.replication.registers import UNDECIDED
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo
 from sbon_protocol.api.query_ids import name_of
@@ -108,7 +109,7 @@ class RecordCalls:
     async def _record(self, query: str) -> QueryRecord:
         record = await self._records.read(query)
         if record is None:
-            raise self._records.missing(query)
+            raise self._records.missing(key_of(query))
         return record
 
     async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.model.records import QueryRecord
+from sbon_node.ownership.acceptors import QUERY_OVER, REFUSED
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.queries import Submission

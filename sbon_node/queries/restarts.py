@@ -14,10 +14,10 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
+from sbon_node.ownership.queries import Records
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.record_steps import restarted
-from sbon_node.queries.records import Records
 from sbon_node.queries.restart_text import sink_of_restart
 from sbon_node.queries.submit import Submitter
 from sbon_node.tasks import Tasks, check_cancelled

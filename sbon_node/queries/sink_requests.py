@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import msgspec
-import structlog
 
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
+from sbon_node.ownership.acceptors import in_turn
 from sbon_node.queries.further_sinks import OPENING_CALLS
-from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.lookup import Kept, QueryLookup
 from sbon_node.queries.planning import Planning
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.failover import AddQuerySink, QuerySink, RemoveQuerySink
-
-log = structlog.get_logger()
 
 PASSES_ON = frozenset({"peer-unreachable", "node-away", "unknown-node", "record-unknown"})
 """Codes of a node after which another one that keeps the record is asked."""
@@ -43,33 +41,24 @@ class SinkRequests:
         if consumer == self._context.name:
             check_sink(request.sink.kind, request.sink.options, self._settings)
         asked = msgspec.structs.replace(request, consumer=consumer)
-        uid, nodes = await self._keepers(query)
-        call = AddQuerySink(query=uid, request=asked, claim=new_claim(self._context.rng))
-        return await self._first(uid, nodes, call)
+        kept = await self._lookup.keepers(query)
+        return await self._first(kept, AddQuerySink(query=kept.uid, request=asked, claim=new_claim(self._context.rng)))
 
     async def remove(self, query: str, sink: str, claim: str = "") -> SinkInfo:
         """Remove a further sink from a query; return its last state. Raises ``unknown-sink``, ``bad-sink``."""
-        uid, nodes = await self._keepers(query)
-        return await self._first(uid, nodes, RemoveQuerySink(query=uid, sink=sink, claim=claim))
-
-    async def _keepers(self, query: str) -> tuple[str, list[str]]:
         kept = await self._lookup.keepers(query)
-        return kept.uid, sorted(kept.nodes, key=lambda name: bool(self._context.away(name)))
+        return await self._first(kept, RemoveQuerySink(query=kept.uid, sink=sink, claim=claim))
 
-    async def _first(self, query: str, nodes: list[str], call: AddQuerySink | RemoveQuerySink) -> SinkInfo:
+    async def _first(self, kept: Kept, call: AddQuerySink | RemoveQuerySink) -> SinkInfo:
         """Return the answer of the first node that gives one; a repeated call does no harm."""
         timeout_s = self._context.settings.call_timeout_s * (OPENING_CALLS + 2)
-        last: SbonError | None = None
-        for node in nodes:
+
+        async def ask(node: str) -> SinkInfo:
+            answer = await self._context.ask(node, call, QuerySink, timeout_s=timeout_s)
             try:
-                answer = await self._context.ask(node, call, QuerySink, timeout_s=timeout_s)
                 info: SinkInfo = decode_record(answer.sink, SinkInfo)
-                return info
             except ProtocolError as error:
                 raise SbonError("bad-answer", str(error), where=node, hint="do all nodes run the same version?") from error
-            except SbonError as error:
-                if error.code not in PASSES_ON:
-                    raise
-                log.info("acceptor-not-asked", query=query, node=node, code=error.code, reason=str(error))
-                last = error
-        raise last or SbonError("unknown-query", f"there is no query {query!r}", where="query")
+            return info
+
+        return await in_turn(self._context, kept.nodes, ask, is_final=lambda error: error.code not in PASSES_ON)

@@ -20,19 +20,19 @@ from sbon_node.connectors.sinks.results import STREAM
 from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.records import QueryRecord
+from sbon_node.ownership.consensus.states import Acceptor, State
+from sbon_node.ownership.names import NameRecord, QueryNames
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries import deploy
 from sbon_node.queries.ant_leader import NONE_KNOWN, AntLeader, Known
 from sbon_node.queries.ant_reuse import AntReuse
 from sbon_node.queries.deploy import NotStartedError
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.names import NameRecord, QueryNames
-from sbon_node.queries.operator_registers import OperatorRegisters
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.record_steps import end_error, has_begun, in_place_of
 from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.step_times import StepTimes
-from sbon_node.registers.states import Acceptor, State
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import ANTS
 from sbon_protocol.api.plan import Plan

@@ -12,7 +12,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.errors import SbonError
 from sbon_node.model.records import MoveLease
-from sbon_node.replication.query_keys import operator_key
+from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.calm_clusters import CALM, in_calm_cluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.registers.changes import CompareAndSet, Result, Verdict
-from sbon_node.registers.states import Acceptor, Configuration, State
+from sbon_node.ownership.consensus.changes import CompareAndSet, Result, Verdict
+from sbon_node.ownership.consensus.states import Acceptor, Configuration, State
 
 INITIAL = Configuration(1, (Acceptor("a", "a1"),))
 

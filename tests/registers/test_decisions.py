@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_node.registers.acceptor import (
+from sbon_node.ownership.consensus.acceptor import (
     Accept,
     Acceptance,
     AcceptorRecord,
@@ -13,9 +13,9 @@ from sbon_node.registers.acceptor import (
     UnknownInstance,
     react,
 )
-from sbon_node.registers.changes import CompareAndSet, FinishMove, Keep, StartMove, Verdict
-from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer
-from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
+from sbon_node.ownership.consensus.changes import CompareAndSet, FinishMove, Keep, StartMove, Verdict
+from sbon_node.ownership.consensus.proposer import Blocked, Chosen, Lead, Proposer
+from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, Configuration, State
 
 A, B, C, D = (Acceptor(name, f"{name}0") for name in "abcd")
 THREE = Configuration(0, (A, B, C))

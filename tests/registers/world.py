@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sbon_node.registers.acceptor import Accept, Acceptance, AcceptorRecord, Answer, Prepare, Read, Request, react
-from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove, Verdict
-from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
-from sbon_node.registers.states import Acceptor, Ballot, Configuration, State
+from sbon_node.ownership.consensus.acceptor import Accept, Acceptance, AcceptorRecord, Answer, Prepare, Read, Request, react
+from sbon_node.ownership.consensus.changes import Change, CompareAndSet, FinishMove, Keep, StartMove, Verdict
+from sbon_node.ownership.consensus.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
+from sbon_node.ownership.consensus.states import Acceptor, Ballot, Configuration, State
 
 NODES = "abcde"
 STEPS = 1200

@@ -21,8 +21,8 @@ from sbon_node.config.config import Config
 from sbon_node.model.frames import FrameDraft
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.transport import Connection
-from sbon_node.registers.acceptor import AcceptorRecord
-from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
+from sbon_node.ownership.consensus.acceptor import AcceptorRecord
+from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, Configuration, State
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.plan import Plan

@@ -7,9 +7,9 @@ import pytest
 
 from sbon_lab.simulation.checks import CheckFailedError, RegisterChecks
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries.names import NameRecord
-from sbon_node.registers.acceptor import AcceptorRecord
-from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
+from sbon_node.ownership.consensus.acceptor import AcceptorRecord
+from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, Configuration, State
+from sbon_node.ownership.names import NameRecord
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import SinkSpec
 from sbon_protocol.api.states import query_states

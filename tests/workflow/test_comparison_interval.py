@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop, run
-from sbon_node.catalogue.catalogue import SLOWEST, ComparisonInterval
 from sbon_node.clock import Clock
+from sbon_node.ownership.catalogue import SLOWEST, ComparisonInterval
 from tests.workflow.clusters import NUMBERS, ask, in_cluster
 
 NODES = "abcdef"

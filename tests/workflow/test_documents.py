@@ -11,12 +11,12 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.query_run import record_of
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries.record_documents import joined, references, split
-from sbon_node.registers.acceptor import Accept
-from sbon_node.registers.changes import Verdict
-from sbon_node.registers.states import Ballot, Configuration, State
-from sbon_node.replication.document_store import MAX_DOCUMENT_BYTES, Document, digest_of
-from sbon_node.replication.registers import Attached
+from sbon_node.ownership.consensus.acceptor import Accept
+from sbon_node.ownership.consensus.changes import Verdict
+from sbon_node.ownership.consensus.states import Ballot, Configuration, State
+from sbon_node.ownership.query_documents import joined, references, split
+from sbon_node.ownership.store.document_store import MAX_DOCUMENT_BYTES, Document, digest_of
+from sbon_node.ownership.store.registers import Attached
 from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 from tests.workflow.test_lost import lose_data

@@ -13,9 +13,9 @@ from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.queries.operator_registers import decoded
-from sbon_node.registers.acceptor import Accept, Request
-from sbon_node.replication.query_keys import operator_key
+from sbon_node.ownership.consensus.acceptor import Accept, Request
+from sbon_node.ownership.operators import FORM
+from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
@@ -145,7 +145,7 @@ def lose_commit(cluster: SimulatedCluster, node: str) -> None:
 
     async def miss(call: AskRegister, caller: Caller) -> RegisterAnswer:
         request: Request = decode_record(call.request, Request)
-        is_commit = isinstance(request, Accept) and call.key.startswith("operator/") and decoded(request.state).host != "b"
+        is_commit = isinstance(request, Accept) and call.key.startswith("operator/") and FORM.value(request.state).host != "b"
         if caller.node == "b" and is_commit:
             raise SbonError("internal", "the message is lost")
         answer: RegisterAnswer = await serve(call, caller)
@@ -179,7 +179,7 @@ def test_a_move_whose_host_died_amid_the_commit_stays_as_it_was_reported(tmp_pat
                 return {"node-away": "b"}.get(error.code, error.code)
 
         moving = asyncio.create_task(ask(cluster, "a", reported()))
-        while (state := cluster.at("e").daemon._acceptors.state(key)) is None or decoded(state).host != "c":
+        while (state := cluster.at("e").daemon._acceptors.state(key)) is None or FORM.value(state).host != "c":
             await cluster.clock.sleep(0.0005)
         cluster.crash(cluster.at("b"))
         for node in "abcde".replace(cut_off, ""):

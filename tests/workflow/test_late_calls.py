@@ -11,7 +11,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import settled
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ended_queries import EndedQueries
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink
 from tests.workflow.clusters import ask, declare, in_cluster, source_at

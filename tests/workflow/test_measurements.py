@@ -9,7 +9,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.queries.records import LIVE
+from sbon_node.ownership.queries import LIVE
 from sbon_protocol.api.explanations import ExplainedComponent, Explanation
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import Accepted, LinkInfo, QueryInfo, QuerySpec, SinkSpec, Submission

@@ -11,8 +11,8 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.query_run import record_of
 from sbon_node.errors import SbonError
 from sbon_node.model.records import OperatorRegister
-from sbon_node.queries.operator_registers import decoded
-from sbon_node.replication.query_keys import key_of, operator_key
+from sbon_node.ownership.operators import FORM
+from sbon_node.ownership.store.query_keys import key_of, operator_key
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState, ReserveOperator
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
 from tests.workflow.test_claims import call_from, refusal_of
@@ -28,7 +28,7 @@ def kept_at(cluster: SimulatedCluster, key: str) -> list[str]:
 def value_at(cluster: SimulatedCluster, node: str, component: str) -> OperatorRegister:
     state = cluster.at(node).daemon._acceptors.state(operator_key(component))
     assert state is not None
-    return decoded(state)
+    return FORM.value(state)
 
 
 def registers_kept(cluster: SimulatedCluster) -> list[str]:

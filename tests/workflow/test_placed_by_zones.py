@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.records import LIVE
+from sbon_node.ownership.queries import LIVE
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.errors import SbonError
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.operators import Computation, PlannedInput
 from sbon_protocol.api.plan import Plan

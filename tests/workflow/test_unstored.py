@@ -15,9 +15,9 @@ from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.net.transport import Address
-from sbon_node.queries.record_documents import decoded
-from sbon_node.registers.acceptor import AcceptorRecord
-from sbon_node.replication.query_keys import QUERY
+from sbon_node.ownership.consensus.acceptor import AcceptorRecord
+from sbon_node.ownership.query_documents import decoded
+from sbon_node.ownership.store.query_keys import QUERY
 from sbon_node.workflow.rejoin import Rejoin, StoredPeer
 from sbon_node.workflow.store import RecordStore
 from sbon_protocol.api.queries import Progress, SinkSpec, Submission

@@ -18,12 +18,12 @@ import msgspec
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import Frame
 from sbon_node.model.records import MoveLease, OperatorRegister
-from sbon_node.queries.names import NAME, NameRecord
-from sbon_node.queries.operator_registers import decoded as decoded_operator
-from sbon_node.queries.record_documents import decoded
-from sbon_node.registers.acceptor import AcceptorRecord
-from sbon_node.registers.states import Accepted, Acceptor, Ballot, State
-from sbon_node.replication.query_keys import OPERATOR, QUERY, key_of, operator_key, query_of
+from sbon_node.ownership.consensus.acceptor import AcceptorRecord
+from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, State
+from sbon_node.ownership.names import NAME, NameRecord
+from sbon_node.ownership.operators import FORM as OPERATOR_FORM
+from sbon_node.ownership.query_documents import decoded
+from sbon_node.ownership.store.query_keys import OPERATOR, QUERY, key_of, operator_key, query_of
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
@@ -280,9 +280,9 @@ class RegisterChecks:
         self._expect(proposed == state, f"{ballot} of {key} has two states")
         if key.startswith(QUERY) and decoded(state).state in LIFECYCLE.terminal:
             self._over.add(decoded(state).id)
-        lease = decoded_operator(state).move if key.startswith(OPERATOR) else None
+        lease = OPERATOR_FORM.value(state).move if key.startswith(OPERATOR) else None
         if lease is not None:
-            self._leases.setdefault(decoded_operator(state).id, []).append(lease)
+            self._leases.setdefault(OPERATOR_FORM.value(state).id, []).append(lease)
         agreed = self._agreed.setdefault((key, ballot), {})
         agreed[acceptor] = None
         if (key, ballot) not in self._chosen and state.configuration.has_quorum(agreed):
@@ -293,7 +293,7 @@ class RegisterChecks:
     def publishes(self, operator: str, process: str, epoch: int) -> None:
         """Check that the register of an operator names the process's node for its epoch, as far as a later one is chosen."""
         history = self._history.get(operator_key(operator), [])
-        register = decoded_operator(self._chosen[operator_key(operator), history[-1]]) if history else None
+        register = OPERATOR_FORM.value(self._chosen[operator_key(operator), history[-1]]) if history else None
         if register is None or register.epoch < epoch:
             return
         named = (register.host, register.epoch) == (process.partition("#")[0], epoch)
@@ -326,7 +326,7 @@ class RegisterChecks:
             was, now = decoded(before), decoded(after)
             self._expect(was.state not in LIFECYCLE.terminal or now.state == was.state, f"{change}: {was.state}, {now.state}")
         if key.startswith(OPERATOR):
-            self._owner(change, decoded_operator(before), decoded_operator(after), after.version - before.version)
+            self._owner(change, OPERATOR_FORM.value(before), OPERATOR_FORM.value(after), after.version - before.version)
 
     def _owner(self, change: str, was: OperatorRegister, now: OperatorRegister, versions: int) -> None:
         """Check that an operator has one owner in each epoch; until it starts in its first one, it may be placed again.

@@ -10,9 +10,9 @@ from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.moving.arrival import StoredArrival
 from sbon_node.hosting.moving.departure import StoredDeparture
+from sbon_node.ownership.query_documents import decoded
+from sbon_node.ownership.store.query_keys import OPERATOR, QUERY
 from sbon_node.placement.model.network_view import NOTHING
-from sbon_node.queries.record_documents import decoded
-from sbon_node.replication.query_keys import OPERATOR, QUERY
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.operators import Needs

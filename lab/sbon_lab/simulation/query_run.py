@@ -17,10 +17,10 @@ from sbon_lab.simulation.faults.plan import Fault, Stage, random_plan
 from sbon_lab.simulation.leak_check import settled
 from sbon_lab.simulation.node import SimulatedNode
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries.record_documents import joined
-from sbon_node.registers import states
-from sbon_node.replication.document_store import DocumentStore
-from sbon_node.replication.query_keys import QUERY
+from sbon_node.ownership.consensus import states
+from sbon_node.ownership.query_documents import joined
+from sbon_node.ownership.store.document_store import DocumentStore
+from sbon_node.ownership.store.query_keys import QUERY
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.sql.planner import plan_query
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration

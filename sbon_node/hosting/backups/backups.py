@@ -8,14 +8,15 @@ from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.keeper import BackupKeeper
-from sbon_node.hosting.backups.owner import BackupOwners, BackupParts, OperatorBackup
+from sbon_node.hosting.backups.owner import BackupParts, OperatorBackup
 from sbon_node.hosting.backups.rehearsal import Rehearsals
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.migration.listing import CopyLimits
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.port_output import Backup
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -34,7 +35,7 @@ class NodeBackups:
         operators: OperatorHost,
         moves: Moves,
         engine: MovingEngine,
-        owners: BackupOwners,
+        owners: OperatorRegisters,
         settings: BackupSettings,
         engine_settings: EngineSettings,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.port_output import Backup
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.operators import OperatorSpec

@@ -17,9 +17,7 @@ from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
 from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
-from sbon_node.hosting.backups.owner import BackupOwners
 from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
@@ -32,6 +30,8 @@ from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import OVER
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import NO_BATCH
 from sbon_node.tasks import Tasks, check_cancelled
@@ -59,7 +59,7 @@ class BackupKeeper:
         context: Context,
         operators: OperatorHost,
         receiver: CopyReceiver,
-        owners: BackupOwners,
+        owners: OperatorRegisters,
         settings: BackupSettings,
         host_check: HostCheck,
         warm: Callable[[OperatorSpec], Awaitable[None]],

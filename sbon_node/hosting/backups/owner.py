@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -24,7 +24,8 @@ from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pie
 from sbon_node.migration.sender import CopySender
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Expected
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
@@ -37,16 +38,6 @@ from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBac
 log = structlog.get_logger()
 
 
-class BackupOwners(Protocol):
-    """Registers of operators, as of :class:`sbon_node.queries.operator_registers.OperatorRegisters`."""
-
-    async def read(self, query: str, component: str) -> OperatorRegister: ...
-
-    async def set_backup(self, query: str, operator: str, epoch: int, node: str, instance: str) -> None: ...
-
-    async def take_over(self, query: str, operator: str, host: str, epoch: int) -> OperatorRegister: ...
-
-
 class BackupParts(NamedTuple):
     """Parts for each backup of this node's operators.
 
@@ -57,7 +48,7 @@ class BackupParts(NamedTuple):
     context: Context
     engine: MovingEngine
     sender: CopySender
-    owners: BackupOwners
+    owners: OperatorRegisters
     settings: BackupSettings
     lineages: Callable[[OperatorSpec], dict[str, int]]
     present: Callable[[OperatorSpec], OperatorSpec]

@@ -10,14 +10,14 @@ from functools import partial
 import msgspec
 import structlog
 
-from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.hosting.live_sources.registers import SourceRegisters
 from sbon_node.membership.table import GONE
 from sbon_node.net.peers import Caller, Expected
+from sbon_node.ownership.catalogue import Catalogue
+from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.caller_checks import CallerChecks

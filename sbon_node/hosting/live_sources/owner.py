@@ -17,10 +17,10 @@ from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
 from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import PIECE_BYTES, PIECE_FRAMES
-from sbon_node.hosting.live_sources.registers import SourceRegisters
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
+from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.sources import Growth
 from sbon_node.tasks import check_cancelled
 from sbon_node.workflow.context import Context

@@ -17,22 +17,22 @@ from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import forget_subscriptions, subscriptions_of
 from sbon_node.hosting.moving.arrival import Arrival, StoredArrival
 from sbon_node.hosting.moving.ends import Frozen
-from sbon_node.hosting.moving.host_check import HostCheck, Registers
+from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.moving.starter import Copied, FollowerStarter
 from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import OVER, RecordAcceptors
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
@@ -70,7 +70,7 @@ class Arrivals:
         operators: OperatorHost,
         engine: MovingEngine,
         starter: FollowerStarter,
-        registers: Registers,
+        registers: OperatorRegisters,
         records: RecordAcceptors,
         migration: MigrationSettings,
         host_check: HostCheck,

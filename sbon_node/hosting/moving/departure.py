@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -26,16 +25,6 @@ class StoredDeparture(msgspec.Struct, frozen=True, kw_only=True):
     """A move that may be committed, as its origin stores it: after a restart its register tells."""
 
     lease: MoveLease
-
-
-class Owners(Protocol):
-    """Changes of an operator's register by its host, as of :class:`sbon_node.queries.operator_registers.OperatorRegisters`."""
-
-    async def begin_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> None: ...
-
-    async def commit_move(self, query: str, operator: str, epoch: int, lease: MoveLease) -> bool: ...
-
-    async def end_move(self, query: str, operator: str, lease: MoveLease) -> bool: ...
 
 
 class Departure:

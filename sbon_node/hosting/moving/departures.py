@@ -13,15 +13,16 @@ import structlog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.departure import Departure, Owners, StoredDeparture
+from sbon_node.hosting.moving.departure import Departure, StoredDeparture
 from sbon_node.hosting.moving.driver import MoveDriver
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.acceptors import QUERY_OVER
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import MoveInfo
@@ -43,7 +44,7 @@ class Departures:
         operators: OperatorHost,
         engine: MovingEngine,
         sender: CopySender,
-        owners: Owners,
+        owners: OperatorRegisters,
         settings: EngineSettings,
         migration: MigrationSettings,
     ) -> None:

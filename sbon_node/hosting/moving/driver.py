@@ -15,9 +15,8 @@ import structlog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import OVER
 from sbon_node.hosting.moving.abandoning import Abandonment
-from sbon_node.hosting.moving.departure import Departure, Owners, StoredDeparture, of_target
+from sbon_node.hosting.moving.departure import Departure, StoredDeparture, of_target
 from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.moving.handover import send_stream
 from sbon_node.hosting.moving.pursuit import Position
@@ -25,6 +24,8 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import copies_of, delete_copies
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
+from sbon_node.ownership.acceptors import OVER
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of, until_passed
@@ -47,7 +48,7 @@ class MoveDriver:
         operators: OperatorHost,
         engine: MovingEngine,
         sender: CopySender,
-        owners: Owners,
+        owners: OperatorRegisters,
         settings: EngineSettings,
         migration: MigrationSettings,
         is_newest: Callable[[Departure], bool],

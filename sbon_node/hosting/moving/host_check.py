@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from sbon_node.errors import SbonError
 from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.operators import OperatorSpec
@@ -16,19 +15,13 @@ from sbon_protocol.api.subscribers import BACKUP, attempt_of, component_of
 from sbon_protocol.messages import Hello
 
 
-class Registers(Protocol):
-    """Read access to the registers of operators."""
-
-    async def read(self, query: str, component: str) -> OperatorRegister: ...
-
-
 class HostCheck:
     """Reads registers for callers that say they host or follow an operator, a bounded number at once.
 
     The caller may not name the register's acceptors: they could be its accomplices.
     """
 
-    def __init__(self, context: Context, registers: Registers, settings: MigrationSettings) -> None:
+    def __init__(self, context: Context, registers: OperatorRegisters, settings: MigrationSettings) -> None:
         self._context, self._registers = context, registers
         self._checks = CallerChecks(settings.checks, "migration.checks")
 

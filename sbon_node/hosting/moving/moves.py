@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from typing import Protocol
 
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.arrivals import Arrivals
-from sbon_node.hosting.moving.departure import Owners
 from sbon_node.hosting.moving.departures import Departures
-from sbon_node.hosting.moving.host_check import HostCheck, Registers
+from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.migration.listing import CopyLimits
 from sbon_node.migration.receiver import CopyReceiver
 from sbon_node.migration.sender import CopySender
 from sbon_node.migration.settings import MigrationSettings
+from sbon_node.ownership.acceptors import RecordAcceptors
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.workflow.context import Context
-
-
-class OperatorOwners(Owners, Registers, Protocol):
-    """Registers of operators, as a host reads and changes them."""
 
 
 class Moves:
@@ -35,7 +30,7 @@ class Moves:
         context: Context,
         operators: OperatorHost,
         engine: MovingEngine,
-        owners: OperatorOwners,
+        owners: OperatorRegisters,
         records: RecordAcceptors,
     ) -> None:
         sender = self.sender = CopySender(context.clock, settings, context.executor, context.failpoint)

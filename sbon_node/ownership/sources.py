@@ -6,20 +6,18 @@ A node that finds no register at a later start waits: it may be cut off from the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import structlog
 
-from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.errors import SbonError
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
-from sbon_node.registers.changes import Verdict
-from sbon_node.registers.states import Acceptor, State
-from sbon_node.replication.query_keys import SOURCE
-from sbon_node.replication.registers import Registers
-from sbon_node.replication.rendezvous import chosen
+from sbon_node.ownership.catalogue import Catalogue
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.registered import MessagePacked, Registered
+from sbon_node.ownership.store.query_keys import SOURCE
+from sbon_node.ownership.store.registers import Registers
+from sbon_node.ownership.store.rendezvous import chosen
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
 
@@ -40,6 +38,7 @@ class SourceRegisters:
 
     def __init__(self, context: Context, registers: Registers, catalogue: Catalogue) -> None:
         self._context, self._registers, self._catalogue = context, registers, catalogue
+        self._registered = Registered(registers, FORM)
 
     @property
     def me(self) -> Expected:
@@ -74,7 +73,7 @@ class SourceRegisters:
 
     async def read(self, source: str) -> SourceRegister:
         """Return the register at some moment of the call; raise ``record-unknown``."""
-        return (await self._read(source))[1]
+        return (await self._registered.held(source)).value
 
     async def set_backup(self, source: str, epoch: int, backup: Expected) -> None:
         """Name the node that has stored all that this node's source has shown. Raises ``not-owner``."""
@@ -86,7 +85,7 @@ class SourceRegisters:
                 return None
             return msgspec.structs.replace(register, backup=backup.node, backup_instance=backup.instance)
 
-        await self._change(source, named)
+        await self._registered.change(source, named)
 
     async def _begin_anew(self, source: str) -> SourceRegister:
         def begun(register: SourceRegister) -> SourceRegister | None:
@@ -94,7 +93,7 @@ class SourceRegisters:
                 return None
             return msgspec.structs.replace(register, instance=self.me.instance, epoch=register.epoch + 1)
 
-        return await self._change(source, begun)
+        return (await self._registered.change(source, begun)).after
 
     async def take_over(self, source: str, host: str, epoch: int) -> int:
         """Make this node, the backup, the host in the epoch after ``epoch``; return that epoch.
@@ -111,7 +110,7 @@ class SourceRegisters:
                 raise _not_owner(register)
             return SourceRegister(id=source, host=self.me.node, instance=self.me.instance, epoch=epoch + 1)
 
-        return (await self._change(source, taken)).epoch
+        return (await self._registered.change(source, taken)).after.epoch
 
     async def run(self) -> None:
         """Delete the registers of sources that are gone, for ever."""
@@ -125,27 +124,12 @@ class SourceRegisters:
                 if self._catalogue.is_detached(key):
                     self._context.store.delete("source-register", key)
 
-    async def _read(self, source: str) -> tuple[State, SourceRegister]:
-        state = await self._registers.read(source)
-        if state is None:
-            raise SbonError("record-unknown", "no node that answers has its register", where=source)
-        try:
-            return state, msgspec.msgpack.decode(state.value, type=SourceRegister)
-        except msgspec.MsgspecError as error:
-            raise SbonError("bad-record", str(error), where=source, hint="do all nodes run the same version?") from error
 
-    async def _change(self, source: str, step: Callable[[SourceRegister], SourceRegister | None]) -> SourceRegister:
-        """Change the register, and again while others change it at the same time; return it as it is then."""
-        while True:
-            state, register = await self._read(source)
-            changed = step(register)
-            if changed is None:
-                return register
-            outcome = await self._registers.compare_and_set(source, state.version, msgspec.msgpack.encode(changed))
-            if outcome.verdict == Verdict.APPLIED:
-                return changed
-            if outcome.state is None or outcome.state.version == state.version:
-                raise SbonError("record-unknown", "its register was deleted", where=source)
+FORM = MessagePacked(
+    SourceRegister,
+    missing=lambda source: SbonError("record-unknown", "no node that answers has its register", where=source),
+    deleted=lambda source: SbonError("record-unknown", "its register was deleted", where=source),
+)
 
 
 def _not_owner(register: SourceRegister) -> SbonError:

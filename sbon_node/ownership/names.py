@@ -9,11 +9,12 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.queries.records import Records
-from sbon_node.registers.changes import Verdict
-from sbon_node.registers.states import Acceptor, State
-from sbon_node.replication.registers import Registers
-from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
+from sbon_node.ownership.consensus.changes import Verdict
+from sbon_node.ownership.consensus.states import Acceptor, State
+from sbon_node.ownership.queries import Records
+from sbon_node.ownership.registered import MessagePacked, Registered
+from sbon_node.ownership.store.registers import Registers
+from sbon_node.ownership.store.rendezvous import ACCEPTORS, chosen, ranked
 from sbon_protocol.api.states.query_states import LIVE
 
 log = structlog.get_logger()
@@ -32,6 +33,12 @@ class NameRecord(msgspec.Struct, frozen=True):
     holder: str
 
 
+FORM = MessagePacked(
+    NameRecord,
+    missing=lambda key: SbonError("record-unknown", "no node that answers has its register", where=key),
+    deleted=lambda key: SbonError("record-unknown", "its register was deleted", where=key),
+)
+
 IsOver = Callable[[NameRecord], Awaitable[bool]]
 """Returns whether a query that no node has a record of is known to be over, or never to have run."""
 
@@ -48,15 +55,18 @@ class QueryNames:
         Raises ``query-exists`` if another query has it and may live, ``no-majority`` if that cannot be known now.
         """
         key, state = f"{NAME}{name}", await found
-        while True:
-            if state is not None:
-                await self._check_free(name, msgspec.msgpack.decode(state.value, type=NameRecord), record)
-            version = 0 if state is None else state.version
-            acceptors = chosen(key, self._registers.candidates()) if state is None else ()
-            outcome = await self._registers.compare_and_set(key, version, msgspec.msgpack.encode(record), acceptors)
+        if state is None:
+            outcome = await self._registers.create(key, msgspec.msgpack.encode(record), chosen(key, self._registers.candidates()))
             if outcome.verdict == Verdict.APPLIED:
                 return
             state = outcome.state
+
+        async def named(current: NameRecord) -> NameRecord:
+            await self._check_free(name, current, record)
+            return record
+
+        known = None if state is None else await FORM.unpacked(key, state)
+        await Registered(self._registers, FORM).change(key, named, known)
 
     async def look_up(self, name: str) -> State | None:
         """Return the state of a name's register, None for a name that was never used; prepare its change.

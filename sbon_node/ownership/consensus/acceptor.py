@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
+from sbon_node.ownership.consensus.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):

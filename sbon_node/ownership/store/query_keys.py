@@ -22,6 +22,11 @@ def operator_key(component: str) -> str:
     return f"{OPERATOR}{component}"
 
 
+def component_of(key: str) -> str:
+    """Return the operator or sink whose register the key has."""
+    return key.removeprefix(OPERATOR)
+
+
 def query_of(key: str) -> str:
     """Return the uid of the query whose record the key has, or one of whose operators; nothing for another key."""
     if key.startswith(OPERATOR):

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from sbon_node.registers.states import Acceptor, Configuration, State
+from sbon_node.ownership.consensus.states import Acceptor, Configuration, State
 
 KEPT_TOKENS = 16
 """Changes after which a proposer can no longer learn whether its own took effect."""

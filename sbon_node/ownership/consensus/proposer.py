@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sbon_node.registers.acceptor import (
+from sbon_node.ownership.consensus.acceptor import (
     Accept,
     Acceptance,
     Answer,
@@ -24,8 +24,8 @@ from sbon_node.registers.acceptor import (
     Request,
     UnknownInstance,
 )
-from sbon_node.registers.changes import Change, Verdict
-from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, Configuration, State, newest
+from sbon_node.ownership.consensus.changes import Change, Verdict
+from sbon_node.ownership.consensus.states import NO_BALLOT, Accepted, Acceptor, Ballot, Configuration, State, newest
 
 
 class Lead(NamedTuple):
@@ -203,7 +203,7 @@ def _creates(lead: Lead, configuration: Configuration, change: Change) -> bool:
 class Reader:
     """A read without a ballot, which disturbs no proposer: a quorum that reports the same state shows that it is chosen.
 
-    ``outcome`` stays None where the reports differ; a :class:`Proposer` with :class:`~sbon_node.registers.changes.Keep`
+    ``outcome`` stays None where the reports differ; a :class:`Proposer` with :class:`~sbon_node.ownership.consensus.changes.Keep`
     then decides.
     """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.registers.states import Ballot
-from sbon_node.replication.acceptor_store import AcceptorStore
+from sbon_node.ownership.consensus.states import Ballot
+from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_COUNT
 

@@ -10,7 +10,7 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.registers.acceptor import (
+from sbon_node.ownership.consensus.acceptor import (
     Accept,
     AcceptorRecord,
     Answer,
@@ -20,9 +20,9 @@ from sbon_node.registers.acceptor import (
     UnknownInstance,
     react,
 )
-from sbon_node.registers.states import Accepted, Acceptor, Ballot, State
-from sbon_node.replication.document_store import MAX_REFERENCES, DocumentStore, verified
-from sbon_node.replication.query_keys import OPERATOR, key_of, query_of
+from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, State
+from sbon_node.ownership.store.document_store import MAX_REFERENCES, DocumentStore, verified
+from sbon_node.ownership.store.query_keys import OPERATOR, key_of, query_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from sbon_node.registers.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor
 
 ACCEPTORS = 3
 """Acceptors of a register: two of them agree, so that any one may be lost."""

@@ -9,10 +9,10 @@ import msgspec
 
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryDefinition, QueryEnd, QueryRecord, QueryRegister
-from sbon_node.queries.describe import shown_plan
-from sbon_node.registers.states import State
-from sbon_node.replication.document_store import digest_of
-from sbon_node.replication.registers import Attached
+from sbon_node.model.shown import shown_plan
+from sbon_node.ownership.consensus.states import State
+from sbon_node.ownership.store.document_store import digest_of
+from sbon_node.ownership.store.registers import Attached
 from sbon_protocol.api.placement import Placement
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import structlog
 from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.registers.acceptor import (
+from sbon_node.ownership.consensus.acceptor import (
     Accept,
     Answer,
     MissingDocuments,
@@ -21,12 +21,12 @@ from sbon_node.registers.acceptor import (
     Report,
     Request,
 )
-from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
-from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
-from sbon_node.registers.states import Acceptor, Configuration, State, newest
-from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore
-from sbon_node.replication.ballots import Ballots
-from sbon_node.replication.document_store import DocumentStore, verified
+from sbon_node.ownership.consensus.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
+from sbon_node.ownership.consensus.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
+from sbon_node.ownership.consensus.states import Acceptor, Configuration, State, newest
+from sbon_node.ownership.store.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore
+from sbon_node.ownership.store.ballots import Ballots
+from sbon_node.ownership.store.document_store import DocumentStore, verified
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
 from sbon_protocol.codec import decode_record
@@ -104,7 +104,7 @@ class Registers:
         """Create a register at ``acceptors``, unless they have it already.
 
         It takes one round trip if this node ``alone`` ever creates the key, and does it once: see
-        :func:`~sbon_node.registers.proposer.first_lead`.
+        :func:`~sbon_node.ownership.consensus.proposer.first_lead`.
         """
         if alone:
             _keep(self._leads, key, first_lead(self._ballots.next(key), Configuration(0, acceptors)))

@@ -7,35 +7,28 @@ acceptors; this node's own knowledge is for lists, for the choice of work, and f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER, REFUSED
 from sbon_node.model.records import QueryRecord, QueryRegister
-from sbon_node.queries.record_documents import decoded, joined, references, split
-from sbon_node.registers.acceptor import Forgotten, Report, UnknownInstance
-from sbon_node.registers.changes import Verdict
-from sbon_node.registers.states import Acceptor, State
-from sbon_node.replication.acceptor_store import AcceptorStore
-from sbon_node.replication.query_keys import QUERY, key_of, operator_key
-from sbon_node.replication.registers import Registers
-from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
+from sbon_node.ownership.acceptors import QUERY_OVER, REFUSED
+from sbon_node.ownership.consensus.acceptor import Forgotten, Report, UnknownInstance
+from sbon_node.ownership.consensus.changes import Verdict
+from sbon_node.ownership.consensus.states import Acceptor, State
+from sbon_node.ownership.query_documents import decoded, joined, references, split
+from sbon_node.ownership.registered import Changed, Held, Packed, Registered
+from sbon_node.ownership.store.acceptor_store import AcceptorStore
+from sbon_node.ownership.store.query_keys import QUERY, key_of, operator_key, query_of
+from sbon_node.ownership.store.registers import Registers
+from sbon_node.ownership.store.rendezvous import ACCEPTORS, chosen, ranked
 from sbon_protocol.api.states import query_states
 from sbon_protocol.api.states.query_states import LIVE
 
 log = structlog.get_logger()
 
-Step = Callable[[QueryRecord], QueryRecord | None]
-"""Returns the changed record, or None if nothing is to be changed; raises :class:`SbonError` if the change does not apply."""
 
-
-class Changed(NamedTuple):
-    """The record before and after a change; the same if nothing was to be changed."""
-
-    before: QueryRecord
-    after: QueryRecord
+RecordStep = Callable[[QueryRecord], QueryRecord | None]
 
 
 class Records:
@@ -46,6 +39,7 @@ class Records:
 
     def __init__(self, store: AcceptorStore, registers: Registers, most: int, distance_ms: Callable[[str], float]) -> None:
         self._store, self._registers, self._most, self._distance_ms = store, registers, most, distance_ms
+        self._registered = Registered[QueryRecord](registers, self)
         self._known: dict[str, QueryRecord] = {}
         for key, state in store.states.items():
             self._accepted(key, state)
@@ -100,40 +94,20 @@ class Records:
             raise SbonError("record-changed", f"there is a record of {record.id} already", where=record.id)
         return await self._chosen(record.id, outcome.state, parts.record)
 
-    async def change(self, query: str, step: Step) -> Changed:
+    async def change(self, query: str, step: RecordStep) -> Changed[QueryRecord]:
         """Change a record by compare-and-set, and again while others change it at the same time.
 
         Raises ``record-unknown`` if no node that answers has it, ``no-majority``, or the error of ``step`` for the record that
         a majority has.
         """
-        record = self._known.get(query)
-        decided = record is None
-        if record is None:
-            record = self._existing(query, await self.read(query))
-        while True:
-            try:
-                changed = step(record)
-            except SbonError:
-                if decided:
-                    raise
-                changed = None
-            if changed is None and not decided:
-                record, decided = self._existing(query, await self.read(query)), True
-                continue
-            if changed is None:
-                return Changed(record, record)
-            query_states.LIFECYCLE.check(record.state, changed.state, query)
-            base = "" if decided else self._base(query, record.version)
-            parts = split(changed, record)
-            outcome = await self._registers.compare_and_set(
-                key_of(query), record.version, parts.value, attached=parts.attached, base=base
-            )
-            after = self._existing(query, await self._newest(query, outcome.state, parts.record, record))
-            if outcome.verdict == Verdict.APPLIED:
-                return Changed(record, after)
-            if decided and after.version == record.version:
-                raise SbonError(QUERY_OVER, f"{query} is over, and nodes have deleted its record", where=query)
-            record, decided = after, True
+
+        def checked(record: QueryRecord) -> QueryRecord | None:
+            changed = step(record)
+            if changed is not None:
+                query_states.LIFECYCLE.check(record.state, changed.state, query)
+            return changed
+
+        return await self._registered.change(key_of(query), checked, self._accepted_here(query))
 
     def unfinished(self) -> list[str]:
         """Return queries that are not over and cleaned up, as this node knows them, whether or not it is still an acceptor."""
@@ -176,11 +150,29 @@ class Records:
         """Return the end of a query whose record this node has deleted, :data:`QUERY_OVER` or :data:`REFUSED`; else nothing."""
         return self._store.end(key_of(query))
 
-    def missing(self, query: str) -> SbonError:
+    # -- the form of records ------------------------------------------------------------------------------------------
+
+    def packed(self, value: QueryRecord, before: Held[QueryRecord]) -> Packed[QueryRecord]:
+        parts = split(value, before.value)
+        return Packed(parts.value, parts.attached, parts.record)
+
+    async def unpacked(self, key: str, state: State, *alike: QueryRecord) -> Held[QueryRecord]:
+        """Of a state whose documents are gone, since it was changed meanwhile, return the later one."""
+        record = await self._newest(query_of(key), state, *alike)
+        if record is None:
+            raise self.missing(key)
+        return Held(record, record.version)
+
+    def missing(self, key: str) -> SbonError:
         """Return the error for a record that no node has: over, if this node has deleted it."""
+        query = query_of(key)
         if code := self.end(query):
             return SbonError(code, f"{query} is over, and its record is deleted", where=query)
         return SbonError("record-unknown", f"no node that answers has a record of {query}", where="query")
+
+    def deleted(self, key: str) -> SbonError:
+        query = query_of(key)
+        return SbonError(QUERY_OVER, f"{query} is over, and nodes have deleted its record", where=query)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -227,10 +219,13 @@ class Records:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _base(self, query: str, version: int) -> str:
-        """Return the newest token of the state of that version which this node has accepted: it need not be chosen."""
-        state = self._store.state(key_of(query))
-        return state.tokens[-1] if state is not None and state.version == version and state.tokens else ""
+    def _accepted_here(self, query: str) -> Held[QueryRecord] | None:
+        """Return the record as this node knows it; it may have accepted it alone."""
+        record, state = self._known.get(query), self._store.state(key_of(query))
+        if record is None:
+            return None
+        is_stored = state is not None and state.version == record.version and state.tokens
+        return Held(record, record.version, chosen=False, token=state.tokens[-1] if is_stored and state is not None else "")
 
     def _accepted(self, key: str, state: State) -> None:
         if not key.startswith(QUERY):
@@ -274,11 +269,6 @@ class Records:
         record, known = joined(state, documents.__getitem__, alike), self._known.get(query)
         if known is not None and known.version <= record.version:
             self._known[query] = record
-        return record
-
-    def _existing(self, query: str, record: QueryRecord | None) -> QueryRecord:
-        if record is None:
-            raise self.missing(query)
         return record
 
 

@@ -14,14 +14,14 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import QUERY_OVER
 from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
-from sbon_node.queries.records import Records
-from sbon_node.registers.changes import Verdict
-from sbon_node.registers.states import State
-from sbon_node.replication.acceptor_store import AcceptorStore
-from sbon_node.replication.query_keys import key_of, operator_key, query_of
-from sbon_node.replication.registers import Attached, Registers
+from sbon_node.ownership.acceptors import QUERY_OVER
+from sbon_node.ownership.consensus.changes import Verdict
+from sbon_node.ownership.queries import Records
+from sbon_node.ownership.registered import MessagePacked, Registered
+from sbon_node.ownership.store.acceptor_store import AcceptorStore
+from sbon_node.ownership.store.query_keys import component_of, key_of, operator_key, query_of
+from sbon_node.ownership.store.registers import Attached, Registers
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.sharing import MAX_REFERENCES
@@ -37,11 +37,12 @@ MOST_SEARCHED = 16
 class OperatorRegisters:
     """The registers of operators and sinks, for a node that may or may not be an acceptor of them.
 
-    Calls raise ``no-majority`` as those of :class:`~sbon_node.replication.registers.Registers` do.
+    Calls raise ``no-majority`` as those of :class:`~sbon_node.ownership.store.registers.Registers` do.
     """
 
     def __init__(self, context: Context, store: AcceptorStore, registers: Registers, records: Records) -> None:
         self._context, self._store, self._registers, self._records = context, store, registers, records
+        self._registered = Registered(registers, FORM)
 
     async def place(self, record: QueryRecord, *, again: bool) -> None:
         """Store the hosts of a query's operators and of its sink, in epoch 1.
@@ -80,19 +81,21 @@ class OperatorRegisters:
             state = self._store.state(operator_key(component))
             if state is None:
                 continue
-            host, instance = decoded(state).host, decoded(state).instance
+            host, instance = FORM.value(state).host, FORM.value(state).instance
             if instance not in ("", self._context.membership.expected(host).instance):
                 message = f"{host} lost its data while the query was being placed"
                 raise SbonError("wrong-node", message, where=component, hint="submit it again")
 
     async def read(self, query: str, component: str) -> OperatorRegister:
         """Return the register at some moment of the call; raise ``record-unknown``, ``not-owner`` for one of another query."""
-        return (await self._read(query, component))[1]
+        register = (await self._registered.held(operator_key(component))).value
+        _check_part(register, query)
+        return register
 
     def known(self, component: str) -> OperatorRegister | None:
         """Return the register as this node, one of its acceptors, has accepted it; None at any other node."""
         state = self._store.state(operator_key(component))
-        return None if state is None else decoded(state)
+        return None if state is None else FORM.value(state)
 
     async def settled(self, query: str, component: str) -> OperatorRegister:
         """Return the register once a change that another node has left unfinished is decided, for good or off for good.
@@ -101,15 +104,6 @@ class OperatorRegisters:
         """
         await self._registers.settle(operator_key(component))
         return await self.read(query, component)
-
-    async def _read(self, query: str, component: str) -> tuple[State, OperatorRegister]:
-        state = await self._registers.read(operator_key(component))
-        if state is None:
-            raise SbonError("record-unknown", f"no node that answers has a register of {component}", where=component)
-        register = decoded(state)
-        if query not in register.queries:
-            raise SbonError("not-owner", f"{component} is no part of {query}", where=component)
-        return state, register
 
     async def claim(self, call: ClaimComponent, node: str, instance: str) -> int:
         """Give the next epoch to the host, which was restarted; the same one again, if the answer to its claim was lost.
@@ -299,18 +293,13 @@ class OperatorRegisters:
     async def _change(
         self, query: str, operator: str, step: Callable[[OperatorRegister], OperatorRegister | None]
     ) -> OperatorRegister:
-        """Change the register, and again while others change it at the same time; return it as it is then."""
-        while True:
-            state, register = await self._read(query, operator)
-            changed = step(register)
-            if changed is None:
-                return register
-            value, attached = msgspec.msgpack.encode(changed), Attached(state.references)
-            outcome = await self._registers.compare_and_set(operator_key(operator), state.version, value, attached=attached)
-            if outcome.verdict == Verdict.APPLIED:
-                return changed
-            if outcome.state is None or outcome.state.version == state.version:
-                raise SbonError(QUERY_OVER, f"{query} is over, and nodes have deleted its registers", where=operator)
+        """Change the register of an operator or sink of the query; return it as it is then."""
+
+        def of_query(register: OperatorRegister) -> OperatorRegister | None:
+            _check_part(register, query)
+            return step(register)
+
+        return (await self._registered.change(operator_key(operator), of_query)).after
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -359,12 +348,22 @@ class OperatorRegisters:
                 self._registers.forget(key)
 
 
-def decoded(state: State) -> OperatorRegister:
-    """Return the value of an operator's register; raise ``bad-record`` for anything else."""
-    try:
-        return msgspec.msgpack.decode(state.value, type=OperatorRegister)
-    except msgspec.MsgspecError as error:
-        raise SbonError("bad-record", str(error), where="operator", hint="do all nodes run the same version?") from error
+def _check_part(register: OperatorRegister, query: str) -> None:
+    if query not in register.queries:
+        raise SbonError("not-owner", f"{register.id} is no part of {query}", where=register.id)
+
+
+def _missing(key: str) -> SbonError:
+    component = component_of(key)
+    return SbonError("record-unknown", f"no node that answers has a register of {component}", where=component)
+
+
+def _deleted(key: str) -> SbonError:
+    component = component_of(key)
+    return SbonError(QUERY_OVER, f"{uid_of(component)} is over, and nodes have deleted its registers", where=component)
+
+
+FORM = MessagePacked(OperatorRegister, _missing, _deleted)
 
 
 def next_epoch(register: OperatorRegister, call: ClaimComponent, node: str, instance: str) -> OperatorRegister | None:
