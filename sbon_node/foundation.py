@@ -6,27 +6,27 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.drain_mark import Drained
+from sbon_node.base.events import Bus
+from sbon_node.base.executors import Executor
+from sbon_node.base.failpoints import Failpoints
+from sbon_node.base.identity import identify
+from sbon_node.base.store import RecordStore
 from sbon_node.config.config import Config
-from sbon_node.directory.measuring import Measurer
-from sbon_node.directory.view import FullView
-from sbon_node.events import Bus
-from sbon_node.executors import Executor
-from sbon_node.failpoints import Failpoints
-from sbon_node.membership.service import Membership
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Transport
-from sbon_node.planner.planner import Planner
-from sbon_node.space.local import LocalCoordinate
+from sbon_node.overlay.directory.measuring import Measurer
+from sbon_node.overlay.directory.view import FullView
+from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.coordinators import ZoneCoordinators
-from sbon_node.workflow.drain_mark import Drained
-from sbon_node.workflow.identity import identify
-from sbon_node.workflow.store import RecordStore
 
 
 class World(NamedTuple):

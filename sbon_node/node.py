@@ -18,16 +18,14 @@ import structlog
 
 from sbon_node.adaptation.optimizer import LocalOptimizer
 from sbon_node.adaptation.parts import OptimizerParts
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.events import MemberChanged
+from sbon_node.base.executors import Computing, Executor, in_thread
+from sbon_node.base.failpoints import Failpoints, unobserved
+from sbon_node.base.tasks import Tasks
 from sbon_node.config.config import Config
 from sbon_node.connectors.sources.push import Post
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
-from sbon_node.events import MemberChanged
-from sbon_node.executors import Computing, Executor, in_thread
-from sbon_node.explain.knowledge import Knowledge
-from sbon_node.explain.placements import PlacementExplainer
-from sbon_node.explain.plans import Explainer
-from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.foundation import World, lay_foundation
 from sbon_node.hosting.backups.backups import NodeBackups
 from sbon_node.hosting.destroy import ComponentDestroyer
@@ -47,7 +45,6 @@ from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.membership.table import Change
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances
@@ -57,6 +54,8 @@ from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
 from sbon_node.operations.status import status_of
+from sbon_node.overlay.membership.table import Change
+from sbon_node.overlay.rejoin import Rejoin
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.names import QueryNames
@@ -65,11 +64,14 @@ from sbon_node.ownership.queries import Records
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.repair import Repair
-from sbon_node.planner.planner import Planner, ProcessPlanner
+from sbon_node.planning.process.planner import Planner, ProcessPlanner
 from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.ant_updates import AntUpdates
 from sbon_node.queries.declarations import Declarations
 from sbon_node.queries.describe import Descriptions
+from sbon_node.queries.explaining.knowledge import Knowledge
+from sbon_node.queries.explaining.placements import PlacementExplainer
+from sbon_node.queries.explaining.plans import Explainer
 from sbon_node.queries.follow import Follows
 from sbon_node.queries.further_sinks import FurtherSinks
 from sbon_node.queries.holder import QueryHolder
@@ -89,8 +91,6 @@ from sbon_node.queries.sink_requests import SinkRequests
 from sbon_node.queries.submit import Submitter
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.upkeep import return_disk
-from sbon_node.tasks import Tasks
-from sbon_node.workflow.rejoin import Rejoin
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.api.explanations import Explanation

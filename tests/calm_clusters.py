@@ -8,7 +8,7 @@ import msgspec
 
 from sbon_lab.simulation.cluster import CONFIG
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space.settings import SpaceSettings
 from tests.workflow import clusters
 
 CALM = msgspec.structs.replace(CONFIG, connectors=ConnectorSettings(linger_s=0.5), space=SpaceSettings(algorithm="vivaldi"))

@@ -33,7 +33,7 @@ assert pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]})).num_rows == 2
         ("sbon_node.connectors.sinks.runner", ""),
         ("sbon_node.engine.spark.operators.source", ""),
         ("sbon_node.engine.spark.operators.output", ""),
-        ("sbon_node.arrow_without_pandas", AFTERWARDS),
+        ("sbon_node.base.arrow_without_pandas", AFTERWARDS),
     ],
 )
 def test_arrow_does_not_import_pandas(module: str, then: str) -> None:
@@ -45,7 +45,7 @@ def test_arrow_does_not_import_pandas(module: str, then: str) -> None:
 
 def test_hidden_pandas_can_be_shown_again() -> None:
     code = """
-from sbon_node.arrow_without_pandas import hide_pandas, show_pandas
+from sbon_node.base.arrow_without_pandas import hide_pandas, show_pandas
 hide_pandas()
 try:
     import pandas

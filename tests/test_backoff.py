@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sbon_node.backoff import Backoff
+from sbon_node.base.backoff import Backoff
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.disk import is_full, named_errors
-from sbon_node.errors import SbonError
+from sbon_node.base.disk import is_full, named_errors
+from sbon_protocol.errors import SbonError
 from tests.full_disks import no_room
 
 

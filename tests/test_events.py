@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from sbon_node.events import Bus, Listener, Listening, LogLine, Lost, MemberChanged, NodeEvent
+from sbon_node.base.events import Bus, Listener, Listening, LogLine, Lost, MemberChanged, NodeEvent
 
 
 def joined(member: str) -> partial[MemberChanged]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sbon_lab.simulation.loop import run
-from sbon_node.tasks import Tasks, check_cancelled
+from sbon_node.base.tasks import Tasks, check_cancelled
 
 
 def in_virtual_time(test: Callable[[Tasks, list[str]], Awaitable[None]]) -> list[str]:

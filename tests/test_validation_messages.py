@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from sbon_node.validation_messages import in_plain_words
+from sbon_node.base.validation_messages import in_plain_words
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):

@@ -12,8 +12,8 @@ from sbon.requests import ANSWER_S, DEFAULT_API, Ask
 from sbon.signs_of_life import Watch
 from sbon_cli import operations
 from sbon_cli.terminal.waiting import waiting
-from sbon_node.events import Kind, Level, NodeEvent
-from sbon_node.logging.levels import LogLevels
+from sbon_node.base.events import Kind, Level, NodeEvent
+from sbon_node.base.logging.levels import LogLevels
 from sbon_node.operations.debug_dump import DebugDump
 from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
+from sbon_node.base.disk import named_errors, replace
 from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
@@ -19,9 +20,8 @@ from sbon_node.connectors.sinks.buffer import Buffer
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.registry import SinkConnector
 from sbon_node.connectors.sources.registry import Connector, SourceContext
-from sbon_node.disk import named_errors, replace
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
+from sbon_protocol.errors import SbonError
 
 
 class TicksOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,11 +18,11 @@ from sbon_node.adaptation.delay import measured_delay_ms
 from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.adaptation.scene import LATENCY_UNKNOWN, Scene, best_host, scene_of, usage_at
 from sbon_node.adaptation.view import AdaptingView
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.placement.model.problem import total
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
 from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.errors import SbonError
 
 IS_BEST = "is-best"
 ALONE = frozenset({IS_BEST, rules.NO_BETTER, rules.SAVES_LITTLE})

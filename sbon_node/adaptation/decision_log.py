@@ -8,7 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from sbon_node.events import MoveDecided
+from sbon_node.base.events import MoveDecided
 from sbon_protocol.api.adaptation import STAYS, MoveDecision
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.states import move_states

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.workflow.context import Context
@@ -10,7 +9,7 @@ from sbon_protocol.api.delivery import SinkDelay
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.calls import ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 

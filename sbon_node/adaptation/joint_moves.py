@@ -21,18 +21,17 @@ from sbon_node.adaptation.decision import TOGETHER, Link, Why
 from sbon_node.adaptation.joint import Hosts, Latency, Pair, Side, Weighed, weigh
 from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.adaptation.view import AdaptingView
-from sbon_node.directory.pairs import unordered
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.net.peers import Caller
+from sbon_node.overlay.directory.pairs import unordered
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, MoveDecision, PastMove
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.api.states import move_states
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.moving import MAX_JOINT_LINKS, JointLink, JointSide, MoveJointly, MoveOperator, OperatorMove, WeighJointMove
 
 REFUSED = "joint-move-refused"

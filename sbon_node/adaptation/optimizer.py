@@ -17,14 +17,14 @@ from sbon_node.adaptation.decision import RELIEVES, Why
 from sbon_node.adaptation.decision_log import DecisionLog, event_of
 from sbon_node.adaptation.joint_moves import REFUSED, JointMoves, Proposal
 from sbon_node.adaptation.parts import OptimizerParts
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import Tasks
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.tasks import Tasks
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import move_states
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
 
 log = structlog.get_logger()

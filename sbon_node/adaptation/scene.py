@@ -9,7 +9,6 @@ import msgspec
 
 from sbon_node.adaptation.decision import Link, Offer, usage_of, way_of
 from sbon_node.adaptation.view import AdaptingView
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import Point
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -18,6 +17,7 @@ from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 HERE = "here"
 """Vertex that makes the present host a candidate. No operator, source or sink has this id."""

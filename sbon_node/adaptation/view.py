@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sbon_node.directory.pairs import unordered
+from sbon_node.overlay.directory.pairs import unordered
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView

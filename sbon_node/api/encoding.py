@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.connectors.formats.json_values import speakable
-from sbon_node.errors import SbonError
-from sbon_node.validation_messages import in_plain_words
 from sbon_protocol.api.delivery import Rows
+from sbon_protocol.errors import SbonError
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from sbon_node.base.events import Bus
 from sbon_node.connectors.sources.push import Post
-from sbon_node.events import Bus
 from sbon_node.operations.debug_dump import DebugDump
 from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
@@ -79,7 +79,7 @@ class SinksInterface(Protocol):
 
 
 class NodeInterface(Protocol):
-    """Every method raises :class:`sbon_node.errors.SbonError` for what it refuses."""
+    """Every method raises :class:`sbon_protocol.errors.SbonError` for what it refuses."""
 
     bus: Bus
     """Events of the node."""

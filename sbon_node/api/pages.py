@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from sbon_node.api.server.guard import expect
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 FOLDER = Path(__file__).parent / "dashboard"
 INDEX = "index.html"

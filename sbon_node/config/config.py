@@ -20,29 +20,29 @@ import msgspec
 
 from sbon_node.adaptation.settings import PRESETS as ADAPTATION_PRESETS
 from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.base.logging.output import LogSettings
+from sbon_node.base.validation_messages import description_of
 from sbon_node.config.api import ApiSettings
 from sbon_node.config.node import EVERYWHERE, FILES, SECRETS
 from sbon_node.config.node import NodeSettings as NodeSettings
 from sbon_node.config.values import allowed, from_text
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.directory.settings import DirectorySettings
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.settings import LOCAL_MASTER, EngineSettings
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.logging.output import LogSettings
-from sbon_node.membership.settings import PRESETS as MEMBERSHIP_PRESETS
-from sbon_node.membership.settings import MembershipSettings
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
+from sbon_node.overlay.directory.settings import DirectorySettings
+from sbon_node.overlay.membership.settings import PRESETS as MEMBERSHIP_PRESETS
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.space.settings import SpaceSettings
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.space.settings import SpaceSettings
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.validation_messages import description_of
 from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.adaptation import BY_HOSTS
+from sbon_protocol.errors import SbonError
 
 DEPENDING = {
     "connectors.data_roots": f"{FILES} in node.data_dir",

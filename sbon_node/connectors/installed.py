@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TypeVar
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 SOURCES = "sbon.sources"
 SINKS = "sbon.sinks"

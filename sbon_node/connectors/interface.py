@@ -16,11 +16,11 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
+import sbon_node.base.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.model.frames import Frame
 
 AWAY = "endpoint-unreachable"
-"""Code of the :class:`sbon_node.errors.SbonError` for an endpoint that is away or temporarily refuses.
+"""Code of the :class:`sbon_protocol.errors.SbonError` for an endpoint that is away or temporarily refuses.
 
 Nothing is lost; the runner retries with growing pauses.
 """
@@ -65,7 +65,7 @@ class Chunk:
 class Source(Protocol):
     """A reader of a stream's rows.
 
-    Every method raises :class:`sbon_node.errors.SbonError` for errors that the user must correct.
+    Every method raises :class:`sbon_protocol.errors.SbonError` for errors that the user must correct.
     """
 
     @property
@@ -136,7 +136,7 @@ class Confirmed(Protocol):
 class Sink(Protocol):
     """A receiver of a query's results: a stream of frames per branch of the query.
 
-    ``flush`` and ``finish`` may raise :class:`sbon_node.errors.SbonError` ``disk-full`` or :data:`AWAY`: nothing is lost then,
+    ``flush`` and ``finish`` may raise :class:`SbonError` ``disk-full`` or :data:`AWAY`: nothing is lost then,
     and the runner repeats the call later. It takes no further frames meanwhile.
     """
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sbon_node.errors import SbonError
-from sbon_node.validation_messages import in_plain_words
+from sbon_node.base.validation_messages import in_plain_words
+from sbon_protocol.errors import SbonError
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
+from sbon_protocol.errors import SbonError
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):

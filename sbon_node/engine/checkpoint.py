@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.disk import replace
+from sbon_node.base.disk import replace
 from sbon_node.engine.alignment import Cut, cut_of
 from sbon_node.model.frames import InputOffset
 

@@ -20,10 +20,10 @@ import zipfile
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from sbon_node.disk import named_errors
+from sbon_node.base.disk import named_errors
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.manifest import CopiedFile, Manifest
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 _VERSIONED = re.compile(r"([0-9]+)\.(snapshot|delta|zip|changelog)\Z")
 _TABLES = "SSTs"

@@ -38,7 +38,7 @@ class OperatorPort(Protocol):
     def recover(self, committed: int | None) -> None:
         """Make batches up to ``committed``, the checkpoint's newest commit, visible; call before every start.
 
-        Raises :class:`sbon_node.errors.SbonError` where checkpoint and streams cannot belong together.
+        Raises :class:`sbon_protocol.errors.SbonError` where checkpoint and streams cannot belong together.
         """
         ...
 
@@ -73,7 +73,7 @@ class OperatorPort(Protocol):
 
         A visible batch is not written again; one that is not visible is replaced.
 
-        Raises :class:`sbon_node.errors.SbonError` (``disk-full``, ``frame-too-large``): the operator then stops with that
+        Raises :class:`sbon_protocol.errors.SbonError` (``disk-full``, ``frame-too-large``): the operator then stops with that
         reason, uncommitted, and loses nothing.
         """
         ...

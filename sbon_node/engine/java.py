@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 OLDEST = 17
 NEWER = 22

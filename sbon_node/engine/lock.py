@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 RETRY_S = 0.05
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.errors import SbonError
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.errors import SbonError
 
 SETTLE_POLL_S = 0.03
 

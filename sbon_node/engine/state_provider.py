@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from sbon_node.errors import SbonError
 from sbon_protocol.api.operators import StateProvider
+from sbon_protocol.errors import SbonError
 
 CLASS = "spark.sql.streaming.stateStore.providerClass"
 """Spark's setting, which each entry of its offset log repeats. A resumed query takes the logged value, whatever is set."""

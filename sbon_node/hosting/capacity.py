@@ -17,10 +17,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from sbon_node.engine.interface import EngineCapacity
-from sbon_node.errors import SbonError
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.nodes import ARRIVAL, BACKUP, FOLLOWER, HOSTED, RESERVED, CapacityUse, HeldCapacity, NodeCapacity
 from sbon_protocol.api.operators import MOST_STATE_MB, OPERATOR_MEMORY_MB, Needs
+from sbon_protocol.errors import SbonError
 
 BACKUP_CORES = 0.05
 """Share of an operator's cores that its backup takes: replicated queries take 5 % more CPU (docs/figures/recovery.md)."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 
 
 class HostedComponent(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sbon_node.errors import SbonError
 from sbon_node.ownership.acceptors import QUERY_OVER
 from sbon_node.ownership.consensus.states import Acceptor
+from sbon_protocol.errors import SbonError
 
 
 class EndedQueries:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sbon_node.workflow.store import RecordStore
+from sbon_node.base.store import RecordStore
 
 
 class ReadLineages(msgspec.Struct, frozen=True, kw_only=True):

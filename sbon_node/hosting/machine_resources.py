@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import psutil
 
-from sbon_node.cgroups import cores, memory_limit
-from sbon_node.clock import Clock
+from sbon_node.base.cgroups import cores, memory_limit
+from sbon_node.base.clock import Clock
 from sbon_node.engine.interface import EngineCapacity
-from sbon_node.membership.service import Membership
 from sbon_node.model.servers import LEAST_SPEED, MOST_SPEED
-from sbon_node.space.local import LocalCoordinate
+from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_node.workflow.settings import ControlSettings
 
 MB = 1024 * 1024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.subscribers import component_of, is_follower
+from sbon_protocol.errors import SbonError
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Room
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.ports import OperatorPorts
@@ -20,6 +19,7 @@ from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.calls import AskNode, NodeAnswer
+from sbon_protocol.errors import SbonError
 
 STRANGERS = ""
 SHORT_MS = 1.0

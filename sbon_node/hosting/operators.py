@@ -11,11 +11,12 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from sbon_node.base.disk import named_errors
+from sbon_node.base.events import OperatorChanged
+from sbon_node.base.store import Kind
+from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.disk import named_errors
 from sbon_node.engine.interface import Engine, EngineCapacity, MovingEngine
-from sbon_node.errors import SbonError
-from sbon_node.events import OperatorChanged
 from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.components import HostedComponent, acceptors_of
@@ -27,15 +28,13 @@ from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of,
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors, check_epoch, claim, report
-from sbon_node.planner.planner import CLIENT
+from sbon_node.planning.process.planner import CLIENT
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.watermark import shown_watermark
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_node.workflow.store import Kind
 from sbon_protocol.api.durability import LOCAL, BackupInfo
 from sbon_protocol.api.nodes import CapacityUse, NodeCapacity
 from sbon_protocol.api.operators import Needs, OperatorSpec, OperatorStats
@@ -47,6 +46,7 @@ from sbon_protocol.api.states.operator_states import LIFECYCLE, SET_ASIDE, Opera
 from sbon_protocol.api.stream_counts import SpillCount
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

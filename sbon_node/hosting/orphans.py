@@ -10,7 +10,6 @@ from collections.abc import Container, Iterable
 
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
@@ -22,6 +21,7 @@ from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.calls import CheckQueries, DestroyComponents, QueriesChecked
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

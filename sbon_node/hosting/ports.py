@@ -14,7 +14,6 @@ import structlog
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
 from sbon_node.engine.checkpoint_copy import copied_bytes
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.interface import NO_BACKUPS, Backups
 from sbon_node.hosting.capacity import measured_cost
 from sbon_node.hosting.hosted_operator import HostedOperator
@@ -33,7 +32,7 @@ from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.subscribers import component_of
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 log = structlog.get_logger()

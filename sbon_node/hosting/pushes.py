@@ -8,7 +8,6 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.post_buffer import PostBuffer
 from sbon_node.connectors.sources.push import Post, Pushable
 from sbon_node.connectors.sources.runner import SourceRunner
-from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.catalogue import Catalogue
@@ -17,7 +16,7 @@ from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.states import source_states
 from sbon_protocol.api.streams import Pushed
 from sbon_protocol.codec import MAX_PAYLOAD_BYTES, decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.posting import MAX_POST_HOPS, PostRows, RowsPosted
 
 CONNECTOR = "http"

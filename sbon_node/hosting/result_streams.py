@@ -7,7 +7,6 @@ import pyarrow as pa
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.sinks.results import StreamSinkOptions
 from sbon_node.connectors.sources.result import QUERY, ResultSource, query_of
-from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.schema import check_stream
 from sbon_node.ownership.catalogue import Catalogue
@@ -15,6 +14,7 @@ from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.states import source_states
+from sbon_protocol.errors import SbonError
 
 LOOKS, LOOK_S = 50, 0.1
 """Looks for a source that is about to be opened, and the time between two."""

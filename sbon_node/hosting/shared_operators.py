@@ -12,16 +12,15 @@ from contextlib import contextmanager
 import msgspec
 import structlog
 
+from sbon_node.base.caller_checks import CallerChecks
+from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.sources.runner import SourcePosition
-from sbon_node.errors import SbonError
 from sbon_node.hosting.components import acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.tasks import Tasks
-from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.catalogue import is_source
@@ -31,6 +30,7 @@ from sbon_protocol.api.query_ids import is_sink
 from sbon_protocol.api.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader, digest_of
 from sbon_protocol.api.subscribers import is_follower, query_of
 from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.errors import SbonError
 from sbon_protocol.sharing import AskStreams, OperatorShared, ShareOperator, StreamOffers
 
 log = structlog.get_logger()

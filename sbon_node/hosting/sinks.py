@@ -9,11 +9,12 @@ from typing import Literal
 import msgspec
 import structlog
 
+from sbon_node.base.store import RecordStore
+from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.follow import Events, FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.turn import IsReader
-from sbon_node.errors import SbonError
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
@@ -22,15 +23,14 @@ from sbon_node.hosting.ports import READER_FENCED
 from sbon_node.hosting.sink_positions import begun
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import NOT_OWNER, REFUSED, RecordAcceptors, check_epoch, claim, report
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_node.workflow.store import RecordStore
 from sbon_protocol.api.delivery import FurtherReport, SinkReport
 from sbon_protocol.api.query_ids import is_further_sink, name_of, part_of, sink_of
 from sbon_protocol.api.states import sink_states
 from sbon_protocol.calls import DestroyComponents, OpenSink, ReportState
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import AddSink, SinkAdded
 from sbon_protocol.moving import ComponentHost, LocateComponent
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from sbon_node.base.disk import named_errors, replace
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.dead_letters import DeadLetters, trim
-from sbon_node.disk import named_errors, replace
-from sbon_node.errors import SbonError
 from sbon_node.streams.skipped import SkippedRow, SkippedRows
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import check_moves, open_source
@@ -16,13 +17,11 @@ from sbon_node.connectors.sources.result import check_not_result
 from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
-from sbon_node.errors import SbonError
 from sbon_node.hosting.live_sources.interface import NO_SOURCE_BACKUPS, SourceBackups
 from sbon_node.model.schema import check_source
 from sbon_node.model.shown import shown_source
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
 from sbon_protocol.api.durability import REPLICATED
@@ -31,7 +30,7 @@ from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.api.streams import SourceInfo, StreamInfo, unknown_at
 from sbon_protocol.calls import AttachSource, DescribeSources, SourceStates
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 
 log = structlog.get_logger()
 

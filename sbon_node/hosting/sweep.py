@@ -10,10 +10,10 @@ from pathlib import Path
 
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.catalogue import is_source
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -6,9 +6,9 @@ import re
 import unicodedata
 from typing import Any
 
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.errors import SbonError
 
 TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
 """The allowed types of a column, beside ``decimal(p,s)``; timestamps are microseconds in UTC."""

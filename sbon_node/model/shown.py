@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.redaction import shown
+from sbon_node.base.redaction import shown
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import SinkSpec

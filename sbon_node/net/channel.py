@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Transport
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.frames import encode_frame, read_frame
 from sbon_protocol.messages import Frame, Hello, Refused, Role, Welcome
 from sbon_protocol.version import CAPABILITIES, OLDEST_VERSION, VERSION

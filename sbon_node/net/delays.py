@@ -9,9 +9,9 @@ import msgspec
 import structlog
 from msgspec import Meta
 
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
-from sbon_node.validation_messages import in_plain_words
+from sbon_node.base.clock import Clock
+from sbon_node.base.validation_messages import in_plain_words
+from sbon_protocol.errors import SbonError
 from sbon_protocol.rtt_matrix import MAX_RTT_MS
 
 log = structlog.get_logger()

@@ -13,7 +13,7 @@ import asyncio
 import random
 from collections import deque
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays
 from sbon_node.net.settings import NetSettings

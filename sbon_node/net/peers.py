@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
+from sbon_node.base.clock import Clock
 from sbon_node.net.channel import ANYONE, Expected, FrameChannel, Identity, shake
 from sbon_node.net.counters import Counters
 from sbon_node.net.server import Caller, PeerServer
@@ -17,7 +16,7 @@ from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, ConnectionLostError, NameUnresolvedError, Transport
 from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.messages import Call, Failure, Hello, Request, Response, Role, Welcome
 
 __all__ = ["ANYONE", "Caller", "Expected", "FrameChannel", "Identity", "PeerServer", "Peers"]

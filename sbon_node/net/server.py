@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
+from sbon_node.base.clock import Clock
 from sbon_node.net.channel import WRONG_NODE, Expected, FrameChannel, Identity
 from sbon_node.net.counters import Counters
 from sbon_node.net.names import site_of
@@ -17,7 +16,7 @@ from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Listener, Transport
 from sbon_protocol.calls import CALLS
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.messages import Call, Endpoint, Failure, Hello, Refused, Request, Response, Role, Welcome
 from sbon_protocol.version import CAPABILITIES, negotiate
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.local_users import UserCheck
 from sbon_node.net.names import Names

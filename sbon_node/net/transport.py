@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 
 class Address(NamedTuple):

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from sbon_node.logging.tail import tail
-from sbon_node.redaction import redacted, without_passwords
+from sbon_node.base.logging.tail import tail
+from sbon_node.base.redaction import redacted, without_passwords
 
 MAX_TASKS = 2000
 MAX_FRAMES = 20

@@ -13,7 +13,7 @@ import msgspec
 import psutil
 
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE
-from sbon_node.planner.process import WORKER as PLANNER_MODULE
+from sbon_node.planning.process.process import WORKER as PLANNER_MODULE
 from sbon_protocol.api.stream_counts import OutboxBytes
 
 # -- Types of the account of a node's memory and disk -----------------------------------------------------------------

@@ -13,21 +13,20 @@ from importlib.metadata import version
 
 from msgspec.structs import replace
 
+from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.config.config import Config
-from sbon_node.errors import SbonError
-from sbon_node.membership.table import LOST, REACHABLE
-from sbon_node.membership.views import MemberView
 from sbon_node.net.names import is_loopback
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 from sbon_node.operations.machine_checks import examine_machine
 from sbon_node.operations.reachability import Reach, Reached
-from sbon_node.token_buckets import TokenBucket, TokenBuckets
+from sbon_node.overlay.membership.table import LOST, REACHABLE
+from sbon_node.overlay.membership.views import MemberView
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.nodes import Readiness
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.measuring import MAX_FINDINGS, ExamineNode, NodeExamined
 
 MAX_PEERS = 16

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from sbon_node.backoff import Backoff
-from sbon_node.errors import SbonError
+from sbon_node.base.backoff import Backoff
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import CANCELLED
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.membership.table import GONE
-from sbon_node.migration.settings import MigrationSettings
+from sbon_node.overlay.membership.table import GONE
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -22,6 +21,7 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import move_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
 
 PASSING = frozenset({"move-under-way", "no-majority", "not-movable"})

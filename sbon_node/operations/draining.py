@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 import structlog
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import Tasks
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.operations.drain_moves import DrainMoves, step_of
 from sbon_node.operations.leaving import Leaving
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.query_ids import shown
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

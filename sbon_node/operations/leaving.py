@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.ownership.acceptors import RecordAcceptors
@@ -20,6 +19,7 @@ from sbon_protocol.api.states import query_states
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.api.subscribers import component_of
 from sbon_protocol.calls import ReportState
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

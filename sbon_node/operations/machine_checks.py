@@ -18,9 +18,9 @@ from sbon_node.config.config import Config
 from sbon_node.engine.java import NEWER, Java, find_java
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.jvm.archive import archive_path
-from sbon_node.errors import SbonError
 from sbon_node.operations.examination import CheckResult, failed, ok, warning
 from sbon_node.operations.readiness import MIN_FREE_BYTES, MIN_FREE_INODES
+from sbon_protocol.errors import SbonError
 
 ENOUGH_BYTES = 5 * 1024**3
 """Room for streams, checkpoints and logs; less causes a warning."""

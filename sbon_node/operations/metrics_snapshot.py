@@ -10,18 +10,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from sbon_node.directory.measuring import Measurer
 from sbon_node.engine.interface import Engine
-from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.net.traffic import Carrier, Direction, Flow
+from sbon_node.overlay.directory.measuring import Measurer
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.waits import ReasonKind
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.local import LocalCoordinate
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.workflow.context import Context
@@ -30,6 +29,7 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.stream_counts import OutboxCount
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.api.subscribers import is_follower, query_of
+from sbon_protocol.errors import SbonError
 
 
 class LinkMetrics(NamedTuple):

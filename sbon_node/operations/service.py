@@ -9,7 +9,6 @@ from functools import partial
 import msgspec
 
 from sbon_node.config.config import Config
-from sbon_node.errors import SbonError
 from sbon_node.operations.debug_dump import DebugDump, collect_debug_dump, tasks
 from sbon_node.operations.disk_usage import Resources, disk_usage, process_memory
 from sbon_node.operations.doctor import Doctor
@@ -21,6 +20,7 @@ from sbon_node.operations.readiness import ALONE, Condition, readiness_of
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.nodes import Readiness, Reason
 from sbon_protocol.api.states import operator_states, source_states
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import MAX_REASONS
 
 LOOK_S, CHANGED_S = 5.0, 15.0

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.changes import Verdict
 from sbon_node.ownership.consensus.states import Acceptor, State
 from sbon_node.ownership.queries import Records
@@ -16,6 +15,7 @@ from sbon_node.ownership.registered import MessagePacked, Registered
 from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.rendezvous import ACCEPTORS, chosen, ranked
 from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
 from sbon_node.ownership.acceptors import QUERY_OVER
 from sbon_node.ownership.consensus.changes import Verdict
@@ -27,6 +26,7 @@ from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.sharing import MAX_REFERENCES
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.calls import ClaimComponent
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord, QueryRegister
 from sbon_node.ownership.acceptors import QUERY_OVER, REFUSED
 from sbon_node.ownership.consensus.acceptor import Forgotten, Report, UnknownInstance
@@ -24,6 +23,7 @@ from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.rendezvous import ACCEPTORS, chosen, ranked
 from sbon_protocol.api.states import query_states
 from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

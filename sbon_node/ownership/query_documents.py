@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryDefinition, QueryEnd, QueryRecord, QueryRegister
 from sbon_node.model.shown import shown_plan
 from sbon_node.ownership.consensus.states import State
 from sbon_node.ownership.store.document_store import digest_of
 from sbon_node.ownership.store.registers import Attached
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.errors import SbonError
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.changes import Verdict
 from sbon_node.ownership.consensus.states import State
 from sbon_node.ownership.store.registers import Attached, Registers
+from sbon_protocol.errors import SbonError
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.ownership.catalogue import Catalogue
@@ -20,6 +19,7 @@ from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.rendezvous import chosen
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

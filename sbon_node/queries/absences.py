@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_node.membership.table import REACHABLE
+from sbon_node.overlay.membership.table import REACHABLE
 from sbon_node.workflow.context import Context
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService, Report
 from sbon_node.hosting.ants.wire import are_whole, on_wire, site_of, sites_on_wire
 from sbon_node.placement.model.network_view import NetworkView
@@ -40,6 +39,7 @@ from sbon_protocol.ants import (
 )
 from sbon_protocol.api.placement import Assignment, Candidate, Placement
 from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

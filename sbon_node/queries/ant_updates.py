@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import latency_by_queueing
@@ -26,6 +25,7 @@ from sbon_node.queries.updating_view import UpdatingView
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import ANTS, MOVES, STAYS
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 LOOKS = 4
 """Looks at the present latency in the time between two updates."""

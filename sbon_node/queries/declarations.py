@@ -6,13 +6,13 @@ import re
 from collections.abc import Awaitable, Callable
 
 from sbon_node.connectors.sources.result import check_not_result, query_of
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import check_stream
 from sbon_node.ownership.catalogue import Catalogue
+from sbon_node.planning.sql.stream_names import check_name
 from sbon_node.queries.planning import Planning
-from sbon_node.sql.stream_names import check_name
 from sbon_protocol.api.catalogue import StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.queries import QuerySpec
+from sbon_protocol.errors import SbonError
 
 CheckUnread = Callable[[str], Awaitable[None]]
 """Raises ``stream-in-use`` while a query reads the stream."""

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor
@@ -22,6 +21,7 @@ from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.plan import PlannedOperator
 from sbon_protocol.api.queries import Progress
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents, InstantiateOperator, OpenSink, ReserveOperator
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

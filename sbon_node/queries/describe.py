@@ -8,17 +8,16 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, unreported_source
-from sbon_node.membership.table import GONE
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.shown import shown_plan, shown_sink, shown_source
 from sbon_node.model.times import utc_text
 from sbon_node.net.peers import Caller
+from sbon_node.overlay.membership.table import GONE
 from sbon_node.queries.further_reports import described_sinks
 from sbon_node.queries.progress import progress_of
 from sbon_node.queries.waits import QueryReason, ReasonKind, Waits
@@ -36,7 +35,7 @@ from sbon_protocol.api.streams import SourceInfo, unknown_at
 from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -14,13 +14,12 @@ from typing import Literal
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.connectors.sinks.follow import rows_of
-from sbon_node.errors import SbonError
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.model.frames import Frame
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.sink_requests import SinkRequests
-from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.delivery import FOLLOW, Finished, Rows
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo, SinkRequest, SinkSpec
@@ -28,7 +27,7 @@ from sbon_protocol.api.query_ids import name_of, part_of
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.calls import ListQueries, QueryRecords
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.following import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.hosting.sink_takeover import LostNodes
 from sbon_node.model.records import FurtherSink, QueryRecord
@@ -23,7 +23,6 @@ from sbon_node.queries import deploy, sink_steps
 from sbon_node.queries.further_reports import recorded_sink
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.query_hosts import QueryHosts
-from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.api.states import further_sink_states, query_states
@@ -31,6 +30,7 @@ from sbon_protocol.api.states.further_sink_states import READS
 from sbon_protocol.api.states.lifecycle import LOST
 from sbon_protocol.calls import ReportState
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import AddQuerySink, AddSink, QuerySink, RemoveQuerySink, SinkAdded
 
 log = structlog.get_logger()

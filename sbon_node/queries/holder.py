@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import Tasks
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor
@@ -28,7 +28,6 @@ from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.queries.time_series import OLDEST_POINTS, TimeSeries, thinned
 from sbon_node.queries.waits import KnownReasons
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.placement import Placement
@@ -38,6 +37,7 @@ from sbon_protocol.api.states.lifecycle import LOST
 from sbon_protocol.api.states.query_states import LIVE, QueryState
 from sbon_protocol.api.usage import LinkUsage, QueryUsage, QueryUsagePoint
 from sbon_protocol.calls import ReportState
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from sbon_node.adaptation.decision_log import DecisionLog, event_of
-from sbon_node.events import Bus
+from sbon_node.base.events import Bus
 from sbon_protocol.api.adaptation import MOVES, MoveDecision, Verdict
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, OperatorInfo, QueryInfo

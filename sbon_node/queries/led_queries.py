@@ -10,17 +10,17 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import Tasks
 from sbon_node.model.records import QueryRecord
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.moving import OperatorMover
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.api.states import operator_states, query_states
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.ownership.acceptors import in_turn
 from sbon_node.ownership.names import NameRecord
 from sbon_node.ownership.store.registers import UNDECIDED
@@ -30,7 +29,7 @@ from sbon_protocol.calls import (
     StopQuery,
 )
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 
 log = structlog.get_logger()
 T = TypeVar("T")

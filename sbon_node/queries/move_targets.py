@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.network_view import Point
 from sbon_node.placement.model.problem import Edge
@@ -13,6 +12,7 @@ from sbon_node.queries.lookup import QueryLookup
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.errors import SbonError
 
 
 class MoveTargets:

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.workflow.context import Context
@@ -16,6 +15,7 @@ from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.api.states import move_states
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import CancelMove, MoveOperator, OperatorMove
 
 log = structlog.get_logger()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from sbon_node.events import Bus, OperatorChanged, QueryChanged
+from sbon_node.base.events import Bus, OperatorChanged, QueryChanged
 from sbon_node.model.records import QueryRecord
 
 

@@ -12,18 +12,17 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from sbon_node.engine.interface import Engine
-from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
-from sbon_node.membership.views import unknown_node
 from sbon_node.model.measurements import nothing_measured
 from sbon_node.model.running_computation import RunningComputation
+from sbon_node.overlay.membership.views import unknown_node
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.auto import auto
 from sbon_node.placement.strategies.registry import AUTO, Strategy
-from sbon_node.planner.planner import Analyse, PlanRequest
+from sbon_node.planning.process.planner import Analyse, PlanRequest
 from sbon_node.queries.beginnings import beginning_now
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
@@ -36,6 +35,7 @@ from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.plan import Plan, ProposedPlan
 from sbon_protocol.api.queries import QuerySpec
+from sbon_protocol.errors import SbonError
 
 
 class Planning:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.ownership.operators import OperatorRegisters
@@ -23,6 +22,7 @@ from sbon_protocol.api.durability import LOCAL, BackupInfo
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.states import backup_states
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.model.records import QueryRecord
@@ -43,7 +42,7 @@ from sbon_protocol.calls import (
     StopQuery,
 )
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 MAX_COMPONENTS = 2048

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.acceptors import QUERY_OVER, REFUSED
 from sbon_node.queries.terminal_description import as_terminal
@@ -14,6 +13,7 @@ from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.queries import Submission
 from sbon_protocol.api.states import query_states
 from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.errors import SbonError
 
 
 def is_placing(record: QueryRecord) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence, Set
 from sbon_node.adaptation import decision as rules
 from sbon_node.adaptation.decision import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage, processing_ms
@@ -31,6 +30,7 @@ from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, PastMove
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.errors import SbonError
 
 LOOKS = 4
 """Looks at whether a query is due in the time between two placements."""

@@ -17,7 +17,6 @@ import structlog
 from msgspec.structs import replace
 
 from sbon_node.connectors.sinks.results import STREAM
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.queries.beginnings import RESULT
@@ -35,6 +34,7 @@ from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.api.sharing import EQUAL, NEVER
 from sbon_protocol.api.strategies import DEFAULT_STRATEGY
 from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.errors import SbonError
 from sbon_protocol.sharing import OperatorShared, ShareOperator
 
 log = structlog.get_logger()

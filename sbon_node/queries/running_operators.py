@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from sbon_node.errors import SbonError
 from sbon_node.model.running_computation import MAX_OFFERED_INPUTS, RunningComputation
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
@@ -15,7 +14,7 @@ from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.query_ids import is_sink
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.sharing import MAX_STREAMS, AskStreams, StreamOffers
 
 MOST_ROUNDS = 16

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from sbon_node.backoff import Backoff
-from sbon_node.errors import SbonError
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.hosting.sink_takeover import LostNodes
 from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.ownership.operators import OperatorRegisters
@@ -21,10 +21,10 @@ from sbon_node.queries.deploy import sink_order
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.notify import notify_of_query
 from sbon_node.queries.query_hosts import QueryHosts
-from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.states import query_states
+from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import TakeOverSink
 
 log = structlog.get_logger()

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.queries import QueryInfo, SinkRequest
@@ -15,6 +14,7 @@ from sbon_protocol.api.states import further_sink_states, query_states
 from sbon_protocol.api.states.further_sink_states import LIFECYCLE, READS, FurtherSinkState
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.api.usage import QueryUsage
+from sbon_protocol.errors import SbonError
 
 
 def by_claim(record: QueryRecord, claim: str) -> FurtherSink | None:

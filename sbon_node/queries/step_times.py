@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 
 
 class StepTimes:

@@ -17,7 +17,6 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sinks.results import STREAM
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor, State
@@ -39,6 +38,7 @@ from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_protocol.api.query_ids import name_of, new_name, new_uid, uid_of
 from sbon_protocol.api.states import query_states
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sbon_node.directory.pairs import unordered
+from sbon_node.overlay.directory.pairs import unordered
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from sbon_node.clock import Clock
-from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.base.clock import Clock
+from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.channel import StreamOpener
 from sbon_node.streams.links.link import Link
@@ -24,6 +23,7 @@ from sbon_node.streams.skipped import Letters, SkippedRows
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.stream_counts import SpillCount
 from sbon_protocol.api.subscribers import follower_of, input_of
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 FOLLOWER_WAIT_S = 1.0  # Least time for which a follower waits for its host to show more.
 ROWS_OF_A_LARGE_GROUP = 20

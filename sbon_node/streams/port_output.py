@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.streams.outbox.ledger import Tail, advance, number_frames, with_news
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import BrokenInvariantError
 
 
 class Backup(Protocol):

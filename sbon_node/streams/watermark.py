@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, InputOffset
+from sbon_protocol.errors import BrokenInvariantError
 
 
 def output_watermark(offsets: Sequence[InputOffset]) -> tuple[int, bool]:

@@ -9,24 +9,24 @@ from typing import TypeVar
 
 import msgspec
 
-from sbon_node.clock import Clock
-from sbon_node.directory.view import Directory
-from sbon_node.events import Bus
-from sbon_node.executors import Executor
-from sbon_node.failpoints import Failpoints
-from sbon_node.membership.service import Membership
+from sbon_node.base.clock import Clock
+from sbon_node.base.drain_mark import Drained
+from sbon_node.base.events import Bus
+from sbon_node.base.executors import Executor
+from sbon_node.base.failpoints import Failpoints
+from sbon_node.base.store import RecordStore
 from sbon_node.model.times import utc_text
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
+from sbon_node.overlay.directory.view import Directory
+from sbon_node.overlay.membership.service import Membership
 from sbon_node.placement.ant_settings import AntSettings
-from sbon_node.planner.planner import Planner
+from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.workflow.drain_mark import Drained
 from sbon_node.workflow.settings import ControlSettings
-from sbon_node.workflow.store import RecordStore
 from sbon_protocol.messages import Call
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
@@ -60,7 +60,7 @@ class Context:
     drained: Drained
 
     async def ask(self, node: str, call: Call, reply: type[Reply], *, timeout_s: float | None = None) -> Reply:
-        """Call a member by name; raise :class:`sbon_node.errors.SbonError` if it refuses or is unreachable."""
+        """Call a member by name; raise :class:`sbon_protocol.errors.SbonError` if it refuses or is unreachable."""
         answer = await self._call(node, call, timeout_s)
         if not isinstance(answer, reply):
             raise TypeError(f"{type(call).__name__} is answered by {type(answer).__name__}, not {reply.__name__}")

@@ -9,7 +9,7 @@ from sbon_protocol.zones import PlacedOperators
 
 
 async def send_to_coordinator(context: Context, node: str, message: Call, within_s: float) -> PlacedOperators | None:
-    """Return the answer of a node to a message; raises :class:`sbon_node.errors.SbonError`.
+    """Return the answer of a node to a message; raises :class:`sbon_protocol.errors.SbonError`.
 
     A message that causes others is answered after them, and may take ``within_s``; the others get as long as any short answer.
     """

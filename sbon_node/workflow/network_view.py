@@ -11,9 +11,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.directory.pairs import Measurement, unordered
-from sbon_node.errors import SbonError
 from sbon_node.model.servers import ServerReport
+from sbon_node.overlay.directory.pairs import Measurement, unordered
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Answered, Sent, Window
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.selection.discovery import Discovery
@@ -22,7 +21,7 @@ from sbon_node.workflow.coordinating import send_to_coordinator
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.messages import Call
 
 T = TypeVar("T")

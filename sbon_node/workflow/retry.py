@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sbon_node.backoff import Backoff
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.tasks import check_cancelled
 from sbon_node.connectors.interface import AWAY
-from sbon_node.errors import SbonError
-from sbon_node.tasks import check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.settings import ControlSettings
+from sbon_protocol.errors import SbonError
 
 T = TypeVar("T")
 

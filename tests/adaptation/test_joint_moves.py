@@ -9,8 +9,8 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.network.paths import NetworkQuality
-from sbon_node.errors import SbonError
 from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import JointLink, JointSide, MoveJointly, WeighJointMove
 from tests.adaptation.test_group_moves import CHAIN
 from tests.adaptation.test_optimizer import SMALL, adapting

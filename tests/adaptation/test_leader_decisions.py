@@ -6,11 +6,11 @@ import itertools
 from typing import Any
 
 from sbon_node.adaptation.decision_log import DecisionLog
-from sbon_node.errors import SbonError
-from sbon_node.events import Bus, MoveDecided
+from sbon_node.base.events import Bus, MoveDecided
 from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_protocol.api.adaptation import MOVES, STAYS, MoveDecision
 from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, OperatorInfo, QueryInfo
+from sbon_protocol.errors import SbonError
 from tests.workflow.test_notifications import told
 
 

@@ -10,8 +10,8 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_node.adaptation.settings import AdaptationSettings, preset
+from sbon_node.base.events import MoveDecided
 from sbon_node.config.config import Config
-from sbon_node.events import MoveDecided
 from sbon_protocol.api.queries import OperatorInfo
 from tests.calm_clusters import CALM
 from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted

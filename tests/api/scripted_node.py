@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sbon_node.errors import SbonError
-from sbon_node.events import Bus
+from sbon_node.base.events import Bus
 from sbon_node.queries.listing import QueryList, Unanswered
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.columns import Column
@@ -36,6 +35,7 @@ from sbon_protocol.api.queries import (
 )
 from sbon_protocol.api.streams import SourceInfo, StreamInfo
 from sbon_protocol.api.usage import LinkUsage, QueryUsage
+from sbon_protocol.errors import SbonError
 from tests.api.explained_placement import explained_placement
 from tests.api.scripted_operations import ScriptedOperations
 

@@ -12,7 +12,7 @@ from sbon_node.operations.debug_dump import DebugDump
 from sbon_node.operations.disk_usage import DiskPart, ProcessMemory, Resources
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.operations.metrics_snapshot import DiskMetrics, LinkMetrics, NodeMetrics
-from sbon_node.space.coordinate import Coordinate
+from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.moves import DrainStep, MoveProgress, NodeDrained

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from sbon_node.config.api import ApiSettings
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.api.nodes import MemberInfo, NodeStatus
 from sbon_protocol.api.queries import Accepted, Progress, Submission
 from sbon_protocol.api.streams import StreamInfo
+from sbon_protocol.errors import SbonError
 from tests.api.scripted_node import ScriptedNode
 
 SETTINGS = ApiSettings(max_body_bytes=4096, max_connections=4, keepalive_s=0.05, shutdown_s=1.0)

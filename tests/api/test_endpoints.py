@@ -30,12 +30,12 @@ from sbon.requests import DEFAULT_API, Ask
 from sbon_cli import operations
 from sbon_node.api.routes.route import Route, Shape, shape_of
 from sbon_node.api.routes.table import ROUTES
+from sbon_node.base.logging.levels import LogLevels
 from sbon_node.config.node import NodeSettings
 from sbon_node.connectors.access import secrets
-from sbon_node.errors import SbonError
-from sbon_node.logging.levels import LogLevels
 from sbon_node.model.schema import parse_schema
 from sbon_node.queries.listing import UNANSWERED_HEADER, Unanswered, header_of, unanswered_of
+from sbon_protocol.errors import SbonError
 
 NAME = "über all/x?y"
 """A name that must be quoted in a path."""

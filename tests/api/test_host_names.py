@@ -9,8 +9,8 @@ import pytest
 
 from sbon_node.api.server.host_names import HostNames
 from sbon_node.api.server.http import ApiServer
-from sbon_node.errors import SbonError
 from sbon_node.net.counters import WARNINGS_IN_A_PERIOD, Counters
+from sbon_protocol.errors import SbonError
 from tests.api.switched_node import SETTINGS, SwitchedNode
 
 ANSWERED = [

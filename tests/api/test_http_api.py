@@ -12,9 +12,9 @@ from sbon import endpoints
 from sbon.model import Column, StreamDeclaration
 from sbon_cli.client import Client
 from sbon_node.api.server.http import ApiServer
-from sbon_node.errors import SbonError
 from sbon_protocol.api.nodes import RttRequest
 from sbon_protocol.api.queries import QuerySpec
+from sbon_protocol.errors import SbonError
 from tests.api.async_client import AsyncClient
 from tests.api.explained_placement import explained_placement
 from tests.api.switched_node import SETTINGS, SwitchedNode, rows

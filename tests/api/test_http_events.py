@@ -12,9 +12,9 @@ import pytest
 
 from sbon import endpoints
 from sbon.model import Reader, Rows
-from sbon_node.errors import SbonError
 from sbon_protocol.api.delivery import Finished
 from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, Submission
+from sbon_protocol.errors import SbonError
 from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SwitchedNode, rows
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from sbon_node.api.server.http import ApiServer
+from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.config.api import ApiSettings
-from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from tests.api.switched_node import SETTINGS, SwitchedNode
 
 

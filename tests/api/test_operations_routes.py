@@ -13,7 +13,7 @@ from sbon import endpoints
 from sbon_cli import operations
 from sbon_cli.client import Client
 from sbon_node.api.server.http import ApiServer
-from sbon_node.logging.levels import LogLevels, levels, set_levels
+from sbon_node.base.logging.levels import LogLevels, levels, set_levels
 from sbon_protocol.api.nodes import Readiness, Reason
 from tests.api.async_client import AsyncClient
 from tests.api.scripted_operations import ALONE, not_ready

@@ -10,12 +10,12 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.kept import files_of
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_protocol.backup import BackupStored, StoreBackup
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Call
 from sbon_protocol.source_backup import StoreSource
 from tests.backups.test_first_batches import keeper_at

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.net.server import Caller
 from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.subscribers import input_of
+from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import FenceReader, ReaderPosition
 from sbon_protocol.messages import Refused, Subscribe
 from tests.backups.test_replicated_sources import check_each_once, lose

@@ -9,14 +9,14 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.rehearsal import Rehearsals
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.errors import SbonError
 from tests.engine.states import States
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]

@@ -13,11 +13,11 @@ import pytest
 
 from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.connectors.sources.push import Post
-from sbon_node.errors import SbonError
 from sbon_node.model.records import SourceRegister
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.states import backup_states
 from sbon_protocol.api.streams import Pushed, SourceInfo
+from sbon_protocol.errors import SbonError
 from sbon_protocol.source_backup import OpenSourceBackup, StoreSource, YieldSource
 from tests.calm_clusters import in_calm_cluster
 from tests.workflow.clusters import NUMBERS, ask, state_of, submitted

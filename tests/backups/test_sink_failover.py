@@ -16,10 +16,10 @@ from sbon_node.connectors.sinks.buffered import BufferedSink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailover, withdraw_position
-from sbon_node.errors import SbonError
 from sbon_node.queries.deploy import sink_order
 from sbon_protocol.api.durability import LOCAL, Durability
 from sbon_protocol.api.queries import SinkSpec
+from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import TakeOverSink
 from tests.backups.test_replicated_sources import lose
 from tests.calm_clusters import in_calm_cluster

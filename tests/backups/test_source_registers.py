@@ -9,7 +9,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.connectors.sources.push import Post
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.backups.test_replicated_sources import (
     ROWS,
     SOURCE,

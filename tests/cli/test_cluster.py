@@ -11,7 +11,7 @@ import pytest
 from sbon.local.cluster import LocalCluster
 from sbon.local.wide_area import CITIES, WideArea, cities, great_circle_km, load_wide_area, of_mapping
 from sbon_lab.experiments.coordinates.rtt_matrix import TRUTHS
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.measured import measured
 
 

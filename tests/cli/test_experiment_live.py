@@ -16,7 +16,7 @@ from sbon_lab.commands import live
 from sbon_lab.commands.live import FRESH_S, SETTINGS, Turns
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.suite.cases import cases
-from sbon_node.directory.settings import DirectorySettings
+from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.workflow.network_view import LiveNetworkView

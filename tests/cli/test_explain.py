@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from sbon_cli.commands.queries.explain import figure_text, show_explanation, tree
-from sbon_node.errors import SbonError
-from sbon_node.explain.plan_explanation import Latency, explained
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.syntax.dialect import parse
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.syntax.dialect import parse
+from sbon_node.queries.explaining.plan_explanation import Latency, explained
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.explanations import Explanation
@@ -21,6 +20,7 @@ from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import OperatorInfo, QuerySpec
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.api.usage import LinkUsage, QueryUsage
+from sbon_protocol.errors import SbonError
 from tests.cli.commands import run
 
 BLOCK = re.compile(r"^-- (?P<state>planned|running)\n(?P<sql>.*)\n(?P<tree>(?:.*\n)*?)--$", re.MULTILINE)

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from sbon_cli.commands.queries.explain_placement import show_placement
-from sbon_node.errors import SbonError
 from sbon_node.placement.strategies.profiles import PROFILES
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec, Submission
+from sbon_protocol.errors import SbonError
 from tests.api.explained_placement import explained_placement
 from tests.cli.commands import on_a_terminal, run
 

@@ -14,11 +14,11 @@ from sbon import following
 from sbon.model import Finished, Rows
 from sbon_cli.client import Client
 from sbon_cli.commands.queries import follow
-from sbon_node.errors import SbonError
 from sbon_protocol.api import delivery
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.queries import QueryInfo, SinkInfo, SinkSpec
 from sbon_protocol.api.streams import SourceInfo
+from sbon_protocol.errors import SbonError
 from tests.cli.commands import FINISHED, frame, on_a_terminal, run
 from tests.live.world import wait_for
 

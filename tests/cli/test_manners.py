@@ -15,7 +15,7 @@ import pytest
 
 from sbon_cli.main import main
 from sbon_cli.terminal import waiting
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.cli.commands import FINISHED, frame, lines, run
 from tests.cli.shell.terminal import Terminal
 

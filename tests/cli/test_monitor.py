@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from sbon_cli.commands.nodes.monitor import line_of
-from sbon_node.events import Listening, LogLine, Lost, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
+from sbon_node.base.events import Listening, LogLine, Lost, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
 from tests.addresses import own_host
 from tests.cli.commands import hearing_ctrl_c, run
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.errors import SbonError
-from sbon_node.logging.levels import LogLevels, set_levels
+from sbon_node.base.logging.levels import LogLevels, set_levels
+from sbon_node.base.redaction import REDACTED
 from sbon_node.operations.examination import CheckResult, Examination
-from sbon_node.redaction import REDACTED
 from sbon_protocol.api.queries import OperatorInfo, QueryInfo
+from sbon_protocol.errors import SbonError
 from tests.addresses import own_host
 from tests.api.scripted_node import ScriptedNode
 from tests.cli.commands import on_a_terminal, run

@@ -9,7 +9,7 @@ import pytest
 
 from sbon.model import Pushed, RefusedRow
 from sbon_cli.commands.streams import push
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 
 class Scripted:

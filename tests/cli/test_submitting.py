@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.cli.commands import run
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import structlog
 
+from sbon_node.base.logging import output
+from sbon_node.base.logging.output import LogSettings
 from sbon_node.config.config import Config, Given, keys, load
-from sbon_node.errors import SbonError
-from sbon_node.logging import output
-from sbon_node.logging.output import LogSettings
-from sbon_node.membership.settings import preset
 from sbon_node.net.names import is_loopback
+from sbon_node.overlay.membership.settings import preset
+from sbon_protocol.errors import SbonError
 
 
 def write(folder: Path, text: str) -> Path:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sbon_node.errors import SbonError
-from sbon_node.logging import output
-from sbon_node.logging.file import LogFile
-from sbon_node.logging.output import LogSettings
+from sbon_node.base.logging import output
+from sbon_node.base.logging.file import LogFile
+from sbon_node.base.logging.output import LogSettings
+from sbon_protocol.errors import SbonError
 
 BOUND = 65_536
 

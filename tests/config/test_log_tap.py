@@ -9,11 +9,11 @@ from io import StringIO
 
 import structlog
 
-from sbon_node.events import Bus, Listener, Listening, LogLine
-from sbon_node.logging import output
-from sbon_node.logging.levels import LogLevels, set_levels
-from sbon_node.logging.output import LogSettings
-from sbon_node.logging.tap import MAX_TEXT
+from sbon_node.base.events import Bus, Listener, Listening, LogLine
+from sbon_node.base.logging import output
+from sbon_node.base.logging.levels import LogLevels, set_levels
+from sbon_node.base.logging.output import LogSettings
+from sbon_node.base.logging.tap import MAX_TEXT
 
 
 def lines_of(listener: Listener) -> list[LogLine]:

@@ -10,13 +10,13 @@ from typing import Any
 import duckdb
 
 from sbon_lab.simulation.loop import run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import Executor, inline
+from sbon_node.base.failpoints import unobserved
 from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.executors import Executor, inline
-from sbon_node.failpoints import unobserved
 from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 
 FORMATS = ["out.csv", "out.ndjson", "out.parquet"]

@@ -7,9 +7,9 @@ import asyncio
 import pyarrow as pa
 
 from sbon_node.connectors.formats import frames
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.inbox import Inbox
+from sbon_protocol.errors import SbonError
 
 ARROW = pa.schema([("stream", pa.string()), ("n", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])
 

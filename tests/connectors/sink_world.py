@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import in_thread
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.executors import in_thread
 from sbon_node.model.frames import Frame
 from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from sbon_lab.simulation.loop import run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings

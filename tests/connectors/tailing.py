@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sbon_lab.simulation.loop import run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.options import read_options

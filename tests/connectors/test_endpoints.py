@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from sbon_node.base.redaction import shown
 from sbon_node.connectors.access.endpoints import read_endpoint
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
-from sbon_node.redaction import shown
+from sbon_protocol.errors import SbonError
 
 
 @pytest.mark.parametrize(

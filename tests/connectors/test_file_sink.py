@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sbon_node.base.executors import in_thread
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.sinks.file_position import FilePosition, part_path, position_path
 from sbon_node.connectors.sinks.registry import open_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.errors import SbonError
-from sbon_node.executors import in_thread
 from sbon_node.model.frames import Frame
+from sbon_protocol.errors import SbonError
 from tests.connectors.file_sinks import FORMATS, World, context, opened
 from tests.connectors.sent_streams import ARROW, EXPECTED, SENT, Killed
 

@@ -20,8 +20,8 @@ from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema, to_arrow
+from sbon_protocol.errors import SbonError
 from tests.examples_drawn import examples
 
 US = pa.timestamp("us", "UTC")

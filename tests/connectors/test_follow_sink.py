@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.loop import run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.sinks.follow import FollowSink
-from sbon_node.errors import SbonError
 from sbon_protocol.api.delivery import Finished, Rows
+from sbon_protocol.errors import SbonError
 from tests.connectors.sent_streams import EXPECTED, SENT, FakeLink
 
 

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import in_thread
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import open_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.executors import in_thread
 from sbon_node.model.frames import MAX_FRAME_BYTES, Frame
 from sbon_node.streams.payload import LARGE_BYTES, MAX_UNPACKED_BYTES
 from sbon_protocol.api.delivery import Rows

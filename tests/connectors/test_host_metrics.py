@@ -10,13 +10,13 @@ import psutil
 import pytest
 
 from sbon_lab.simulation.loop import run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.host_metrics import METRICS
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.errors import SbonError
 
 ALL = ", ".join(f"{name} {({'ts': 'timestamp', 'host': 'string'}).get(name, 'double')}" for name in METRICS)
 

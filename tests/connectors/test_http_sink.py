@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from sbon_node import disk
+from sbon_node.base import disk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.http import requested_wait_s
 from sbon_node.connectors.sinks.registry import check_sink, reach_sink
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.addresses import own_host
 from tests.connectors.sent_streams import EXPECTED, SENT, stream_of
 from tests.connectors.sink_world import Sinking

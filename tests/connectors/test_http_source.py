@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.loop import run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.http import HttpSource, HttpSourceOptions
 from sbon_node.connectors.sources.push import Post
 from sbon_node.connectors.sources.runner import SourceRunner
-from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.streams import Pushed
+from sbon_protocol.errors import SbonError
 from tests.connectors.source_worlds import SCHEMA, SOURCE, STREAM, rows_of
 
 NDJSON = "application/x-ndjson"

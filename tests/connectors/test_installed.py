@@ -16,9 +16,9 @@ from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
+from sbon_protocol.errors import SbonError
 from tests.connectors.sent_streams import EXPECTED
 from tests.connectors.sink_world import Sinking
 from tests.connectors.source_worlds import World

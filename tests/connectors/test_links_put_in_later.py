@@ -11,9 +11,9 @@ import pytest
 from sbon_node.connectors.access.roots import open_within
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.errors import SbonError
 from tests.connectors.sink_world import Sinking
 
 STREAM = StreamDeclaration(name="s", schema=parse_schema("ts timestamp, n int"), event_time="ts")

@@ -13,16 +13,16 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import open_source
 from sbon_node.connectors.sources.runner import SourceRunner
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.errors import SbonError
 from tests.connectors.servers import PASSWORD, USER, Mosquitto
 from tests.connectors.test_http_sink import letters_in
 

@@ -20,7 +20,7 @@ import pytest
 from sbon_node.connectors.formats.parquet import column_bounds
 from sbon_node.connectors.settings import MIB, ConnectorSettings
 from sbon_node.connectors.sources.file import FileOptions, FileSource
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 LIMITS = ConnectorSettings(parquet_bytes=16 * MIB)

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.access.permitted import is_named
 from sbon_node.connectors.access.resolved import checked_addresses
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
+from sbon_protocol.errors import SbonError
 from tests.connectors.sink_world import Sinking
 
 STREAM = StreamDeclaration(name="s", schema=(Column("ts", "timestamp"), Column("v", "string")), event_time="ts")

@@ -19,8 +19,8 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.postgres import Database
 from sbon_node.connectors.sinks.postgres_table import check_columns, read_name
 from sbon_node.connectors.sinks.registry import check_sink, reach_sink
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
+from sbon_protocol.errors import SbonError
 from tests.connectors.sent_streams import EXPECTED, Killed
 from tests.connectors.servers import PASSWORD, USER, Postgres
 from tests.connectors.sink_world import QUICK, Sinking

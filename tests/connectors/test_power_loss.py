@@ -11,10 +11,10 @@ import duckdb
 import pytest
 
 from sbon_lab.simulation.faults.power_loss import ForgetfulDisk, PowerLostError, Survives
-from sbon_node import disk
+from sbon_node.base import disk
 from sbon_node.connectors.sinks import file, file_position
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.connectors.file_sinks import FORMATS, World, opened, withdrawn
 from tests.connectors.sent_streams import EXPECTED
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.interface import Measured
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import open_source

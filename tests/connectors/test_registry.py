@@ -10,9 +10,9 @@ import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.errors import SbonError
 
 STREAM = StreamDeclaration(
     name="s",

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from sbon_lab.simulation.loop import run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sources.result import ResultOptions, ResultPosition, ResultSource
 from sbon_node.connectors.sources.runner import SourceRunner
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import SbonError
 from tests.connectors.source_worlds import SCHEMA, SOURCE, STREAM, at, rows_of
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources import sample
 from sbon_node.connectors.sources.registry import open_source

@@ -12,7 +12,7 @@ import pytest
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.connectors.sent_streams import ARROW
 from tests.connectors.sink_world import Sinking
 

@@ -9,7 +9,7 @@ import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.connectors.file_sinks import FORMATS, World, opened, withdrawn
 from tests.connectors.sent_streams import EXPECTED
 from tests.full_disks import no_room

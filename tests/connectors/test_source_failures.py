@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.interface import Chunk
-from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import SbonError
 from tests.connectors.source_worlds import Killed, Scripted, World, numbers, rows_of
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import SbonError
 from tests.connectors.source_worlds import SOURCE, World, numbers
 from tests.connectors.tailing import NUMBERS, US, WALL_S, Tail, append, virtually, whole
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.connectors.source_worlds import World, numbers
 from tests.connectors.tailing import NUMBERS, WALL_S, AtItsPlace, Tail, append, virtually, whole
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sbon_node.connectors.formats.columns import fitting, text_converter
 from sbon_node.connectors.formats.times import check_timestamp_format
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.examples_drawn import examples
 
 TIMES = pa.timestamp("us", "UTC")

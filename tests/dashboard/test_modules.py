@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from sbon.local.cluster import LocalCluster
-from sbon_node.space.projection import principal_axes
+from sbon_node.overlay.space.projection import principal_axes
 from tests.dashboard.looking import looking
 
 

@@ -26,7 +26,7 @@ import yaml
 from sbon.model import SinkSpec, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.demo.nycflights import AIRPORTS, FLIGHTS, flight_rows, write_airports
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.deploy.docker_engine import DOCKER, Engine, NoEngineError, engine, make_base
 
 pytestmark = [pytest.mark.needs_idle_machine, pytest.mark.live, pytest.mark.only_in_test_all("tests of the image and of Compose")]

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.directory.measuring import Outcome
-from sbon_node.directory.pairs import Pair
-from sbon_node.directory.settings import DirectorySettings
-from sbon_node.errors import SbonError
-from sbon_node.membership.settings import MembershipSettings
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.directory.measuring import Outcome
+from sbon_node.overlay.directory.pairs import Pair
+from sbon_node.overlay.directory.settings import DirectorySettings
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.space.settings import SpaceSettings
+from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import MeasureRtt
 from tests.workflow.clusters import ask, in_cluster
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.directory.measuring import PINGS
-from sbon_node.directory.pairs import Pair
-from sbon_node.errors import SbonError
+from sbon_node.overlay.directory.measuring import PINGS
+from sbon_node.overlay.directory.pairs import Pair
 from sbon_node.placement.model.network_view import UNKNOWN_MS
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.nodes import PairInfo, RttRequest
+from sbon_protocol.errors import SbonError
 from tests.directory.measurements import measured, measuring, pings_of
 from tests.workflow.clusters import ask
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.directory.pairs import Measurement
-from sbon_node.errors import SbonError
-from sbon_node.membership.service import Membership
+from sbon_node.overlay.directory.pairs import Measurement
+from sbon_node.overlay.membership.service import Membership
+from sbon_protocol.errors import SbonError
 from sbon_protocol.frames import encode_frame
 from sbon_protocol.measuring import MeasuredRtt, MeasuredRtts, MeasureRtt
 from sbon_protocol.messages import Frame

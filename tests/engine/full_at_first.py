@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.errors import SbonError
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.errors import SbonError
 from tests.engine.no_space import fill, mount
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort

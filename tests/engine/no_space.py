@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_protocol.api.columns import Column

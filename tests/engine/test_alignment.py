@@ -8,8 +8,8 @@ import pytest
 
 from sbon_node.engine.alignment import Cut, check_aligned, cut_of
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
+from sbon_protocol.errors import SbonError
 
 
 def cut(*frames: int, ran: int = 5, after: int = 5, incarnation: int = 0) -> Cut:

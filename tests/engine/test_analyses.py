@@ -6,9 +6,9 @@ import pytest
 
 from sbon_node.engine.spark.adapter import Analyses
 from sbon_node.engine.spark.messages import Analyse
-from sbon_node.errors import SbonError
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import OnError
+from sbon_protocol.errors import SbonError
 
 NUMBERS, TEXTS = (Column("a", "bigint"),), (Column("a", "string"),)
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.checkpoint_copy import copy_checkpoint, install_checkpoint
 from sbon_node.engine.manifest import Manifest
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
+from sbon_protocol.errors import SbonError
 
 BATCH = 7
 MUCH = {"max_files": 1000, "max_bytes": 10**6}

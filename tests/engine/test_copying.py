@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.checkpoint_copy import install_checkpoint
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from tests.engine.states import PATIENCE_S, States

@@ -10,7 +10,7 @@ import pytest
 from sbon_node.engine.java import Java, find_java
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.jvm.archive import archive_path, make_archive
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 
 def script(folder: Path, text: str) -> Path:

@@ -31,7 +31,7 @@ from sbon_node.engine.spark.messages import (
     decode,
     encode,
 )
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.engine.states import PATIENCE_S
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

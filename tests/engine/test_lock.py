@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.engine.lock import take_lock
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 HOLDER = """
 import subprocess, sys

@@ -13,10 +13,10 @@ import pytest_asyncio
 from sbon_lab.migration.feed import Feed
 from sbon_lab.migration.kinds import KINDS
 from sbon_lab.migration.moving import Host, MovingOperator
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import SbonError
 from sbon_protocol.api.operators import StateProvider
+from sbon_protocol.errors import SbonError
 from tests.engine.states import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("moves of operators between engines, of which live nodes make one")]

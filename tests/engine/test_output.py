@@ -17,9 +17,9 @@ from sbon_node.engine.spark.listener import Listener
 from sbon_node.engine.spark.messages import REQUEST, Committed, Done, Message, Request, Write
 from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.wire import FEED_VARIABLE
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.errors import SbonError
 from tests.engine.scripted_engine import Batch
 from tests.engine.states import PATIENCE_S
 

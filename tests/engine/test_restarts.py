@@ -14,16 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.engine.spark.messages import Done, Start
 from sbon_node.engine.spark.running import GOOD_BATCHES
 from sbon_node.engine.spark.supervisor import EngineLostError, Patience
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.engine.scripted_engine import LATE_S
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort

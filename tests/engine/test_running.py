@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sbon_node.backoff import Backoff
-from sbon_node.clock import Clock
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.clock import Clock
 from sbon_node.engine.spark.messages import Begun, Fetch, Poll, Polled, Write
 from sbon_node.engine.spark.running import End, Running
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.errors import SbonError
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 

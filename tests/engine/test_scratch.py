@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.engine.spark.engine_process import SCRATCH

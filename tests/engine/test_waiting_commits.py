@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
+from sbon_protocol.errors import SbonError
 from tests.engine.scripted_engine import CLOSED
 from tests.engine.states import PATIENCE_S
 from tests.engine.test_restarts import Bench, bench, row

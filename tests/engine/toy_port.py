@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.payload import unpack
 from sbon_node.streams.skipped import SkippedRows
+from sbon_protocol.errors import SbonError
 from tests.engine.states import PATIENCE_S
 
 

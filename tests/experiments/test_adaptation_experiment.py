@@ -14,8 +14,8 @@ from sbon_lab.experiments.adaptation.paper_figures import by_placement, by_query
 from sbon_lab.experiments.adaptation.posts import rows_of
 from sbon_lab.experiments.adaptation.run import Look, Observed, Sent
 from sbon_lab.experiments.adaptation.world import Change, Weather, draw
-from sbon_node.errors import SbonError
 from sbon_protocol.api.adaptation import MoveDecision
+from sbon_protocol.errors import SbonError
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 

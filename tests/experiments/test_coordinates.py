@@ -27,7 +27,7 @@ from sbon_lab.experiments.coordinates.rtt_matrix import (
     timeouts_in,
 )
 from sbon_lab.experiments.harness.network import measured
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 COLUMNS = (

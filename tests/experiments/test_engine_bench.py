@@ -28,10 +28,10 @@ from sbon_lab.bench.work import (
     few_keys_passes,
     join_passes,
 )
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats.frames import decode
-from sbon_node.errors import SbonError
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import SbonError
 
 METRICS = [
     "start_s",

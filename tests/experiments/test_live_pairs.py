@@ -22,8 +22,8 @@ from sbon_lab.experiments.live.pairs import (
     write_rows,
 )
 from sbon_lab.suite.reference import Reference
-from sbon_node.errors import SbonError
 from sbon_protocol.api.queries import LinkInfo, QueryInfo
+from sbon_protocol.errors import SbonError
 
 POINTS = np.random.default_rng(5).uniform(0, 100, (20, 2))
 AREA = Area(tuple(f"s{i}" for i in range(20)), np.linalg.norm(POINTS[:, None] - POINTS[None], axis=-1).tolist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbon_lab.experiments.live.overlay import Crash, Sight, death_figures, figures, simulated, victims
-from sbon_node.space.coordinate import Coordinate
+from sbon_node.overlay.space.coordinate import Coordinate
 
 NAMES = ("a", "b", "c")
 RTT_MS = ((0.0, 10.0, 20.0), (10.0, 0.0, 30.0), (20.0, 30.0, 0.0))

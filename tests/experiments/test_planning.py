@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from sbon_lab.bench.planning import median_ms, medians, run
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 COLUMNS = ["query", "operators", "read_ms", "push_down_ms", "cut_ms", "plan_ms", "analyse_ms", "sqlglot_ms", "spark_ms"]
 

@@ -19,8 +19,8 @@ from sbon_lab.experiments.reuse.run import Observed, observe
 from sbon_lab.experiments.reuse.world import PRODUCERS, ROWS_S, STREAMS, World, catalogue, draw, write_streams, zipf
 from sbon_lab.suite.reference import Reference
 from sbon_lab.suite.streams import SuiteStream
-from sbon_node.errors import SbonError
 from sbon_protocol.api.queries import LinkInfo, OperatorInfo, QueryInfo
+from sbon_protocol.errors import SbonError
 
 NETWORK = topology_named("ts208", 1)
 SMALL: dict[str, Any] = {"nodes": 12, "queries": 10, "exponent": 2.0, "every_s": 3.0, "tail_s": 15.0, "seed": 1}

@@ -18,9 +18,9 @@ from sbon_lab.experiments.harness.network import between, lightest_paths, measur
 from sbon_lab.experiments.harness.topologies import SHAPES, TOPOLOGIES, topology_named
 from sbon_lab.experiments.sand import figures
 from sbon_lab.experiments.sand.workload import Shape
-from sbon_node.errors import SbonError
-from sbon_node.space import vivaldi
-from sbon_node.space.coordinate import Coordinate
+from sbon_node.overlay.space import vivaldi
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_protocol.errors import SbonError
 
 NODES = {"ts208": 208, "ts592": 592, "ts1550": 1550, "ts1064": 1064, "edge-fog-cloud": 400, "geometric": 400}
 NODES |= {f"ts{nodes}": nodes for nodes in (100, 300, 1000, 3000, 10_000)}

@@ -6,7 +6,7 @@ import pytest
 
 from sbon.local.wide_area import cities
 from sbon_lab.bench.usage import Area, run, summary
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 AREA = Area(*cities())
 

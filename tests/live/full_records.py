@@ -21,7 +21,7 @@ from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.node import LocalNode
 from sbon.model import Column, StreamDeclaration
 from sbon_cli.client import Client
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.engine.no_space import fill
 
 OVERRIDES = {**SHORT_LIVED, "membership.rejoin_s": 0.5, "membership.rejoin_max_s": 2.0}

@@ -13,8 +13,8 @@ import pytest
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.node import LocalNode
 from sbon.model import QueryInfo, QuerySpec, SinkSpec
-from sbon_node.errors import SbonError
 from sbon_protocol.api.states.query_states import LIVE
+from sbon_protocol.errors import SbonError
 from tests.live.world import World, finished, submit, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.only_in_test_all("capacity and bounds of live nodes")]

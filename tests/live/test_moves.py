@@ -10,7 +10,7 @@ import pytest
 from sbon.model import SinkSpec
 from sbon_lab.migration.kinds import KINDS, Kind
 from sbon_lab.migration.moving_query import MovingQuery
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.live.world import UNHURRIED, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live

@@ -14,7 +14,7 @@ import pytest
 
 from sbon.model import Rows, SinkSpec
 from sbon_cli.commands.queries.follow import Follower
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.live.family import Kind, engine_process
 from tests.live.world import SITES, SQL, World, finished, stored, submit, wait_for
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from sbon_node.membership.detector.instructions import Instruction, Send
-from sbon_node.membership.detector.swim import Swim
-from sbon_node.membership.dissemination.gossip import GossipQueue
-from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.table import Table
+from sbon_node.overlay.membership.detector.instructions import Instruction, Send
+from sbon_node.overlay.membership.detector.swim import Swim
+from sbon_node.overlay.membership.dissemination.gossip import GossipQueue
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.membership.table import Table
 from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, MemberState, Ping, Rumour
 
 SETTINGS = MembershipSettings()

@@ -11,15 +11,15 @@ from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_lab.simulation.network.network import SimulatedNetwork
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.process import Process
-from sbon_node.clock import Clock
-from sbon_node.membership.service import Membership
-from sbon_node.membership.settings import MembershipSettings
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Transport
-from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_node.overlay.space.settings import SpaceSettings
 
 ONE_WAY_S = 0.1
 LATE_S = 0.2

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from sbon_lab.simulation.process import Process
-from sbon_node.errors import SbonError
-from sbon_node.membership.detector.instructions import Disputed, Happened, Refused, Send
-from sbon_node.membership.detector.swim import Swim
-from sbon_node.membership.table import MAX_INCARNATION, Table
 from sbon_node.net.channel import Identity
 from sbon_node.net.peers import Expected, Peers
 from sbon_node.net.transport import Address, ConnectionLostError, DatagramEndpoint
+from sbon_node.overlay.membership.detector.instructions import Disputed, Happened, Refused, Send
+from sbon_node.overlay.membership.detector.swim import Swim
+from sbon_node.overlay.membership.table import MAX_INCARNATION, Table
 from sbon_protocol import datagram
 from sbon_protocol.calls import AskNode
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import (
     Ack,
     Coordinate,

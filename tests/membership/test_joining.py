@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.membership.sites import Site, World, in_virtual_time
 
 

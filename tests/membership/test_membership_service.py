@@ -11,16 +11,16 @@ import pytest
 
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.process import Process
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
-from sbon_node.membership.settings import MembershipSettings
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays, DelayTable
 from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.peers import Identity
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
+from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_protocol import datagram
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, NodeMeta, Packet, Ping
 from tests.addresses import own_host
 from tests.membership.sites import LATE_S, NET, Site, World, in_virtual_time

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sbon_node.membership.detector.instructions import Disputed, Happened, Instruction, Refused
-from sbon_node.membership.detector.suspicion import Suspicions
-from sbon_node.membership.dissemination.gossip import GossipQueue
-from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.table import MAX_INCARNATION
+from sbon_node.overlay.membership.detector.instructions import Disputed, Happened, Instruction, Refused
+from sbon_node.overlay.membership.detector.suspicion import Suspicions
+from sbon_node.overlay.membership.dissemination.gossip import GossipQueue
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.membership.table import MAX_INCARNATION
 from sbon_protocol.messages import Coordinate, Member, MemberState
 from tests.membership.cores import SETTINGS, address, core, heard, member
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sbon_node.membership.detector.instructions import Call, Happened, Measured, Send
-from sbon_node.membership.detector.probes import MAX_RELAYED
-from sbon_node.membership.detector.suspicion import Suspicions
-from sbon_node.membership.detector.swim import MAX_TICK_S
+from sbon_node.overlay.membership.detector.instructions import Call, Happened, Measured, Send
+from sbon_node.overlay.membership.detector.probes import MAX_RELAYED
+from sbon_node.overlay.membership.detector.suspicion import Suspicions
+from sbon_node.overlay.membership.detector.swim import MAX_TICK_S
 from sbon_protocol.messages import Ack, Coordinate, Endpoint, Nack, Ping, PingRequest, StateUpdate
 from tests.membership.cores import SETTINGS, address, core, member, only_this, sent
 

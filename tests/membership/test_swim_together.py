@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from sbon_node.membership.detector.instructions import Happened, Instruction, Send
-from sbon_node.membership.detector.swim import Swim
+from sbon_node.overlay.membership.detector.instructions import Happened, Instruction, Send
+from sbon_node.overlay.membership.detector.swim import Swim
 from sbon_protocol.messages import MemberState, Rumour
 from tests.membership.cores import address, core, member
 

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import in_thread
+from sbon_node.engine.copies.listing import CopyLimits
+from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
+from sbon_node.engine.copies.sender import CopySender
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.executors import in_thread
-from sbon_node.migration.listing import CopyLimits
-from sbon_node.migration.receiver import CopyReceiver, CopySource
-from sbon_node.migration.sender import CopySender
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.net.channel import FrameChannel
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Expected, Identity, Peers, PeerServer

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import pytest
 
 import sbon.states
-from sbon_node.errors import BrokenInvariantError
 from sbon_protocol.api.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
 from sbon_protocol.api.states import lifecycle as derived
 from sbon_protocol.api.states.lifecycle import Lifecycle
+from sbon_protocol.errors import BrokenInvariantError
 from sbon_protocol.moving import MoveStep
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import uvloop
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.names import site_of
 from sbon_node.net.peers import Identity, Peers, PeerServer

@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from sbon_node.api.server.http import ApiServer
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.local_users import user_of
 from sbon_node.net.settings import NetSettings

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address, Connection
 from sbon_protocol.calls import AskNode, ClaimComponent, Claimed, ListQueries, NodeAnswer, PushCatalogue, QueryRecords, StopQuery
+from sbon_protocol.errors import SbonError
 from tests.net.two_peers import ASK, RTT_S, B, Two, answer, in_virtual_time, no_reply, refused
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport

@@ -15,7 +15,7 @@ from sbon_lab.simulation.loop import run as run_virtually
 from sbon_lab.simulation.network.network import SimulatedNetwork
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.process import Process
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays, DelayTable
 from sbon_node.net.emulation import EmulatedTransport

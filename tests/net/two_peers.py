@@ -12,12 +12,12 @@ from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_lab.simulation.network.network import SimulatedNetwork
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.process import Process
-from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection
 from sbon_protocol.calls import AskNode, NodeAnswer
+from sbon_protocol.errors import SbonError
 from sbon_protocol.frames import encode_frame, read_frame
 from sbon_protocol.messages import Hello, Progress, Welcome
 from sbon_protocol.version import VERSION

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.operations import doctor, service
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.operations.metrics_snapshot import DiskMetrics
 from sbon_node.operations.service import CHANGED_S, LOOK_S
 from sbon_protocol.api.nodes import MemberInfo
+from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import ExamineNode, NodeExamined
 from tests.operations.test_draining import drain
 from tests.workflow.clusters import ask, declare, in_cluster, source_at

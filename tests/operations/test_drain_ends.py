@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.model.records import MoveLease
 from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.calm_clusters import CALM, in_calm_cluster
 from tests.operations.test_draining import check_all_rows, drain, left, refusal, running, two_queries_at

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, NodeDiedError, SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.calls import AskNode, NodeAnswer
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.calm_clusters import CALM, in_calm_cluster
 from tests.workflow.clusters import (

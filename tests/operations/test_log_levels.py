@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from sbon_node.errors import SbonError
-from sbon_node.logging.levels import LogLevels, level_of, levels, set_levels
-from sbon_node.logging.output import LogSettings, configure, silence
-from sbon_node.logging.tail import MAX_CHARACTERS, MAX_LINES, KeptTail, tail
+from sbon_node.base.logging.levels import LogLevels, level_of, levels, set_levels
+from sbon_node.base.logging.output import LogSettings, configure, silence
+from sbon_node.base.logging.tail import MAX_CHARACTERS, MAX_LINES, KeptTail, tail
 from sbon_node.net.counters import Counters
 from sbon_node.streams.links import link
+from sbon_protocol.errors import SbonError
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.config.config import Config, NodeSettings
 from sbon_node.daemon import lock_data_dir
 from sbon_node.net.counters import Counters

@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.api.routes.metrics import MAX_QUERIES, MAX_SOURCES, METRICS, Scrape, page, samples
 from sbon_node.api.server.request_counts import Answered
-from sbon_node.errors import SbonError
 from sbon_node.operations import metrics_snapshot
 from sbon_node.operations.metrics_snapshot import NodeMetrics, behind_s
 from sbon_protocol.api.durability import BY_FOLLOWER
 from sbon_protocol.api.nodes import Readiness
+from sbon_protocol.errors import SbonError
 from tests.api.scripted_operations import ALONE, figures, source_report
 from tests.workflow.clusters import in_cluster
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sbon.readiness import UNREADY, unready
-from sbon_node.errors import SbonError
 from sbon_node.operations.readiness import Condition, readiness_of
+from sbon_protocol.errors import SbonError
 
 WELL = Condition(
     engine="running", free_bytes=10**12, free_inodes=10**6, alone=False, drained=False, failed=(), quarantined=(), waiting=()

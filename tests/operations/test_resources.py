@@ -97,7 +97,7 @@ ZYGOTE = ["python", "-m", "sbon_node.engine.spark.zygote", "zygote.sock"]
     "command, parent, kind",
     [
         (["/usr/bin/java", "-Xmx512m"], [], "jvm"),
-        (["python", "-P", "-m", "sbon_node.planner.worker", "512"], [], "planner"),
+        (["python", "-P", "-m", "sbon_node.planning.process.worker", "512"], [], "planner"),
         (["python", "-m", "sbon_node.engine.spark.engine_process", "/data/operators"], [], "engine"),
         (ZYGOTE, ["python", "-m", "sbon_node.engine.spark.engine_process"], "zygote"),
         (ZYGOTE, ZYGOTE, "python"),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Server, Service, busy
 from sbon_node.placement.settings import PlacementSettings
@@ -23,6 +22,7 @@ from sbon_node.placement.strategies.ants.scouting import ScoutingAnt
 from sbon_node.placement.strategies.ants.terrain import Terrain, neighbourhood
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 HOPS_MS = {("s", "m"): 10.0, ("m", "d"): 10.0, ("s", "n"): 15.0, ("n", "d"): 30.0, ("n", "x"): 1.0}
 """Two ways from s to d, and a dead end."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.objective import cost, objective_named
 from sbon_node.placement.model.problem import PlacementProblem
@@ -18,6 +17,7 @@ from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid import auto as rule
 from sbon_node.placement.strategies.hybrid.auto import auto
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.errors import SbonError
 from tests.placement.test_hybrid import SETTINGS, TREE, WIDE, Winding, made, world
 
 SMALL = [("s0", "a"), ("s1", "a"), ("a", "b"), ("b", "sink")]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import UNKNOWN_MS, NetworkView
 from sbon_node.placement.model.objective import longest_delay_ms, longest_path
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -18,6 +17,7 @@ from sbon_node.placement.strategies.registry import AUTO, STRATEGIES
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0), "far": (0.0, 400.0)}

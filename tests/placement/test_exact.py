@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.objective import cost, longest_delay_ms, objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -21,6 +20,7 @@ from sbon_node.placement.strategies.sbon import optimal as optimal_module
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 from sbon_protocol.api.objective import Bounds, Objective
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 NODES = [f"n{i}" for i in range(6)]
 TREE = [("s0", "a"), ("s1", "a"), ("a", "c"), ("s2", "b"), ("s3", "b"), ("b", "c"), ("c", "sink")]

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -24,6 +23,7 @@ from sbon_node.placement.strategies.sbon.relaxation import relaxation
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings(pool=20, candidates=6, finalists=3)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.objective import cost, latency_by_queueing, objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import (
@@ -29,6 +28,7 @@ from sbon_node.placement.strategies.hybrid.auto import auto
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_protocol.api.objective import Objective
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 NODES = ("a", "b", "c", "d")
 AWAY_MS = dict(zip(NODES, (0.0, 20.0, 30.0, 60.0), strict=True))

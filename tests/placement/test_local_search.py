@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.objective import objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -17,6 +16,7 @@ from sbon_node.placement.strategies.nes.local_search import STARTS, local_search
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 from sbon_protocol.api.objective import Bounds, Objective
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings(iterations=50, neighbours=3)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
-from sbon_node.executors import Computing
+from sbon_node.base.executors import Computing
 from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -18,6 +17,7 @@ from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
+from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 
 NAMES = [f"n{number:02d}" for number in range(40)]

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.network_view import Window
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage, processing_ms
@@ -24,6 +23,7 @@ from sbon_node.placement.strategies.opb.opb import opb, phases
 from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings()

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.objective import network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sbon.relaxation import relaxation, virtual_coordinate
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 SETTINGS = PlacementSettings()
 FINE = PlacementSettings(force_threshold=1e-9, max_iterations=100_000)

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -23,6 +22,7 @@ from sbon_node.placement.strategies.sand.configurations import Locations, convex
 from sbon_node.placement.strategies.sbon.optimal import optimum
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 from tests.placement.trees import SETTINGS, direct_ms, points, tree
 
 SAND = ("edge", "edge+", "in-network", "in-network+")

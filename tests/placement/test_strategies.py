@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import DEFAULT_STRATEGY, STRATEGIES, strategy_named
 from sbon_node.placement.strategies.sbon.producer import producers_of
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.strategies import STRATEGY_NAMES
+from sbon_protocol.errors import SbonError
 
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0)}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import Answer, NetworkView
 from sbon_node.placement.model.objective import OBJECTIVES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -20,6 +19,7 @@ from sbon_node.placement.strategies.registry import AUTO, STRATEGIES
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 
 SETTINGS = PlacementSettings(iterations=200, routing_ants=50, scouting_ants=20)
 MOST_QUESTIONS = 3000

@@ -31,7 +31,7 @@ KINDS = (
     ("python worker", "pyspark.daemon"),
     ("python worker", "pyspark.worker"),
     ("engine", "sbon_node.engine"),
-    ("planner", "sbon_node.planner"),
+    ("planner", "sbon_node.planning.process"),
     ("daemon", "sbon_node"),
     ("daemon", "node"),
     ("browser", "chrom"),

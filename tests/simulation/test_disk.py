@@ -9,7 +9,7 @@ import pytest
 
 from sbon_lab.simulation.faults.disk import SimulatedDisk, watched_disks
 from sbon_lab.simulation.process import KilledError, Process
-from sbon_node.disk import replace
+from sbon_node.base.disk import replace
 
 
 def _database(disk: SimulatedDisk) -> sqlite3.Connection:

@@ -14,10 +14,10 @@ import pytest
 
 from sbon_lab.simulation.engine.evaluate import Evaluation, StateFiles, decode, encode, output_schema, rows_of
 from sbon_node.engine.promise import FAR_MS
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.errors import SbonError
 
 ROWS = pa.table(
     {

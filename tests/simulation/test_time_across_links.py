@@ -34,8 +34,8 @@ from sbon_node.connectors.sources.event_time import EventTime, Sorted
 from sbon_node.engine.promise import EARLIEST_MS
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.sql.rewrite import event_time
-from sbon_node.sql.rewrite.event_time import Bound
+from sbon_node.planning.sql.rewrite import event_time
+from sbon_node.planning.sql.rewrite.event_time import Bound
 from sbon_node.streams.links import span
 from sbon_node.streams.outbox import outbox
 from sbon_node.streams.port import NodePort

@@ -14,13 +14,13 @@ from msgspec import msgpack
 from numpy.typing import NDArray
 
 from sbon_lab.experiments.coordinates.rtt_matrix import TRUTHS
-from sbon_node.space import vivaldi
-from sbon_node.space.coordinate import MAX_MS, Coordinate, checked, origin
-from sbon_node.space.cost import cost_distances
-from sbon_node.space.filters import LinkFilter, Percentile
-from sbon_node.space.load import LoadDimension
-from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space import vivaldi
+from sbon_node.overlay.space.coordinate import MAX_MS, Coordinate, checked, origin
+from sbon_node.overlay.space.cost import cost_distances
+from sbon_node.overlay.space.filters import LinkFilter, Percentile
+from sbon_node.overlay.space.load import LoadDimension
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_node.overlay.space.settings import SpaceSettings
 from tests.measured import measured
 
 NAN, INF = math.nan, math.inf

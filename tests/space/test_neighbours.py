@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.neighbours import Neighbours
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_node.overlay.space.neighbours import Neighbours
+from sbon_node.overlay.space.settings import SpaceSettings
 
 ESTIMATES = {f"n{number:02}": float(number) for number in range(40)}
 

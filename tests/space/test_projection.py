@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbon_node.space.projection import principal_axes
+from sbon_node.overlay.space.projection import principal_axes
 
 
 def test_a_plane_in_space_is_shown_as_it_is() -> None:

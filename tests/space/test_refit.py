@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from sbon.local.wide_area import cities
 from sbon_lab.experiments.coordinates.contenders import SideBySide
 from sbon_lab.experiments.coordinates.rtt_matrix import TRUTHS, Matrix
-from sbon_node.space import refit
-from sbon_node.space.coordinate import MAX_MS, Coordinate, checked
-from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space import refit
+from sbon_node.overlay.space.coordinate import MAX_MS, Coordinate, checked
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_node.overlay.space.settings import SpaceSettings
 
 HONEST, LIARS = 32, 6
 """A node's neighbours; six liars are more than 15 % of them."""

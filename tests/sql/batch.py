@@ -19,10 +19,10 @@ from sbon_node.engine.spark.operators import first_batch
 from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
 from sbon_node.engine.spark.operators.markers import MARK, with_watermark
 from sbon_node.engine.spark.operators.operator import ddl
-from sbon_node.errors import SbonError
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import TimeBuckets
 from sbon_protocol.api.plan import Plan
+from sbon_protocol.errors import SbonError
 
 
 class Batch:

@@ -11,9 +11,21 @@ import duckdb
 import sqlglot
 from sqlglot import exp
 
-from sbon_node.sql.relations.logical import LEFT, RIGHT, Aggregate, Input, Join, Output, Relation, Scan, Select, Union, Window
-from sbon_node.sql.stages.cut import Stage
-from sbon_node.sql.syntax.dialect import render
+from sbon_node.planning.sql.relations.logical import (
+    LEFT,
+    RIGHT,
+    Aggregate,
+    Input,
+    Join,
+    Output,
+    Relation,
+    Scan,
+    Select,
+    Union,
+    Window,
+)
+from sbon_node.planning.sql.stages.cut import Stage
+from sbon_node.planning.sql.syntax.dialect import render
 
 _KINDS = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN", "semi": "SEMI JOIN"}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.sql.syntax.dialect import call_name, parse, render
+from sbon_node.planning.sql.syntax.dialect import call_name, parse, render
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 
 AT_RANDOM = settings(

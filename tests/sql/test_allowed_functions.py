@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
-from sbon_node.errors import SbonError
-from sbon_node.sql.checks.allowlist import check_fragment
-from sbon_node.sql.checks.functions import (
+from sbon_node.planning.sql.checks.allowlist import check_fragment
+from sbon_node.planning.sql.checks.functions import (
     AGGREGATES,
     ALLOWED,
     GENERATORS,
@@ -18,8 +17,9 @@ from sbon_node.sql.checks.functions import (
     OUTSIDE_THE_ROW,
     WINDOWS,
 )
-from sbon_node.sql.checks.patterns import PATTERNS
-from sbon_node.sql.syntax.dialect import call_name, parse, render
+from sbon_node.planning.sql.checks.patterns import PATTERNS
+from sbon_node.planning.sql.syntax.dialect import call_name, parse, render
+from sbon_protocol.errors import SbonError
 
 
 def call(name: str) -> str:

@@ -14,14 +14,14 @@ from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measured, Measurement, SourcePace
 from sbon_node.model.schema import parse_schema
 from sbon_node.placement.model.from_plan import problem_of
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.relations.logical import Aggregate
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import Stage, cut
-from sbon_node.sql.stages.estimate import Estimate, estimated, selectivity
-from sbon_node.sql.stages.source_rates import StreamEstimate
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.relations.logical import Aggregate
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import Stage, cut
+from sbon_node.planning.sql.stages.estimate import Estimate, estimated, selectivity
+from sbon_node.planning.sql.stages.source_rates import StreamEstimate
 from sbon_protocol.api.catalogue import MAX_ROWS_S, CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.plan import Plan, Rate

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.plan import Plan

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.syntax.durations import MAX_MS
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.syntax.durations import MAX_MS
 from sbon_protocol.api.columns import Schema
+from sbon_protocol.errors import SbonError
 from tests.sql.test_stages import CATALOG
 
 WITHIN = "in0.ts BETWEEN in1.ts - INTERVAL '90' SECOND AND in1.ts + INTERVAL '90' SECOND"

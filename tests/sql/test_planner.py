@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from sbon_lab.simulation.engine.evaluate import output_schema
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
 from sbon_node.placement.model.from_plan import CONSUMER, problem_of
 from sbon_node.placement.model.problem import Edge
-from sbon_node.sql.checks.allowlist import check_fragment
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.planning.sql.checks.allowlist import check_fragment
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import OnError
 from sbon_protocol.api.plan import Plan
+from sbon_protocol.errors import SbonError
 
 SCHEMA = parse_schema("ts timestamp, carrier string, dep_delay double, origin string, distance int, limit int, größe int")
 ALL = "ts, carrier, dep_delay, origin, distance, `limit`, `größe`"

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from sqlglot import exp
 
-from sbon_node.sql.relations.logical import LEFT, RIGHT, Join, Output, Relation, Select, column
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite import pushdown
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import cut
+from sbon_node.planning.sql.relations.logical import LEFT, RIGHT, Join, Output, Relation, Select, column
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite import pushdown
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import cut
 from tests.examples_drawn import examples
 from tests.sql.duck import Duck
 from tests.sql.random_queries import AT_RANDOM, CATALOG, queries, table, tables

@@ -11,18 +11,18 @@ import pytest
 from sqlglot.dialects.spark import Spark
 
 from sbon_lab.simulation.engine.evaluate import output_schema
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.checks import allowlist
-from sbon_node.sql.checks.allowlist import check_fragment
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stream_names import check_name
-from sbon_node.sql.syntax.dialect import KEYWORDS
-from sbon_node.sql.syntax.lexical import RESERVED
+from sbon_node.planning.sql.checks import allowlist
+from sbon_node.planning.sql.checks.allowlist import check_fragment
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stream_names import check_name
+from sbon_node.planning.sql.syntax.dialect import KEYWORDS
+from sbon_node.planning.sql.syntax.lexical import RESERVED
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
+from sbon_protocol.errors import SbonError
 
 HERE = Path(__file__).parent
 BLOCK = re.compile(r"^-- expect: (?P<expected>.*)\n(?P<sql>(?:.*\n)*?)--$", re.MULTILINE)

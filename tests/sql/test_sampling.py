@@ -13,15 +13,15 @@ import sqlglot
 
 from sbon_node.model.samples import StreamSample, Value
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.sql.relations.logical import Select
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.sampling.distinct import distinct_of, distinct_values
-from sbon_node.sql.sampling.evaluate import evaluate
-from sbon_node.sql.sampling.rows import LEAST_ROWS, SampledRows, selected, together
-from sbon_node.sql.sampling.stage import SampledStage, sampled_stage
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import Stage, cut
+from sbon_node.planning.sql.relations.logical import Select
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.sampling.distinct import distinct_of, distinct_values
+from sbon_node.planning.sql.sampling.evaluate import evaluate
+from sbon_node.planning.sql.sampling.rows import LEAST_ROWS, SampledRows, selected, together
+from sbon_node.planning.sql.sampling.stage import SampledStage, sampled_stage
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import Stage, cut
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 
 SCHEMA = parse_schema("ts timestamp, k string, n int, v double, ok boolean, d date")

@@ -7,10 +7,10 @@ import re
 import pyarrow as pa
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import TYPES, check_source, check_stream, parse_schema, to_arrow, type_of
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
+from sbon_protocol.errors import SbonError
 
 ALL = (
     "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(10,2), "

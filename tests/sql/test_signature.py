@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.relations.logical import Scan
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import Stage, cut
-from sbon_node.sql.stages.signature import signature
+from sbon_node.planning.sql.relations.logical import Scan
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import Stage, cut
+from sbon_node.planning.sql.stages.signature import signature
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 
 BLOCK = re.compile(r"^-- (?P<kind>equal|differ): (?P<what>.*)\n(?P<queries>(?:.*\n)*?)--$", re.MULTILINE)

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from sbon_node.errors import SbonError
-from sbon_node.sql.relations.logical import Aggregate, Join, Scan, Select
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite import canonical
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages import signature as signatures
-from sbon_node.sql.stages.cut import Stage, cut
-from sbon_node.sql.stages.signature import signature
+from sbon_node.planning.sql.relations.logical import Aggregate, Join, Scan, Select
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite import canonical
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages import signature as signatures
+from sbon_node.planning.sql.stages.cut import Stage, cut
+from sbon_node.planning.sql.stages.signature import signature
+from sbon_protocol.errors import SbonError
 from tests.examples_drawn import examples
 from tests.sql.duck import Duck, sql_of_stage
 from tests.sql.random_queries import AT_RANDOM, CATALOG, changed, queries, tables

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.errors import SbonError
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import cut
-from sbon_node.sql.stages.fragments import fragment_of
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import cut
+from sbon_node.planning.sql.stages.fragments import fragment_of
+from sbon_protocol.errors import SbonError
 from tests.sql.test_refusals import CATALOG
 
 SAME = [

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.checks.allowlist import check_fragment
-from sbon_node.sql.relations.logical import Scan
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import Stage, cut
-from sbon_node.sql.stages.fragments import fragment_of
+from sbon_node.planning.sql.checks.allowlist import check_fragment
+from sbon_node.planning.sql.relations.logical import Scan
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import Stage, cut
+from sbon_node.planning.sql.stages.fragments import fragment_of
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_protocol.errors import SbonError
 
 PLANS = Path(__file__).parent / "plans.sql"
 BLOCK = re.compile(r"^-- query\n(?P<sql>.*)\n(?P<plan>(?:.*\n)*?)--$", re.MULTILINE)

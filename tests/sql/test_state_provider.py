@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.operators import StateChoice
 from sbon_protocol.api.plan import Plan
 from tests.sql.test_time_buckets import analyse, catalog, joined

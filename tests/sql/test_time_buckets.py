@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.stages.estimate import OPERATOR_MEMORY_MB
-from sbon_node.sql.syntax.dialect import parse
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.stages.estimate import OPERATOR_MEMORY_MB
+from sbon_node.planning.sql.syntax.dialect import parse
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import TimeBuckets
+from sbon_protocol.errors import SbonError
 
 SCHEMA = "ts timestamp, k string, v int"
 WITHIN = "b.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts"

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.engine.evaluate import output_schema
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.plan import Plan
+from sbon_protocol.errors import SbonError
 from tests.sql.test_refusals import CATALOG
 
 LATE = "SELECT ts, carrier, origin, dep_delay FROM flights WHERE dep_delay > 15"

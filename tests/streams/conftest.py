@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sbon_node.clock import Clock
-from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.base.clock import Clock
+from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.link import Link

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import NO_WATERMARK_MS, FrameDraft, InputOffset
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import SbonError
 
 
 def stream_settings(**changed: Any) -> StreamSettings:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import SbonError
 from tests.streams.outboxes import stream_settings
 
 OP = "q.o1"

@@ -15,7 +15,6 @@ import pytest
 
 from sbon_lab.simulation.loop import VirtualLoop, VirtualTimeError
 from sbon_lab.simulation.process import KilledError, Process
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.outbox import statements
@@ -23,6 +22,7 @@ from sbon_node.streams.outbox.ledger import Stream
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.watermark import output_watermark
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.streams.outboxes import stream_settings
 
 ROWS = [f"row {number}" for number in range(8)]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_protocol.api.subscribers import attempt_of, component_of, followed_by, follower_of, input_of, is_follower
+from sbon_protocol.errors import SbonError
 from tests.streams.outboxes import code_of, draft, stream_settings
 
 FRAME_BYTES = 65

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import FOLLOWER_WAIT_S, NodePort
 from sbon_node.streams.port_input import Following
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.streams.outboxes import draft, stream_settings, texts
 from tests.streams.test_port import LONG_S, NONE, run
 

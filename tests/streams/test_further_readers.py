@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.further import Begin, Beginning
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import SbonError
 from tests.streams.outboxes import code_of, draft, offset, publish, stream_settings, texts
 
 FIRST, MORE = "q.sink", "q.sink2"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import BrokenInvariantError
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_protocol.api.subscribers import follower_of
+from sbon_protocol.errors import BrokenInvariantError
 from tests.streams.outboxes import SETTINGS, code_of, draft, offset, publish, texts
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.inbox import Inbox
@@ -19,6 +18,7 @@ from sbon_node.streams.links.spill import SEGMENT_BYTES, Spill
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.watermark import output_watermark
+from sbon_protocol.errors import SbonError
 from tests.streams.conftest import HERE
 from tests.streams.outboxes import stream_settings
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Progress, Subscribe, Subscribed
 from tests.streams.outboxes import SETTINGS, draft
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.streams.links.credit import weight
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Data, Subscribe, Subscribed
 from tests.streams.outboxes import stream_settings
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_FRAME_BYTES, FrameDraft
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.store import FrameStore
+from sbon_protocol.errors import SbonError
 from tests.full_disks import no_room
 from tests.streams.outboxes import SETTINGS, code_of, draft, publish, stream_settings, texts
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.failpoints import Failpoint
+from sbon_node.base.failpoints import Failpoint
 from sbon_node.model.frames import NO_WATERMARK_MS, FrameDraft, InputOffset
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.streams.outboxes import stream_settings
 
 SETTINGS = stream_settings(outbox_quota_bytes=400, trim_frames=2)

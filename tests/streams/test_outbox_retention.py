@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.streams.outboxes import code_of, draft, offset, publish, stream_settings, texts
 
 

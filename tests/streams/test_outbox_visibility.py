@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import BrokenInvariantError
 from tests.streams.outboxes import SETTINGS, code_of, draft, offset, texts
 
 

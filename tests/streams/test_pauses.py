@@ -6,10 +6,10 @@ import asyncio
 import random
 
 from sbon_lab.simulation.loop import VirtualLoop, run
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
+from sbon_node.base.clock import Clock
 from sbon_node.net.transport import Address
 from sbon_node.streams.links.link import paused
+from sbon_protocol.errors import SbonError
 
 HERE, THERE = Address("10.0.0.1", 7400), Address("10.0.0.2", 7400)
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sbon_node.engine.interface import OperatorPort
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.settings import BatchLimits
 from sbon_node.streams.watermark import output_watermark
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.streams.outboxes import stream_settings
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.outbox.ledger import Kind, Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Progress, Refused, Subscribe, Subscribed
 from tests.streams.outboxes import SETTINGS, code_of, draft, publish
 

@@ -12,7 +12,7 @@ from sbon.local.cluster import LocalCluster
 from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon_lab.suite.cases import Case
 from sbon_lab.suite.streams import SITES
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.live.world import finished, wait_for
 
 CONSUMER = "home"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sbon_node.sql.relations.logical import Aggregate, Join, Relation, Select, Union
-from sbon_node.sql.stages.cut import Stage
+from sbon_node.planning.sql.relations.logical import Aggregate, Join, Relation, Select, Union
+from sbon_node.planning.sql.stages.cut import Stage
 
 KINDS = ("aggregate_twice", "join_null_keys", "nexmark_q5", "session_hosts", "union_aggregated")
 """Each kind of operator with few operators in all; ``make test`` runs a part of them on Spark."""

@@ -12,13 +12,13 @@ from sbon_lab.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.connectors.sources.file import FileOptions, FileSource
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import to_arrow
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import Stage, cut
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import Stage, cut
 from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.errors import SbonError
 from tests.suite.shapes import KINDS, SAMPLE, shapes
 from tests.suite.virtual import planned
 

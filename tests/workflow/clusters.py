@@ -18,14 +18,14 @@ from sbon_lab.simulation.network.paths import Latency, NetworkQuality
 from sbon_lab.simulation.query_run import record_of
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
 from sbon_node.model.records import OperatorRegister
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.settings import SpaceSettings
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.errors import SbonError
 
 NUMBERS = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"

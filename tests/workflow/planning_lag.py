@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from sbon_node.clock import Clock
-from sbon_node.planner.planner import InlinePlanner, ProcessPlanner
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.base.clock import Clock
+from sbon_node.planning.process.planner import InlinePlanner, ProcessPlanner
+from sbon_node.planning.sql.settings import QuerySettings
 from tests.workflow.test_planner import DOUBLING, NASTY, as_it_is, planned
 
 EVERY_S = 0.005

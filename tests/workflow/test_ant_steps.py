@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import Enforcing
 from sbon_node.hosting.ants.walk import Send, Walk
 from sbon_node.hosting.ants.wire import chain_of, load_of, on_wire, state_of
-from sbon_node.membership.ant_port import AntPort
-from sbon_node.membership.table import Table
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
+from sbon_node.overlay.membership.ant_port import AntPort
+from sbon_node.overlay.membership.table import Table
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.strategies.ants.cell import Cell, Pheromones
@@ -33,6 +32,7 @@ from sbon_protocol.ants import (
     WithdrawAnt,
 )
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Endpoint, Member
 
 PLACES = {"s": 0.0, "m": 10.0, "n": 15.0, "d": 20.0}

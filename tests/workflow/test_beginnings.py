@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 
 ALL = "SELECT id, ts FROM numbers"

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from sbon_node.errors import SbonError
-from sbon_node.workflow.caller_checks import SHARE, CallerChecks
+from sbon_node.base.caller_checks import SHARE, CallerChecks
+from sbon_protocol.errors import SbonError
 
 
 def test_one_caller_has_a_share_of_the_checks() -> None:

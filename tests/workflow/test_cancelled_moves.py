@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.abandoning import subscriptions_of
 from sbon_protocol.api.moves import MoveCancelled, MoveRequest
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import CancelMove, MoveHow, OperatorMove
 from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.cgroups import core_limit, memory_limit
+from sbon_node.base.cgroups import core_limit, memory_limit
 from sbon_node.engine.interface import EngineCapacity
-from sbon_node.errors import SbonError
 from sbon_node.hosting.capacity import LEAST_CORES, UNCOUNTED, Reservations, measured_cost
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from sbon_protocol.api.nodes import BACKUP, FOLLOWER, CapacityUse
 from sbon_protocol.api.operators import OPERATOR_MEMORY_MB, Needs
+from sbon_protocol.errors import SbonError
 
 CAPACITY = EngineCapacity(cores=2.0, memory_mb=1000.0, bandwidth_bytes_s=1e6, operators=3)
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.node import Node
 from sbon_node.ownership.catalogue import MAX_TOMBSTONES, PUSHED_LEAP, TOMBSTONE_S, check_entry
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.calls import PushCatalogue
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import NUMBERS, ask, in_cluster, source_at
 
 DAY_MS = 86_400_000

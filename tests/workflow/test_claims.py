@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
+from sbon_node.base.store import RecordStore
 from sbon_node.hosting.sinks import EndedSink, EndedSinks
 from sbon_node.net.peers import Caller
-from sbon_node.workflow.store import RecordStore
 from sbon_protocol.api.query_ids import new_uid
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_descriptions import running
 

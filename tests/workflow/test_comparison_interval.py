@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop, run
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.ownership.catalogue import SLOWEST, ComparisonInterval
 from tests.workflow.clusters import NUMBERS, ask, in_cluster
 

@@ -12,10 +12,10 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
-from sbon_node.errors import SbonError
 from sbon_node.ownership.queries import LIVE
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.calls import CALLS
+from sbon_protocol.errors import SbonError
 from sbon_protocol.zones import AddSubtree, MapOperator, OperatorPlace, PlacedOperators
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import WINDOWS

@@ -11,8 +11,8 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, source_at, state_of, submitted
 
 

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.hosting.open_sinks import OpenSinks
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.records import QueryRecord
@@ -26,6 +25,7 @@ from sbon_protocol.api.explanations import Explanation
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents, DestroyComponents, SourceStates
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, plain, source_at, state_of, submitted
 
 

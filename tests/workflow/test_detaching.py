@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, record_of, source_at, state_of, submitted
 
 

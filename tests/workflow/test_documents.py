@@ -9,7 +9,6 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.query_run import record_of
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.acceptor import Accept
 from sbon_node.ownership.consensus.changes import Verdict
@@ -18,6 +17,7 @@ from sbon_node.ownership.query_documents import joined, references, split
 from sbon_node.ownership.store.document_store import MAX_DOCUMENT_BYTES, Document, digest_of
 from sbon_node.ownership.store.registers import Attached
 from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_registers import KEY, acceptors, registers

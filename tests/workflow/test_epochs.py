@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors, check_epoch, claim
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.calls import ClaimComponent, Claimed
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, in_cluster
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.records import MoveLease
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 WINDOWS = "SELECT count(*) AS n, sum(id) AS ids FROM numbers GROUP BY window(ts, '200 milliseconds')"

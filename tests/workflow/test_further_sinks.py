@@ -12,8 +12,8 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.one_query import Follower
-from sbon_node.errors import SbonError
 from sbon_protocol.api.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
+from sbon_protocol.errors import SbonError
 from tests.workflow import clusters
 from tests.workflow.clusters import UNHURRIED, ask, declare, owner_of, refuse_ends, source_at, state_of, submitted, uid_of
 

@@ -11,7 +11,6 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
-from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.consensus.acceptor import Accept, Request
 from sbon_node.ownership.operators import FORM
@@ -19,6 +18,7 @@ from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import AbandonOperator
 from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of
 from tests.workflow.test_lost import lose_data

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.net.peers import Caller
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ActivateOperator
 from tests.workflow.clusters import in_cluster, state_of
 from tests.workflow.test_moved_operators import FILTER, ROWS, check_windows, finished, move, operators, running

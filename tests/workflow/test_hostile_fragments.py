@@ -8,10 +8,10 @@ import msgspec
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import leaks
-from sbon_node.errors import SbonError
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
+from sbon_protocol.errors import SbonError
 from tests.sql.test_refusals import BYPASSES
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.moving.pursuit import Pursuit
-from sbon_node.migration.settings import MigrationSettings
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import OperatorMove
 from tests.workflow.clusters import ask, in_cluster, owner_of
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, move, operators, running

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 from sbon_protocol.api.operators import OperatorStats
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveHow
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import WINDOWS, move, operators, running

@@ -9,11 +9,11 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import settled
-from sbon_node.errors import SbonError
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 from tests.workflow.test_lost import lose_data
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_protocol.calls import AskRegister, RegisterAnswer
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted, uid_of
 
 

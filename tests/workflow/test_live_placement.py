@@ -16,21 +16,21 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.leak_check import leaks
 from sbon_node.config.config import Config
-from sbon_node.directory.pairs import Measurement
-from sbon_node.directory.settings import DirectorySettings
-from sbon_node.errors import SbonError
-from sbon_node.explain import placements
+from sbon_node.overlay.directory.pairs import Measurement
+from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.placement.strategies.profiles import PROFILES
 from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.queries.explaining import placements
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec
 from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
 
 NODES = string.ascii_lowercase[:20]

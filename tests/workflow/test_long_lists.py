@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.acceptor import AcceptorRecord
 from sbon_node.ownership.consensus.states import NO_BALLOT, Accepted
 from sbon_node.ownership.store.query_keys import key_of
 from sbon_protocol.api.queries import SinkSpec
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted, uid_of
 
 MOST = 2048

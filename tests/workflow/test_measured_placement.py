@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.hosting.neighbours import neighbours
 from sbon_node.placement.model.measured_plan import LEAST_SECONDS, measured_plan
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.plan import Rate
 from sbon_protocol.api.queries import OperatorInfo, QueryInfo
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import FILTER, move, operators
 

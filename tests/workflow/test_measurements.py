@@ -8,14 +8,13 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.ownership.queries import LIVE
 from sbon_protocol.api.explanations import ExplainedComponent, Explanation
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import Accepted, LinkInfo, QueryInfo, QuerySpec, SinkSpec, Submission
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.measuring import KeepMeasurements, Measurements, OperatorMeasurement, RecallMeasurements
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of
 

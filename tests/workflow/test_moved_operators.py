@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
-from sbon_node.events import Listener, OperatorChanged
+from sbon_node.base.events import Listener, OperatorChanged
 from sbon_protocol.api.moves import Moved, MoveRequest, Moving
 from sbon_protocol.api.queries import MoveInfo
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
 from tests.workflow.test_notifications import listening, told

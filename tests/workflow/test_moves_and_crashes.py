@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.departure import StoredDeparture
 from sbon_node.net.peers import Caller, Expected
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ActivateOperator, MoveHow, MoveOperator
 from tests.workflow.clusters import ask, in_cluster, owner_of, state_of, uid_of
 from tests.workflow.test_lost import lose_data

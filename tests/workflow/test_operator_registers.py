@@ -9,11 +9,11 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.query_run import record_of
-from sbon_node.errors import SbonError
 from sbon_node.model.records import OperatorRegister
 from sbon_node.ownership.operators import FORM
 from sbon_node.ownership.store.query_keys import key_of, operator_key
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState, ReserveOperator
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
 from tests.workflow.test_claims import call_from, refusal_of
 from tests.workflow.test_descriptions import running

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.engine.evaluate import output_schema
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
+from sbon_node.base.clock import Clock
 from sbon_node.model.measurements import nothing_measured
 from sbon_node.model.schema import parse_schema
-from sbon_node.planner.planner import CLIENT, InlinePlanner, PlanRequest, ProcessPlanner
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.planning.process.planner import CLIENT, InlinePlanner, PlanRequest, ProcessPlanner
+from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import StateChoice
 from sbon_protocol.api.plan import Plan
+from sbon_protocol.errors import SbonError
 
 SCHEMA = parse_schema("ts timestamp, k string, id bigint, v double")
 CATALOG = {

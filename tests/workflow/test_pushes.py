@@ -11,10 +11,10 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.connectors.sources.push import Post
-from sbon_node.errors import SbonError
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.streams import Pushed
+from sbon_protocol.errors import SbonError
 from sbon_protocol.posting import MAX_POST_HOPS, PostRows, RowsPosted
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 

@@ -10,11 +10,11 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import leaks
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_protocol.api.queries import QueryInfo, SinkSpec, Submission
 from sbon_protocol.api.query_ids import name_of, new_uid
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submit, submitted, uid_of
 
 

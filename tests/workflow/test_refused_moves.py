@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.errors import SbonError
-from sbon_node.validation_messages import in_plain_words
+from sbon_node.base.validation_messages import in_plain_words
 from sbon_protocol.api.moves import MoveRequest
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveHow, MoveOperator
 from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of, plain
 from tests.workflow.test_moved_operators import WINDOWS, check_windows, finished, operators, running

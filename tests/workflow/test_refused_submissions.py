@@ -10,8 +10,8 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import settled
-from sbon_node.errors import SbonError
 from sbon_protocol.calls import DestroyComponents, OpenSink
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submit, submitted
 
 

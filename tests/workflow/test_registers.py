@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.acceptor import AcceptorRecord, Prepare, UnknownInstance
 from sbon_node.ownership.consensus.changes import Verdict
 from sbon_node.ownership.consensus.states import Acceptor, Ballot
@@ -19,6 +18,7 @@ from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.rendezvous import chosen
 from sbon_protocol.api.bounded import MAX_COUNT
 from sbon_protocol.calls import AskRegister, RegisterAnswer
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
 KEY = "other/q-1"

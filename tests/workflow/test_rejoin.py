@@ -13,12 +13,12 @@ from structlog.testing import CapturingLogger
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop, run
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
-from sbon_node.membership.settings import MembershipSettings
+from sbon_node.base.clock import Clock
+from sbon_node.base.store import RecordStore
 from sbon_node.net.transport import Address
-from sbon_node.workflow.rejoin import Rejoin
-from sbon_node.workflow.store import RecordStore
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.rejoin import Rejoin
+from sbon_protocol.errors import SbonError
 
 SETTINGS = MembershipSettings(join_timeout_s=20.0, rejoin_s=1.0, rejoin_max_s=30.0, remembered_peers=3)
 
@@ -123,7 +123,7 @@ def test_it_tries_all_it_has_met_with_growing_pauses_until_it_has_found_one(tmp_
 
 def test_it_logs_why_an_address_cannot_be_joined_once_for_each_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logged = CapturingLogger()
-    monkeypatch.setattr("sbon_node.workflow.rejoin.log", logged)
+    monkeypatch.setattr("sbon_node.overlay.rejoin.log", logged)
 
     async def body() -> None:
         lives, others = Lives(tmp_path), Scripted()

@@ -11,12 +11,12 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import leaks
 from sbon_lab.simulation.query_run import record_of
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.acceptor import AcceptorRecord
 from sbon_node.ownership.consensus.states import Ballot
 from sbon_protocol.api.queries import Progress, QueryInfo, SinkSpec, Submission
 from sbon_protocol.calls import AskRegister, DestroyComponents, RegisterAnswer
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, plain, refuse_ends, source_at, state_of, submitted, uid_of
 from tests.workflow.test_lost import lose_data
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.process import Process
-from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers
 from sbon_node.net.settings import NetSettings
 from sbon_protocol.calls import ReserveOperator
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, in_cluster
 
 

@@ -13,15 +13,15 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.engine.engine import SimulatedEngine
 from sbon_lab.simulation.engine.engine_process import EngineTimes
-from sbon_node.errors import SbonError
+from sbon_node.base.store import RecordStore
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.retry import until_passed
-from sbon_node.workflow.store import RecordStore
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, plain, source_at, state_of, submitted, uid_of
 
 NEEDS = Needs(cores=0.1, memory_mb=100.0)

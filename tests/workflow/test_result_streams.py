@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_protocol.api.queries import Accepted, SinkSpec, Submission
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, state_of, submitted
 
 THIRD = "SELECT id, v, ts FROM numbers WHERE id % 3 = 0"

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.operators import Computation, PlannedInput
@@ -20,6 +19,7 @@ from sbon_protocol.api.queries import QueryInfo, QuerySpec
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer, StreamReader
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.sharing import AskStreams, StreamOffers
 from tests.workflow.clusters import (
     UNHURRIED,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.queries.running_operators import MOST_ROUNDS, HostedStream, RunningOperators
 from sbon_protocol.api.operators import Computation, PlannedInput
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
 THIRD = "SELECT id, v FROM numbers WHERE id % 3 = 0"

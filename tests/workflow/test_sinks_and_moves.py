@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.model.records import OperatorRegister
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.queries import SinkRequest, SinkSpec
 from sbon_protocol.api.states import further_sink_states
+from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import AddSink
 from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted, uid_of
 from tests.workflow.test_further_sinks import added, ended, ids, in_cluster, removed, running, subscribers

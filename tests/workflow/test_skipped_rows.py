@@ -11,9 +11,9 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.dead_letters import DeadLetters
-from sbon_node.errors import SbonError
 from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
 from sbon_node.streams.skipped import SkippedRow, SkippedRows
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import declare, in_cluster, source_at, submitted
 
 LIMITS = ConnectorSettings(dead_letter_max_bytes=400, dead_letter_text_bytes=8)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.queries.step_times import StepTimes
 from sbon_protocol.api.queries import Accepted, Submission
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at

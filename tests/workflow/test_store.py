@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.workflow.store import RecordStore
+from sbon_node.base.store import RecordStore
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.full_disks import no_room
 
 

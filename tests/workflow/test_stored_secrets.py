@@ -11,9 +11,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
-from sbon_node.workflow.store import RecordStore
+from sbon_node.base.store import RecordStore
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 
 

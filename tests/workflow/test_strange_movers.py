@@ -10,9 +10,9 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
-from sbon_node.errors import SbonError
-from sbon_node.migration.settings import MigrationSettings
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_protocol.api.subscribers import is_follower
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Refused, Subscribe
 from sbon_protocol.moving import AbandonOperator, FollowOperator, PrepareOperator, SettleOperator
 from tests.workflow.clusters import UNHURRIED, ask, in_cluster, owner_of

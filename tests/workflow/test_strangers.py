@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_protocol.api.subscribers import component_of
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 from tests.workflow.test_descriptions import running
 from tests.workflow.test_lost import lose_data

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.queries.survival import survival_of, with_survival
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo, Durability
@@ -17,6 +16,7 @@ from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import OperatorInfo, QueryInfo, SinkSpec
 from sbon_protocol.api.states.backup_states import BackupState
 from sbon_protocol.api.streams import SourceInfo
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_lost import lose_data
 from tests.workflow.test_moved_operators import move, operators

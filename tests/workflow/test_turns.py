@@ -6,8 +6,8 @@ import asyncio
 import random
 
 from sbon_lab.simulation.loop import VirtualLoop, run
-from sbon_node.clock import Clock
-from sbon_node.planner.planner import Turns
+from sbon_node.base.clock import Clock
+from sbon_node.planning.process.planner import Turns
 
 
 def test_a_busy_client_waits_behind_itself() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_node.queries.follow import ANY_SINK
 from sbon_protocol.api.delivery import Finished, Rows
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, state_of
 from tests.workflow.test_further_sinks import ROWS, ended, ids, in_cluster, refused, running
 

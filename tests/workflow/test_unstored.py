@@ -11,16 +11,16 @@ from typing import Any
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.loop import run
 from sbon_lab.simulation.query_run import record_of
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
-from sbon_node.membership.settings import MembershipSettings
+from sbon_node.base.clock import Clock
+from sbon_node.base.store import RecordStore
 from sbon_node.net.transport import Address
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.rejoin import Rejoin, StoredPeer
 from sbon_node.ownership.consensus.acceptor import AcceptorRecord
 from sbon_node.ownership.query_documents import decoded
 from sbon_node.ownership.store.query_keys import QUERY
-from sbon_node.workflow.rejoin import Rejoin, StoredPeer
-from sbon_node.workflow.store import RecordStore
 from sbon_protocol.api.queries import Progress, SinkSpec, Submission
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
 
 

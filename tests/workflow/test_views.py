@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import ViewDeclaration
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, state_of, submitted
 
 FEW = "SELECT id, ts FROM numbers WHERE id % 3 = 0"

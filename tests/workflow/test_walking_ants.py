@@ -15,9 +15,9 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_node.config.config import Config
-from sbon_node.errors import SbonError
 from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.ants.wire import on_wire
+from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service
@@ -25,11 +25,11 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants.chain import next_chain
 from sbon_node.placement.strategies.ants.scouting import Site
 from sbon_node.queries.ant_leader import AntLeader, Scouted
-from sbon_node.space.coordinate import Coordinate
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import ask, in_warm_cluster
 
 RNG = random.Random(3)

@@ -10,8 +10,8 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.leak_check import settled
 from sbon_node.config.config import NodeSettings
-from sbon_node.errors import SbonError
 from sbon_protocol.api.streams import StreamInfo
+from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, submitted
 
 

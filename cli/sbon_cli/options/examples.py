@@ -32,7 +32,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "debug": ("sbon debug log-level debug", "sbon debug resources", "sbon debug dump"),
     "debug log-level": (
         "sbon debug log-level",
-        "sbon debug log-level debug --logger sbon_node.membership --logger sbon_node.net",
+        "sbon debug log-level debug --logger sbon_node.overlay.membership --logger sbon_node.net",
         "sbon debug log-level info --reset",
     ),
     "debug resources": ("sbon debug resources", "sbon debug resources --json | jq '.disk[0]'"),

@@ -20,9 +20,9 @@ import msgspec
 from sbon import SbonError
 from sbon.model import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_cli.options.checked import checked
+from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import fields_of, parse_schema
-from sbon_node.sql.syntax.durations import parse_ms
-from sbon_node.validation_messages import in_plain_words
+from sbon_node.planning.sql.syntax.durations import parse_ms
 from sbon_protocol.api import catalogue
 
 FORMS = {

@@ -24,7 +24,7 @@ from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, blanked, complete, is_word, split
 from sbon_cli.terminal.output import err
 from sbon_node.model.schema import TYPES
-from sbon_node.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES
+from sbon_node.planning.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES
 
 MAX_HISTORY_BYTES = 1024 * 1024
 PROMPT, MORE = "sbon> ", "   -> "

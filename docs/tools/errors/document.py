@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sbon_cli.terminal.exit_codes import exit_code_of
 from sbon_node.api.server.problems import status_of
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 TABLE = "sbon_node/error_codes.toml"
 FILE = "docs/errors.md"

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from world import MOMENTS_S, World
 
-from sbon_node.space.projection import principal_axes
+from sbon_node.overlay.space.projection import principal_axes
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 
 Point = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from sbon.local.wide_area import CITIES, rtt_between_ms
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.outcome import Ended, run_cluster
-from sbon_node.logging.output import LogSettings, configure
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.explanations import Explanation

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from sbon_lab.bench.bare_messages import REQUEST, BareCommand, BareRequest, QueryFailed, RowsOut, StartQuery
 from sbon_lab.bench.rows import Outputs
 from sbon_lab.bench.work import Work
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.listener import Control, Listener, receive
 from sbon_node.engine.spark.messages import (
@@ -30,11 +30,11 @@ from sbon_node.engine.spark.messages import (
     encode,
 )
 from sbon_node.engine.spark.wire import FEED_VARIABLE
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.inbox import Inbox
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import SbonError
 
 _NO_BOUND = 2**62
 

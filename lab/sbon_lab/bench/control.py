@@ -23,12 +23,12 @@ from sbon_lab.experiments.harness.experiment import Found, Notify, Row, ignore
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.outcome import Ended, run_cluster
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import SbonError
-from sbon_node.logging.output import LogSettings, configure
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.queries import Submission
+from sbon_protocol.errors import SbonError
 
 STREAM = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"

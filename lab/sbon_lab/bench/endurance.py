@@ -18,11 +18,11 @@ import uvloop
 from sbon_lab.bench.sites import Ours
 from sbon_lab.bench.work import AGGREGATE, FILTER, JOIN, Pass, Work, aggregate_passes, filter_passes, join_passes
 from sbon_lab.experiments.harness.experiment import Found, Notify, Row, ignore
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.engine.interface import Footprint
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.jvm.archive import make_archive
-from sbon_node.logging.output import LogSettings, configure
 
 SPAN = 100
 """Number of first queries compared with as many last ones; half of all if there are fewer."""

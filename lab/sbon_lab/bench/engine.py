@@ -40,10 +40,10 @@ from sbon_lab.bench.work import (
     join_passes,
 )
 from sbon_lab.experiments.harness.experiment import Found, Notify, Row, ignore
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.jvm.archive import make_archive
-from sbon_node.logging.output import LogSettings, configure
 from sbon_node.model.frames import FrameDraft
 
 IDLE_OPERATORS = 5

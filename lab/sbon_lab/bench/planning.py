@@ -26,19 +26,19 @@ from sbon_lab.suite.cases import Case, cases, chosen
 from sbon_lab.suite.hosts import DEPLOYS, METRICS
 from sbon_lab.suite.nexmark import AUCTION, BID, PERSON
 from sbon_lab.suite.streams import SITES
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis.guard import fenced_session
 from sbon_node.engine.spark.engine_process import analyse
 from sbon_node.engine.spark.jvm.archive import make_archive
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.operators.operator import ddl
-from sbon_node.logging.output import LogSettings, configure
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import cut
-from sbon_node.sql.syntax.dialect import parse
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import cut
+from sbon_node.planning.sql.syntax.dialect import parse
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 

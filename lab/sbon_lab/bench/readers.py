@@ -17,8 +17,8 @@ import msgspec
 
 from sbon_lab.bench.sites import Site
 from sbon_lab.experiments.harness.experiment import Found, Notify, Row, ignore
-from sbon_node.clock import Clock
-from sbon_node.logging.output import LogSettings, configure
+from sbon_node.base.clock import Clock
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.model.frames import FrameDraft
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.shared.reading import SharedConnections

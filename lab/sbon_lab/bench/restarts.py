@@ -20,12 +20,12 @@ from sbon_lab.bench.rows import Rows
 from sbon_lab.bench.sites import Ours, OursFlow
 from sbon_lab.bench.work import FILTER
 from sbon_lab.experiments.harness.experiment import Found, Notify, ignore
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.logging.output import LogSettings, configure
+from sbon_node.base.tasks import Tasks
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.jvm.archive import make_archive
-from sbon_node.errors import SbonError
-from sbon_node.logging.output import LogSettings, configure
-from sbon_node.tasks import Tasks
+from sbon_protocol.errors import SbonError
 
 EVERY_S = 0.2
 SETTLE_S = 3.0

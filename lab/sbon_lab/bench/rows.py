@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from sbon_node.connectors.formats.frames import encode
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import FrameDraft
 from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.errors import SbonError
 
 SCHEMA = (Column("k", "bigint"), Column("ts", "timestamp"), Column("v", "double"), Column("s", "string"))
 

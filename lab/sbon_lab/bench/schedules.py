@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sbon_lab.experiments.harness.experiment import Found, Notify, ignore
 from sbon_lab.simulation.schedule import COUNTED, WORLDS, random_schedule, replay_command, run_schedule
 from sbon_lab.simulation.shrink import shrink
-from sbon_node.logging import output
+from sbon_node.base.logging import output
 
 TOGETHER = 5
 """Number of schedules of one world that a process runs at once."""

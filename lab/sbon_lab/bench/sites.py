@@ -17,7 +17,8 @@ import structlog
 
 from sbon_lab.bench.rows import Outputs
 from sbon_lab.bench.work import FILTER, Work
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.tasks import Tasks
 from sbon_node.engine.interface import Footprint
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
@@ -34,7 +35,6 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import PortInput
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.tasks import Tasks
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.messages import Hello

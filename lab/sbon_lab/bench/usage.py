@@ -24,11 +24,11 @@ from sbon_lab.simulation.query_run import QueryRun, RunQuery
 from sbon_lab.suite.cases import Case, chosen, simulated
 from sbon_lab.suite.reference import Reference, differences
 from sbon_lab.suite.streams import SITES, SuiteStream, write_streams
-from sbon_node.errors import SbonError
-from sbon_node.logging.output import LogSettings, configure
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.placement.strategies.registry import DEFAULT_STRATEGY, strategy_named
 from sbon_protocol.api.plan import Decompose, Plan
 from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.errors import SbonError
 
 NODES = dict(zip(SITES, ("new-york", "london", "sao-paulo"), strict=True))
 CONSUMER = "singapore"

@@ -8,7 +8,7 @@ from typing import Any
 
 from sbon_lab.chaos.faults import ACTIONS
 from sbon_lab.experiments.harness.pictures import save
-from sbon_node.extras import matplotlib_figure
+from sbon_node.base.extras import matplotlib_figure
 from sbon_protocol.api.states.query_states import FINISHED
 
 INCHES_A_LINE = 0.22

@@ -16,7 +16,7 @@ from sbon_lab.commands.bench import show_result
 from sbon_lab.commands.live_pairs import Plan, run_pairs
 from sbon_lab.commands.options import out_option, seed_option
 from sbon_lab.commands.worlds import run_worlds, world_options, worlds_options
-from sbon_node.logging import output
+from sbon_node.base.logging import output
 
 
 @click.command()

@@ -27,7 +27,7 @@ from sbon_lab.commands.overlay import overlay
 from sbon_lab.commands.placement import run_experiment
 from sbon_lab.commands.reuse import reuse
 from sbon_lab.commands.worlds import run_worlds, worlds_options
-from sbon_node.logging import output
+from sbon_node.base.logging import output
 from sbon_protocol.api.adaptation import FULL, LOCAL, OFF
 from sbon_protocol.api.strategies import AUTO, STRATEGY_NAMES
 
@@ -282,7 +282,7 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
     """
     output.silence()
     module: Any = importlib.import_module("sbon_lab.experiments.live.membership")
-    settings: Any = importlib.import_module("sbon_node.membership.settings")
+    settings: Any = importlib.import_module("sbon_node.overlay.membership.settings")
     result = module.experiment(
         nodes or (100, 1000),
         seed=seed,

@@ -18,8 +18,8 @@ from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import err, json_option, reports_errors
 from sbon_lab.commands.bench import show_result
 from sbon_lab.commands.options import area_file_option, seed_option
-from sbon_node.logging import output
-from sbon_node.space.coordinate import Coordinate
+from sbon_node.base.logging import output
+from sbon_node.overlay.space.coordinate import Coordinate
 
 EVERY_S = 10.0
 

@@ -13,7 +13,7 @@ from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors
 from sbon_lab.commands.options import TOPOLOGIES, seed_option
 from sbon_lab.commands.reuse_live import run_paper
-from sbon_node.logging import output
+from sbon_node.base.logging import output
 
 PAPER, ZIPF = "paper", "zipf"
 

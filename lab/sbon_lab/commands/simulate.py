@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_cli.terminal.reading import ReadablePath
-from sbon_node.logging import output
+from sbon_node.base.logging import output
 
 TRACE_LINES = 60
 """Number of lines shown before a failure."""

@@ -12,7 +12,7 @@ import click
 from sbon_cli.options.types import Number, Seeds
 from sbon_cli.terminal.output import err
 from sbon_lab.commands.bench import show_result
-from sbon_node.logging import output
+from sbon_node.base.logging import output
 
 Command = Callable[..., Any]
 

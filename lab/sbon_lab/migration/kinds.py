@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sbon_node import extras
+from sbon_node.base import extras
 
 DIGEST_LENGTH = 32
 """Length of a digest (MD5) that may replace a note in the rows to compare."""

@@ -19,23 +19,23 @@ import pyarrow as pa
 from sbon_lab.bench.sites import Site
 from sbon_lab.migration.feed import EVERY_S, SCHEMA, Feed, table_of
 from sbon_lab.migration.kinds import Answers, Kind
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import in_thread
+from sbon_node.base.tasks import Tasks
 from sbon_node.engine.checkpoint_copy import copy_checkpoint, install_checkpoint
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.errors import SbonError
-from sbon_node.executors import in_thread
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import END_WATERMARK_MS, FrameDraft
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.payload import unpack
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.tasks import Tasks
 from sbon_protocol.api.operators import InputSpec, OperatorSpec, StateProvider, TimeBuckets
 from sbon_protocol.api.states import operator_states
+from sbon_protocol.errors import SbonError
 
 POLL_S = 0.02
 CONSUMER = "consumer"

@@ -11,7 +11,7 @@ from statistics import median
 from sbon_lab.migration.feed import Feed
 from sbon_lab.migration.kinds import Kind
 from sbon_lab.migration.moving import Host, MovingOperator
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_protocol.api.operators import StateProvider, TimeBuckets
 

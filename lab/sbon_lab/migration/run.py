@@ -16,9 +16,9 @@ from sbon_lab.experiments.harness.experiment import Found, Notify, Row
 from sbon_lab.migration import peer
 from sbon_lab.migration.kinds import KINDS
 from sbon_lab.migration.measuring import HOSTS, MEGABYTE, SOURCE, Case, Measured, measure
+from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.logging.output import LogSettings, configure
-from sbon_node.sql.settings import QuerySettings
+from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.operators import StateProvider, TimeBuckets
 
 LARGE_MB, LARGE_MOVES = 1000, 5

@@ -16,7 +16,7 @@ from sbon_lab.simulation.faults.plan import Seconds, Stage
 from sbon_lab.simulation.query_kinds import STEP_MS, Kind
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space.settings import SpaceSettings
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.columns import Column
 

@@ -30,20 +30,20 @@ from sbon_lab.simulation.threads import SimulatedThreads
 from sbon_lab.simulation.warm_start import warm_start
 from sbon_lab.simulation.watch import Watch
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.failpoints import Failpoint
 from sbon_node.config.config import Config
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
-from sbon_node.errors import SbonError
-from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.node import Node
+from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.placement.ant_settings import AntSettings
-from sbon_node.planner.planner import InlinePlanner
-from sbon_node.space.coordinate import Coordinate
+from sbon_node.planning.process.planner import InlinePlanner
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.settings import ControlSettings
+from sbon_protocol.errors import SbonError
 
 T = TypeVar("T")
 

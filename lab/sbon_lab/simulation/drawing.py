@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sbon_lab.simulation.casting import NODES, Casting, Life, PlannedMove, PlannedQuery
 from sbon_lab.simulation.faults.plan import AtFailpoint, occurrences
 from sbon_lab.simulation.query_kinds import Kind
-from sbon_node.failpoints import Failpoint
+from sbon_node.base.failpoints import Failpoint
 
 SEVERAL = 10
 """One world in so many runs several queries."""

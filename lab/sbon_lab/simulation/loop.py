@@ -20,7 +20,7 @@ from contextvars import Context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 from sbon_lab.simulation.process import KilledError, Process, current_process
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

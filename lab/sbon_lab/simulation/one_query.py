@@ -22,11 +22,11 @@ from sbon_lab.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_lab.simulation.outcome import Ended
 from sbon_lab.simulation.query_kinds import FRAGMENT, STEP_MS, oracle
 from sbon_lab.simulation.query_run import expect, record_of, recorded
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_protocol.api.states import query_states
+from sbon_protocol.errors import SbonError
 
 ALLOWED = {
     True: (query_states.RUNNING, query_states.FINISHED),

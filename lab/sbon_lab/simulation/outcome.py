@@ -13,7 +13,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster, Spent
 from sbon_lab.simulation.faults.disk import watched_disks
 from sbon_lab.simulation.faults.plan import Fault
 from sbon_lab.simulation.loop import VirtualLoop, VirtualTimeError, run
-from sbon_node.failpoints import Failpoint
+from sbon_node.base.failpoints import Failpoint
 
 
 class Outcome(NamedTuple):

@@ -16,17 +16,17 @@ from sbon_lab.simulation.network.paths import Latency, NetworkQuality
 from sbon_lab.simulation.network.stall import Stall, StallingClock, StallingTransport
 from sbon_lab.simulation.process import Process
 from sbon_lab.simulation.warm_start import warm_start
-from sbon_node.errors import SbonError
-from sbon_node.membership.service import Membership
-from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.table import Change
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.membership.table import Change
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_node.overlay.space.settings import SpaceSettings
+from sbon_protocol.errors import SbonError
 
 PORT = 7400
 CLUSTER = "sbon"

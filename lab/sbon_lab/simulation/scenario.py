@@ -22,14 +22,14 @@ from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, Outcome, run_cluster
 from sbon_lab.simulation.query_run import QueryRun, RunQuery
+from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import to_arrow
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.settings import SpaceSettings
-from sbon_node.validation_messages import in_plain_words
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.settings import SpaceSettings
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
+from sbon_protocol.errors import SbonError
 from sbon_protocol.rtt_matrix import MAX_RTT_MS
 
 QUERY = "query"

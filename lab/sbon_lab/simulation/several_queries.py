@@ -23,12 +23,12 @@ from sbon_lab.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_lab.simulation.outcome import Ended
 from sbon_lab.simulation.query_kinds import ORACLES, SQL, STEP_MS
 from sbon_lab.simulation.query_run import expect, recorded, records_of
-from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_protocol.api.states import query_states
+from sbon_protocol.errors import SbonError
 
 BY_USERS = ("again", "twin", "stop", "move", "stay")
 """Actions of users during the faults: a submission under the name of an ended query, one beside another of its name, a stop, a

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sbon_lab.simulation.process import current_process
-from sbon_node.executors import run_to_end
+from sbon_node.base.executors import run_to_end
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ AT_ONCE = 0.5
 
 
 class SimulatedThreads:
-    """Executor of one node (:class:`sbon_node.executors.Executor`). Until ``slow_until``, work takes up to ``slow_s``."""
+    """Executor of one node (:class:`sbon_node.base.executors.Executor`). Until ``slow_until``, work takes up to ``slow_s``."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sbon_node.membership.service import Membership
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.local import LocalCoordinate
+from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.local import LocalCoordinate
 
 MOST_SAMPLES = 1000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sbon_lab.simulation.checks import Checker
 from sbon_lab.simulation.node import SimulatedNode
+from sbon_node.base.failpoints import Failpoint
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 FOLDER = Path(__file__).parent / "queries"
 

@@ -24,10 +24,10 @@ from sbon_lab.suite.cases import Case
 from sbon_lab.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.explanations import Explanation
 from sbon_protocol.api.plan import Plan, PlannedOperator
+from sbon_protocol.errors import SbonError
 
 CONSUMER = "hub"
 LATENCY_S = 0.02

@@ -11,7 +11,7 @@ from typing import Any
 
 from sbon_lab.suite.cases import Case
 from sbon_lab.suite.streams import SuiteStream
-from sbon_node import extras
+from sbon_node.base import extras
 
 Row = tuple[Any, ...]
 

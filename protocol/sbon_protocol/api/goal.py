@@ -24,7 +24,7 @@ class Goal(Shown, frozen=True, kw_only=True):
     min_throughput_bytes_s: Annotated[float, Meta(gt=0, le=1e15)] | None = None
 
     def check(self) -> None:
-        """Raise :class:`~sbon_node.errors.SbonError` ``unknown-strategy`` or ``unknown-objective``."""
+        """Raise :class:`~sbon_protocol.errors.SbonError` ``unknown-strategy`` or ``unknown-objective``."""
         check_strategy(self.strategy)
         objective_named(self.objective)
 

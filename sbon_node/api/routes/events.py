@@ -8,8 +8,8 @@ from typing import get_args
 
 from sbon_node.api.routes.bodies import EventsQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Route
-from sbon_node.errors import SbonError
-from sbon_node.events import Bus, Kind, Level, NodeEvent
+from sbon_node.base.events import Bus, Kind, Level, NodeEvent
+from sbon_protocol.errors import SbonError
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LEVEL_WORDS: tuple[Level, ...] = get_args(Level)

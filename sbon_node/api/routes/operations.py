@@ -8,13 +8,13 @@ from aiohttp import web
 from sbon_node.api.routes.bodies import DoctorQuery, DrainQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route
 from sbon_node.api.server.serving import SERVING, not_ready
-from sbon_node.errors import SbonError
-from sbon_node.logging.levels import LogLevels, levels, set_levels
+from sbon_node.base.logging.levels import LogLevels, levels, set_levels
 from sbon_node.operations.debug_dump import DebugDump
 from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.nodes import Readiness, Reason
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

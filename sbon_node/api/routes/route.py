@@ -14,9 +14,9 @@ from aiohttp import web
 
 from sbon_node.api.encoding import decode
 from sbon_node.api.interface import NodeInterface
+from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.config.api import ApiSettings
-from sbon_node.errors import SbonError
-from sbon_node.validation_messages import in_plain_words
+from sbon_protocol.errors import SbonError
 
 Q = TypeVar("Q")
 B = TypeVar("B")

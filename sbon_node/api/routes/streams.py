@@ -10,9 +10,9 @@ from sbon_node.api.routes.bodies import PushQuery
 from sbon_node.api.routes.route import ApiCall, Plain, Route
 from sbon_node.connectors.sources.http import MEDIA_TYPES
 from sbon_node.connectors.sources.push import Post
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.streams import Pushed, StreamInfo
+from sbon_protocol.errors import SbonError
 
 
 async def streams(call: Plain) -> list[StreamInfo]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 LOCAL = "localhost"
 _SHOWN = 200

@@ -24,12 +24,12 @@ from sbon_node.api.server.host_names import HostNames
 from sbon_node.api.server.request_counts import RequestCounts
 from sbon_node.api.server.serving import SERVING, Serving, State, not_ready
 from sbon_node.config.api import ApiSettings
-from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
 from sbon_node.net.local_users import UserCheck
 from sbon_node.net.names import site_of
 from sbon_node.net.settings import LocalUsers
-from sbon_node.planner.planner import CLIENT
+from sbon_node.planning.process.planner import CLIENT
+from sbon_protocol.errors import SbonError
 
 
 class ApiServer:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, tag="problem", tag_field="event"):

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from aiohttp import web
 
 from sbon_node.api.server.request_counts import RequestCounts
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 State = Literal["starting", "ready", "stopping"]
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from sbon_node.connectors.access.permitted import check_permitted, is_loopback, is_named
 from sbon_node.connectors.access.secrets import is_reference, read_secret
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 
 @dataclass(frozen=True, slots=True)

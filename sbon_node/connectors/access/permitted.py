@@ -17,7 +17,7 @@ import socket
 from fnmatch import fnmatchcase
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

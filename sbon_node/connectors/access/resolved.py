@@ -10,7 +10,7 @@ from typing import Any
 from sbon_node.connectors.access.permitted import Ip, check_permitted, ip_of, is_reachable, too_near
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 
 async def checked_addresses(host: str, port: int, settings: ConnectorSettings, where: str = "options.url") -> list[str]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 ANYWHERE = ("/",)
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 PREFIX = "SBON_SECRET_"
 """Prefix of the environment variables that options may reference; all others stay private."""

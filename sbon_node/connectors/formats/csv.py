@@ -17,8 +17,8 @@ import pyarrow.csv as arrow_csv
 from sbon_node.connectors.formats.blocks import MAX_IGNORED, MAX_IGNORED_NAME, Parsed
 from sbon_node.connectors.formats.columns import MISFIT, fitting, supports_text, text_converter
 from sbon_node.connectors.interface import BadRow
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import type_of
+from sbon_protocol.errors import SbonError
 
 _MARK = b"\xef\xbb\xbf"
 _LINE_END = rb"(?:\r\n|\n|\r(?=[^\n]))"

@@ -11,8 +11,8 @@ from functools import partial
 
 import pyarrow as pa
 
-import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
-from sbon_node.executors import Executor
+import sbon_node.base.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
+from sbon_node.base.executors import Executor
 from sbon_node.model.frames import MAX_FRAME_BYTES, MAX_ROW_BYTES
 from sbon_node.streams.payload import is_large, pack, unpack
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from sbon_node.connectors.formats.blocks import Parsed
 from sbon_node.connectors.formats.columns import fitting, supports_text, text_converter
 from sbon_node.connectors.interface import BadRow
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import type_of
+from sbon_protocol.errors import SbonError
 
 LINE = "line"
 

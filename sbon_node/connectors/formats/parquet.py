@@ -22,8 +22,8 @@ from sbon_node.connectors.formats.numbers import cast_decimals
 from sbon_node.connectors.formats.text_file import open_file
 from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import type_of
+from sbon_protocol.errors import SbonError
 
 MAX_BLOCK_ROWS = 8192
 FOOTER_BYTES = 65_536

@@ -15,7 +15,7 @@ from sbon_node.connectors.access.roots import open_within
 from sbon_node.connectors.formats.blocks import Block, Parsed, TextFormat
 from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 HEAD_BYTES = 4096
 TAIL_BYTES = 256

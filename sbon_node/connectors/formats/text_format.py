@@ -14,7 +14,7 @@ from sbon_node.connectors.formats.csv import CsvRows
 from sbon_node.connectors.formats.lines import LineRows
 from sbon_node.connectors.formats.ndjson import NdjsonRows
 from sbon_node.connectors.formats.times import check_timestamp_format
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 RowFormat = Literal["csv", "ndjson", "text"]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbon_node.connectors.formats.numbers import exact_number
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 EPOCHS = {"epoch_s": 6, "epoch_ms": 3}
 """Decimal places of these numbers that are whole microseconds."""

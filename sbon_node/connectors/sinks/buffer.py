@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sbon_node.connectors.formats import frames
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
+from sbon_protocol.errors import SbonError
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class BufferedSink(PositionedSink, ABC):
 
     @abstractmethod
     async def _deliver(self, *, finished: bool) -> None:
-        """Deliver the held rows, store the delivery position, and drop the rows. Raises :class:`~sbon_node.errors.SbonError`."""
+        """Deliver the held rows, store the delivery position, and drop the rows. Raises :class:`SbonError`."""
 
     def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
         self._buffer.take(frame, unpacked)

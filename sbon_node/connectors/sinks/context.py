@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import Executor
+from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.results import ResultStreams
-from sbon_node.executors import Executor
-from sbon_node.failpoints import Failpoints, unobserved
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.query_ids import uid_of
 

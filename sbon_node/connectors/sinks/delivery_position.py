@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from sbon_node.base.disk import named_errors, replace, sync_folder
+from sbon_node.base.executors import Executor
 from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks import file_formats
 from sbon_node.connectors.sources.dead_letters import DeadLetters
-from sbon_node.disk import named_errors, replace, sync_folder
-from sbon_node.errors import SbonError
-from sbon_node.executors import Executor
+from sbon_protocol.errors import SbonError
 
 SINKS = "sinks"
 DEAD_LETTERS = "dead-letters"

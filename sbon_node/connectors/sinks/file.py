@@ -17,6 +17,10 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
+from sbon_node.base.disk import named_errors, no_link, replace, sync_folder
+from sbon_node.base.executors import Executor
+from sbon_node.base.failpoints import Failpoints, unobserved
+from sbon_node.base.private_files import publish
 from sbon_node.connectors.access.roots import ANYWHERE, OpenFolder
 from sbon_node.connectors.formats.text_format import format_unknown
 from sbon_node.connectors.sinks import file_formats
@@ -24,12 +28,8 @@ from sbon_node.connectors.sinks.buffer import Buffer
 from sbon_node.connectors.sinks.file_formats import SinkFormat
 from sbon_node.connectors.sinks.file_position import FilePosition, check_free, lost, make_claim, part_path, position_path, take_up
 from sbon_node.connectors.sinks.file_position import withdraw as withdraw_result
-from sbon_node.disk import named_errors, no_link, replace, sync_folder
-from sbon_node.errors import SbonError
-from sbon_node.executors import Executor
-from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame
-from sbon_node.private_files import publish
+from sbon_protocol.errors import SbonError
 
 SUFFIXES: dict[str, SinkFormat] = {
     ".csv": "csv",

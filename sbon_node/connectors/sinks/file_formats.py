@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from sbon_node.connectors.formats.columns import supports_text
 from sbon_node.connectors.formats.json_values import objects_of
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import type_of
+from sbon_protocol.errors import SbonError
 
 SinkFormat = Literal["csv", "ndjson", "parquet"]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from sbon_node.base.disk import create, named_errors, no_link, sync_folder
+from sbon_node.base.private_files import publish
 from sbon_node.connectors.access.roots import OpenFolder
 from sbon_node.connectors.sinks.file_formats import SinkFormat
-from sbon_node.disk import create, named_errors, no_link, sync_folder
-from sbon_node.errors import SbonError
-from sbon_node.private_files import publish
+from sbon_protocol.errors import SbonError
 
 
 class FilePosition(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,13 +10,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import Executor, in_thread
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.formats.json_values import values_of
 from sbon_node.connectors.sinks.newest import NewestRows
 from sbon_node.connectors.sinks.turn import Follower, IsReader, Turn
-from sbon_node.errors import SbonError
-from sbon_node.executors import Executor, in_thread
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
@@ -24,6 +23,7 @@ from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.payload import is_large
 from sbon_protocol.api.delivery import Finished, Rows, Sample
 from sbon_protocol.api.states import query_states
+from sbon_protocol.errors import SbonError
 
 MAX_FRAMES = 1024
 """Most frames that a follower at another node takes at once."""

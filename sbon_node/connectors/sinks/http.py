@@ -33,7 +33,7 @@ from sbon_node.connectors.sinks.buffer import BufferedRows
 from sbon_node.connectors.sinks.buffered import BufferedSink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile, Refused
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 PORTS = {"http": 80, "https": 443}
 MEDIA_TYPES = {"ndjson": "application/x-ndjson", "csv": "text/csv"}

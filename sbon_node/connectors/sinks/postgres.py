@@ -39,8 +39,8 @@ from sbon_node.connectors.sinks.postgres_table import (
     creation,
     read_name,
 )
-from sbon_node.errors import SbonError
 from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from sbon_node.connectors.access.endpoints import Endpoint, has_secret_channel, 
 from sbon_node.connectors.access.permitted import is_named
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.postgres_table import read_name
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 PORTS = {"postgres": 5432, "postgresql": 5432}
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")

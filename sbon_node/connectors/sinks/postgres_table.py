@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sbon_node.connectors.sinks import file_formats
-from sbon_node.errors import SbonError
 from sbon_node.model import schema as schemas
+from sbon_protocol.errors import SbonError
 
 MAX_NAME_BYTES = 63
 MAX_COLUMNS = 1600

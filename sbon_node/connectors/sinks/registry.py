@@ -26,8 +26,8 @@ from sbon_node.connectors.sinks.http import HttpSinkOptions, check_http, open_ht
 from sbon_node.connectors.sinks.postgres_options import PostgresOptions, check_postgres
 from sbon_node.connectors.sinks.results import STREAM, StreamSinkOptions
 from sbon_node.connectors.sinks.stream import check_stream_sink, open_stream_sink, withdraw_stream_sink
-from sbon_node.errors import SbonError
 from sbon_protocol.api.delivery import FOLLOW as FOLLOW
+from sbon_protocol.errors import SbonError
 
 
 @dataclass(frozen=True, slots=True)

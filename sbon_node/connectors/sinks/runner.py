@@ -8,20 +8,20 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import structlog
 
-from sbon_node.backoff import Backoff
-from sbon_node.clock import Clock
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import Executor, in_thread
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import AWAY, Sink
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.newest import NewestRows
-from sbon_node.errors import SbonError
-from sbon_node.executors import Executor, in_thread
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.api.delivery import SinkReport
 from sbon_protocol.api.states import sink_states
 from sbon_protocol.api.states.sink_states import SinkState
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

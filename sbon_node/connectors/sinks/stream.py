@@ -12,9 +12,9 @@ from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.results import ResultStreams, StreamSinkOptions
 from sbon_node.connectors.sources.result import ResultPosition, ResultSource
-from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame
-from sbon_node.sql.stream_names import check_name
+from sbon_node.planning.sql.stream_names import check_name
+from sbon_protocol.errors import BrokenInvariantError
 
 BUFFERED_BYTES = 1 << 20
 

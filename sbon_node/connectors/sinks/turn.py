@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
+from sbon_node.base.clock import Clock
+from sbon_protocol.errors import SbonError
 
 
 class Follower(NamedTuple):

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from sbon_node.base.disk import named_errors
 from sbon_node.connectors.interface import BadRow
-from sbon_node.disk import named_errors
 
 
 def trim(folder: Path, most: int) -> list[Path]:

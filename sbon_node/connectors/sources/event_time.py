@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import NO_WATERMARK_MS
 from sbon_node.model.schema import type_of
+from sbon_protocol.errors import SbonError
 
 FIRST_MS = -62_135_596_800_000
 """Beginning of the year 1, the first that SQL and Python represent."""

@@ -27,7 +27,7 @@ from sbon_node.connectors.formats.times import check_timestamp_format
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import FIRST_MS, milliseconds
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 Format = Literal["csv", "ndjson", "parquet"]
 

@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import type_of
+from sbon_protocol.errors import SbonError
 
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]

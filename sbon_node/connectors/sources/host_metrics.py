@@ -11,10 +11,10 @@ import psutil
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.interface import Chunk
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import type_of
+from sbon_protocol.errors import SbonError
 
 MB = 1024 * 1024
 

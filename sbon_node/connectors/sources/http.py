@@ -17,15 +17,15 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.post_buffer import PostBuffer
 from sbon_node.connectors.sources.push import MAX_REPORTED, Post
-from sbon_node.errors import SbonError
 from sbon_protocol.api.streams import Pushed, RefusedRow
+from sbon_protocol.errors import SbonError
 
 JSON = "application/json"
 """An object, or an array of objects, however they are laid out in lines."""

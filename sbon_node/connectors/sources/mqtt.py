@@ -21,14 +21,14 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.access.resolved import checked_addresses
 from sbon_node.connectors.formats.blocks import Parsed
 from sbon_node.connectors.formats.text_format import Arrival, RowFormat, text_format
 from sbon_node.connectors.interface import AWAY, BadRow, Chunk, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.mqtt_options import MqttOptions, check_mqtt
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 from sbon_node.connectors.access.endpoints import Endpoint, has_secret_channel, no_cleartext, read_endpoint
 from sbon_node.connectors.formats.text_format import Delimiter, Null, Pattern, RowFormat, Stamp, TimestampFormat
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.push import MAX_KEY, Post
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 
 class PostBuffer:

@@ -33,7 +33,7 @@ class Pushable(Protocol):
     async def push(self, post: Post) -> Pushed:
         """Take a post; return once all of it is durable.
 
-        Raises :class:`sbon_node.errors.SbonError` if nothing of it is taken: ``unknown-format``, ``post-too-large``,
+        Raises :class:`sbon_protocol.errors.SbonError` if nothing of it is taken: ``unknown-format``, ``post-too-large``,
         ``source-busy``, ``key-reused``, ``source-stopped``. After ``source-stopped`` the post may have been taken; a client that
         used a key repeats it.
         """

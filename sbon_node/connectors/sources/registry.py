@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors import installed
 from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import Source
@@ -25,9 +25,9 @@ from sbon_node.connectors.sources.http import HttpSource, HttpSourceOptions
 from sbon_node.connectors.sources.mqtt_options import MqttOptions
 from sbon_node.connectors.sources.result import QUERY, ResultOptions, ResultSource
 from sbon_node.connectors.sources.tail import TailOptions, TailSource
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import to_arrow
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.errors import SbonError
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from msgspec import Meta
 
 from sbon_node.connectors.interface import AWAY, Chunk, Receipt
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import NO_WATERMARK_MS
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration
 from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.errors import SbonError
 
 QUERY = "query"
 """The connector's name, and that of its source in each stream."""

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from sbon_node.backoff import Backoff
-from sbon_node.clock import Clock
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import MAY_BE_MENDED, BadRow, Chunk, Confirmed, Measured, Receipt, Source
 from sbon_node.connectors.settings import ConnectorSettings
@@ -24,7 +24,6 @@ from sbon_node.connectors.sources.backup import RowsBackup
 from sbon_node.connectors.sources.dead_letters import DeadLetters
 from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.connectors.sources.row_sample import RowSample
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES, FrameDraft
 from sbon_node.streams.mean_rate import MeanRate
 from sbon_node.streams.outbox.outbox import Outbox
@@ -33,6 +32,7 @@ from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.states import source_states
 from sbon_protocol.api.states.source_states import SourceState
 from sbon_protocol.api.streams import SourceInfo
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

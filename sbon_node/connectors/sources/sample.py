@@ -8,14 +8,14 @@ import msgspec
 import pyarrow as pa
 import structlog
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import Chunk, Measured, Source
 from sbon_node.connectors.sources.row_sample import RowSample
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.samples import MAX_SAMPLE_ROWS
 from sbon_protocol.api.catalogue import MAX_ROWS_S, SourceDeclaration
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

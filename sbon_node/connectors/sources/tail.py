@@ -22,7 +22,7 @@ import pyarrow as pa
 import structlog
 from msgspec import Meta
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.connectors.access.roots import open_within
 from sbon_node.connectors.formats.blocks import TextFormat
 from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
@@ -40,7 +40,7 @@ from sbon_node.connectors.formats.text_format import (
 )
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

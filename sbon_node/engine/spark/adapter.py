@@ -18,9 +18,11 @@ from pathlib import Path
 
 import structlog
 
-from sbon_node.backoff import Backoff
-from sbon_node.cgroups import cores
-from sbon_node.clock import Clock
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.cgroups import cores
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import run_to_end
+from sbon_node.base.tasks import Tasks, check_cancelled, ended
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint_copy import copy_checkpoint
 from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
@@ -45,13 +47,11 @@ from sbon_node.engine.spark.messages import (
 from sbon_node.engine.spark.restarts import Restarts, in_order, side_by_side
 from sbon_node.engine.spark.running import KILLED, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
-from sbon_node.errors import SbonError
-from sbon_node.executors import run_to_end
-from sbon_node.tasks import Tasks, check_cancelled, ended
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OnError, OperatorSpec, OperatorStats
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.tasks import check_cancelled
 from sbon_node.engine.interface import OperatorPort
-from sbon_node.errors import SbonError
-from sbon_node.tasks import check_cancelled
+from sbon_protocol.errors import SbonError
 
 RETRY_S = 1.0
 PASSING = ("disk-full", "disk-error", "store-busy")

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from sbon_node.arrow_without_pandas import hide_pandas
+from sbon_node.base.arrow_without_pandas import hide_pandas
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
@@ -48,9 +48,9 @@ from sbon_node.engine.spark.operators.on_error import tolerant
 from sbon_node.engine.spark.operators.operator import INITIALIZING_S, Operator, check_jvm, ddl
 from sbon_node.engine.spark.stacks import write_when_asked
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError
-from sbon_node.errors import SbonError
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import OnError
+from sbon_protocol.errors import SbonError
 
 SCRATCH = "scratch"
 """The folder for temporary files of Spark, its libraries and Python, in the data directory, where the engine process runs."""

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from sbon_node.engine.spark.messages import HELLO, HELLO_BYTES, LENGTH, MAX_BYTES, Message, Refused, Role, decode, encode
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.engine.interface import Footprint
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
 from sbon_node.streams.skipped import SkippedRows
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OnError, OperatorSpec
+from sbon_protocol.errors import SbonError
 
 LENGTH = struct.Struct(">I")
 MAX_BYTES = 256 * 1024 * 1024

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from sbon_node.backoff import Backoff
-from sbon_node.clock import Clock
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.clock import Clock
 from sbon_node.engine import state_provider
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
@@ -21,12 +21,12 @@ from sbon_node.engine.moving import SETTLE_POLL_S, frames_planned
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.commits import PASSING, Commits
 from sbon_node.engine.spark.messages import Begun, Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.streams.mean_rate import MeanRate
 from sbon_protocol.api.operators import OperatorSpec, OperatorStats
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from sbon_node.base.logging.file import cut
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
 from sbon_node.engine.spark import stacks
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive
@@ -30,8 +31,7 @@ from sbon_node.engine.spark.messages import (
     encode,
 )
 from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST
-from sbon_node.errors import SbonError
-from sbon_node.logging.file import cut
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

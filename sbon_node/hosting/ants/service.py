@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import Tasks
+from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.hosting.ants.walk import Walk, WalkingAnt
 from sbon_node.hosting.ants.wire import are_whole, chain_of, needs_of, site_of, state_of
 from sbon_node.placement.ant_settings import AntSettings
@@ -26,8 +27,6 @@ from sbon_node.placement.strategies.ants.terrain import (
     own_neighbours,
     ring_neighbours,
 )
-from sbon_node.tasks import Tasks
-from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.workflow.context import Context
 from sbon_protocol.ants import (
     Ant,
@@ -41,6 +40,7 @@ from sbon_protocol.ants import (
     WithdrawAnt,
 )
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 ROUND_BITS = 62
 MAX_SENDERS = 4096

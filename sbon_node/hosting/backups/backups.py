@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from sbon_node.base.tasks import Tasks
+from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.backups.followers import BackupFollowers
@@ -14,11 +16,9 @@ from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of
-from sbon_node.migration.listing import CopyLimits
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.port_output import Backup
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.durability import HOT, LOCAL, BackupInfo

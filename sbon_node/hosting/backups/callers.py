@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
-from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
+from sbon_protocol.errors import SbonError
 
 
 class Stored(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import check_cancelled
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.net.peers import Expected
-from sbon_node.tasks import check_cancelled
 from sbon_node.workflow.context import Context
+from sbon_protocol.errors import SbonError
 
 FENCED = frozenset({"fenced", "not-owner", "record-unknown", "query-over"})
 """Refusals after which this node may not go on with an operator or a source before it has claimed it anew."""

@@ -16,11 +16,12 @@ from functools import partial
 
 import structlog
 
-from sbon_node.backoff import Backoff
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.copies.received_files import ReceivedFiles
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.kept import Kept, files_of
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.moving.ends import Frozen, Target
@@ -28,15 +29,14 @@ from sbon_node.hosting.moving.pursuit import Batch, Position
 from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
-from sbon_node.migration.received_files import ReceivedFiles
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.port_input import Following
-from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.durability import HOT
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import BACKUP
 from sbon_protocol.backup import BackupStored
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -10,9 +10,12 @@ from functools import partial
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.engine.alignment import Cut
+from sbon_node.engine.copies.listing import CopyLimits, check_list
+from sbon_node.engine.copies.received_files import ReceivedFiles
+from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.followers import BackupFollowers
 from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
@@ -24,17 +27,13 @@ from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.widths import check_cut, check_stream
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of
-from sbon_node.membership.table import GONE
-from sbon_node.migration.listing import CopyLimits, check_list
-from sbon_node.migration.received_files import ReceivedFiles
-from sbon_node.migration.receiver import CopyReceiver, CopySource
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
+from sbon_node.overlay.membership.table import GONE
 from sbon_node.ownership.acceptors import OVER
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import NO_BATCH
-from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.catalogue import is_source
@@ -45,6 +44,7 @@ from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -11,7 +11,6 @@ import msgspec
 
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.net.peers import Expected
 from sbon_node.streams.links.channel import race
@@ -24,6 +23,7 @@ from sbon_protocol.api.nodes import BACKUP, FOLLOWER, CapacityUse
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.states import operator_states
+from sbon_protocol.errors import SbonError
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.workflow.context import Context
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 
 
 class SentFrames(NamedTuple):

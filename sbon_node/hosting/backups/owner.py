@@ -15,18 +15,17 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.errors import SbonError
 from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
 from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
-from sbon_node.migration.sender import CopySender
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Expected
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.durability import HOT, BackupInfo
@@ -34,6 +33,7 @@ from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
 from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.interface import Engine
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.skipped import SkippedRows
 from sbon_protocol.api.durability import LOCAL
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from sbon_node.base.executors import Executor
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile, Manifest
-from sbon_node.errors import SbonError
-from sbon_node.executors import Executor
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import SbonError
 
 PIECE_BYTES, PIECE_FRAMES = 2**20, 1024
 """Most bytes and frames in one call, but at least one frame: as in the handover of a move. No settings: both must stay below the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.sources.backup import RowsBackup
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.live_sources.keeper import SourceBackupKeeper
@@ -11,7 +12,6 @@ from sbon_node.model.records import SourceRegister
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.ownership.store.registers import Registers
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import REPLICATED

@@ -10,22 +10,21 @@ from functools import partial
 import msgspec
 import structlog
 
-from sbon_node.errors import SbonError
+from sbon_node.base.caller_checks import CallerChecks
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.membership.table import GONE
 from sbon_node.net.peers import Caller, Expected
+from sbon_node.overlay.membership.table import GONE
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.copies import StreamState
-from sbon_node.tasks import Tasks, check_cancelled
-from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.catalogue import SourceDeclaration, is_source
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 
 log = structlog.get_logger()

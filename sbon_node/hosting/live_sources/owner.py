@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import structlog
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import check_cancelled
 from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
 from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
 from sbon_node.hosting.backups.settings import BackupSettings
@@ -22,12 +22,12 @@ from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.sources import Growth
-from sbon_node.tasks import check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState
+from sbon_protocol.errors import SbonError
 from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 
 log = structlog.get_logger()

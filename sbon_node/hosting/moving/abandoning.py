@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import structlog
 
-from sbon_node.errors import SbonError
+from sbon_node.base.tasks import Tasks
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.subscribers import attempt_of, component_of
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import AbandonOperator
 
 log = structlog.get_logger()

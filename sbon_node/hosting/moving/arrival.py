@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.errors import SbonError
 
 
 class StoredArrival(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,10 +13,11 @@ from functools import partial
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.errors import SbonError
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.abandoning import forget_subscriptions, subscriptions_of
@@ -28,7 +29,6 @@ from sbon_node.hosting.moving.starter import Copied, FollowerStarter
 from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import OVER, RecordAcceptors
@@ -36,7 +36,6 @@ from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
-from sbon_node.tasks import Tasks, check_cancelled
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.nodes import ARRIVAL
@@ -46,6 +45,7 @@ from sbon_protocol.api.states import move_states, operator_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import (
     AbandonOperator,
     ActivateOperator,

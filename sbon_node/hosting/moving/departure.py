@@ -6,8 +6,7 @@ from functools import partial
 
 import msgspec
 
-from sbon_node.errors import SbonError
-from sbon_node.events import OperatorChanged
+from sbon_node.base.events import OperatorChanged
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.model.records import MoveLease
 from sbon_node.streams.outbox.signals import Signal
@@ -18,6 +17,7 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import move_states
 from sbon_protocol.api.states.move_states import MoveState
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveHow, OperatorMove
 
 

@@ -10,23 +10,23 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks
+from sbon_node.engine.copies.sender import CopySender
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import SbonError
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departure import Departure, StoredDeparture
 from sbon_node.hosting.moving.driver import MoveDriver
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.migration.sender import CopySender
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import QUERY_OVER
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import MoveInfo
 from sbon_protocol.api.states import move_states
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import CancelMove, MoveOperator, OperatorMove
 
 log = structlog.get_logger()

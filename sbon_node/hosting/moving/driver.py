@@ -12,9 +12,11 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from sbon_node.base.tasks import Tasks
+from sbon_node.engine.copies.sender import CopySender
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.abandoning import Abandonment
 from sbon_node.hosting.moving.departure import Departure, StoredDeparture, of_target
 from sbon_node.hosting.moving.ends import Frozen, Origin
@@ -22,17 +24,15 @@ from sbon_node.hosting.moving.handover import send_stream
 from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import copies_of, delete_copies
-from sbon_node.migration.sender import CopySender
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.ownership.acceptors import OVER
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of, until_passed
 from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.states import move_states
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Call
 from sbon_protocol.moving import FollowOperator, OperatorFollowed, PrepareOperator, SettleOperator
 

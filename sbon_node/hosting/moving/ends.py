@@ -19,22 +19,22 @@ from pathlib import Path
 
 import structlog
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import Executor
 from sbon_node.engine.alignment import Cut, check_aligned
 from sbon_node.engine.checkpoint_copy import install_checkpoint
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import SETTLE_POLL_S
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.executors import Executor
 from sbon_node.hosting.moving.pursuit import Batch, Position, Pursuit
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sbon_node.errors import SbonError
 from sbon_node.hosting.moving.departure import Departure, of_target
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.measures import MeasureSums
+from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ActivateOperator
 
 PIECE_BYTES, PIECE_FRAMES = 2**20, 1024

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sbon_node.errors import SbonError
-from sbon_node.migration.settings import MigrationSettings
+from sbon_node.base.caller_checks import CallerChecks
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.workflow.caller_checks import CallerChecks
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.subscribers import BACKUP, attempt_of, component_of
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Hello
 
 

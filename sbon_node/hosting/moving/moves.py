@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import shutil
 
+from sbon_node.engine.copies.listing import CopyLimits
+from sbon_node.engine.copies.receiver import CopyReceiver
+from sbon_node.engine.copies.sender import CopySender
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.arrivals import Arrivals
@@ -11,10 +15,6 @@ from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.migration.listing import CopyLimits
-from sbon_node.migration.receiver import CopyReceiver
-from sbon_node.migration.sender import CopySender
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.workflow.context import Context

@@ -8,6 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from sbon_node.engine.alignment import Cut
+from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
+from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.settings import EngineSettings
@@ -16,8 +18,6 @@ from sbon_node.hosting.moving.arrival import Arrival
 from sbon_node.hosting.moving.ends import Target
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to
-from sbon_node.migration.receiver import CopyReceiver, CopySource
-from sbon_node.migration.settings import MigrationSettings
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context

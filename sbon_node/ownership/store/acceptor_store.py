@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.consensus.acceptor import (
     Accept,
@@ -26,6 +25,7 @@ from sbon_node.ownership.store.query_keys import OPERATOR, key_of, query_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import SbonError
 
 MAX_VALUE_BYTES = 1024 * 1024
 """Most bytes of a register's value, which a message must hold."""

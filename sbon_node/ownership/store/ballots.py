@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.ownership.consensus.states import Ballot
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_COUNT
+from sbon_protocol.errors import SbonError
 
 LIFE_BITS = 24
 """Low bits of a ballot's counter: the number of this node's life, so that no two lives use the same ballot."""

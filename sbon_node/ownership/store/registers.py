@@ -9,8 +9,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from sbon_node.backoff import Backoff
-from sbon_node.errors import SbonError
+from sbon_node.base.backoff import Backoff
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.consensus.acceptor import (
     Accept,
@@ -30,7 +29,7 @@ from sbon_node.ownership.store.document_store import DocumentStore, verified
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 
 log = structlog.get_logger()
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import Floats
 from sbon_node.placement.model.network_view import NetworkView
+from sbon_protocol.errors import SbonError
 
 MAX_PAIRS = 9_000_000
 """Most ordered pairs of nodes: 3,000 nodes, a matrix of 72 MB."""

@@ -33,7 +33,7 @@ def problem_of(
     ``refused`` maps an operator to the nodes to leave out.
     Where the ``sink_follows`` the operator that feeds it, its links carry nothing.
 
-    Raises :class:`~sbon_node.errors.SbonError` ``unknown-objective``.
+    Raises :class:`~sbon_protocol.errors.SbonError` ``unknown-objective``.
     """
     refused, goal = refused or {}, goal or Goal()
     rates = plan.rates()

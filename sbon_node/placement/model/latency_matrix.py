@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import Floats, Ints
 from sbon_node.placement.model.network_view import UNKNOWN_MS, NetworkView
+from sbon_protocol.errors import SbonError
 
 NEARBY = 0.1
 """Share of the pool's median latency. At this distance, the error of one node's estimates counts a third for another node."""

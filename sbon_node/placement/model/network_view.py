@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.queueing import Server
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import PlacedOperators
 
@@ -123,7 +123,7 @@ class NetworkView(Protocol):
         Each pair without a fresh latency counts one probe. Pairs that could not be measured are missing from the result, because
         a node may be away; from then on :meth:`latency_ms` returns the measurements of the others.
 
-        Raises :class:`sbon_node.errors.SbonError` where the limit on measurements is reached.
+        Raises :class:`sbon_protocol.errors.SbonError` where the limit on measurements is reached.
         """
         ...
 
@@ -153,7 +153,7 @@ class NetworkView(Protocol):
     def overlay_route(self, source: str, target: str) -> list[str]:
         """Return the nodes that a message passes from ``source`` to ``target``, both included.
 
-        Messages follow prefixes and near neighbours (:mod:`sbon_node.directory.prefix_routing`). The route comes from local
+        Messages follow prefixes and near neighbours (:mod:`sbon_node.overlay.directory.prefix_routing`). The route comes from local
         knowledge, without probes.
         """
         ...

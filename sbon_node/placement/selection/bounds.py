@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import Answer, NetworkView
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage, processing_ms
 from sbon_node.placement.model.problem import Operator, PlacementProblem, has_capacity, total
@@ -18,6 +17,7 @@ from sbon_node.placement.strategies.registry import Strategy, strategy_named
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.errors import SbonError
 
 
 async def place(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, strategy: str | Strategy) -> Placement:

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import RESOURCES, Floats
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkView
 from sbon_node.placement.model.problem import Operator, PlacementProblem, least, total
 from sbon_node.placement.selection.mapping import no_capacity, nowhere_in_time
 from sbon_protocol.api.placement import Candidate
+from sbon_protocol.errors import SbonError
 
 TOGETHER = "has capacity for it, but not for all of the query's operators that would have to go there"
 

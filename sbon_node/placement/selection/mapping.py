@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkView, Point
 from sbon_node.placement.model.objective import longest_delay_ms, longest_path, network_usage, processing_ms
 from sbon_node.placement.model.problem import Operator, PlacementProblem, total
@@ -14,6 +13,7 @@ from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Candidate, Placement
+from sbon_protocol.errors import SbonError
 
 REFUSED_BEFORE = "refused to reserve"
 

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.latency_matrix import BATCH
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
@@ -17,6 +16,7 @@ from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 
 Attempt = Callable[[Partial], Awaitable[list[Assignment]]]
 """Place every operator. Raises ``no-capacity``, or ``delay-bound`` where an operator has no node within the bound."""

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sbon_node.errors import SbonError
-from sbon_node.extras import highspy
+from sbon_node.base.extras import highspy
 from sbon_node.placement.model.instance import RESOURCES, Floats, Instance, Ints
+from sbon_protocol.errors import SbonError
 
 MAX_VARIABLES = 2_000_000
 GAP = 1e-9

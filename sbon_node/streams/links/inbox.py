@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.payload import renamed
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 
 class Inbox:

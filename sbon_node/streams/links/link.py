@@ -14,10 +14,9 @@ from typing import Literal
 
 import structlog
 
-from sbon_node.backoff import Backoff
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
-from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.clock import Clock
+from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import ANYONE, Expected
 from sbon_node.net.transport import Address, ConnectionLostError
@@ -29,7 +28,7 @@ from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.api.stream_counts import LinkCount
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.messages import Data, Ended, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 
 log = structlog.get_logger()

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import structlog
 
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
-from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.base.clock import Clock
+from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
@@ -25,7 +24,7 @@ from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.api.query_ids import is_further_sink
 from sbon_protocol.api.subscribers import component_of, is_follower
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.messages import Data, Ended, Hello, Message, OpenShared, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 
 log = structlog.get_logger()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.disk import named_errors
+from sbon_node.base.disk import named_errors
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox import copies, statements
@@ -17,6 +16,7 @@ from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import Stream
 from sbon_node.streams.outbox.store import FrameStore
+from sbon_protocol.errors import SbonError
 
 BACKUP = "backup/"
 """Prefix of the names of these streams in the database."""

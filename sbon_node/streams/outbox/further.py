@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from sbon_node.errors import SbonError
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription
 from sbon_node.streams.outbox.retention import Retention
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_protocol.api.query_ids import is_further_sink
+from sbon_protocol.errors import SbonError
 
 Begin = Literal["earliest", "now"]
 """Where a further sink begins: at the first row of all, or after the newest."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, InputOffset
 from sbon_node.streams.outbox import copies, statements
 from sbon_node.streams.outbox.copies import StreamState, state_of
 from sbon_node.streams.outbox.ledger import Stream, Subscription, Tail
 from sbon_node.streams.outbox.store import FrameStore
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 ARRIVING = "arriving/"
 """Prefix of the names of streams of which not all has come."""

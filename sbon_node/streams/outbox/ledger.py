@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.signals import Signal
@@ -17,6 +16,7 @@ from sbon_node.streams.outbox.store import NUMBER_BITS
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.query_ids import is_further_sink
 from sbon_protocol.api.subscribers import followed_by, is_follower, query_of
+from sbon_protocol.errors import BrokenInvariantError
 
 Kind = Literal["source", "operator"]
 

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.backups import BackupStreams
@@ -33,6 +32,7 @@ from sbon_node.streams.outbox.sources import SourceStreams
 from sbon_node.streams.outbox.store import PAGE_BYTES, FrameStore, check_size
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 Written = Literal["written", "replaced", "dropped"]
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
-from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.failpoints import Failpoints
+from sbon_node.base.failpoints import Failpoints
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription, saved_bytes
@@ -15,6 +14,7 @@ from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.query_ids import is_further_sink
 from sbon_protocol.api.subscribers import is_follower
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()
 

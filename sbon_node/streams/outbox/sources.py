@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.copies import StreamState, state_of
 from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import NO_BATCH, Stream, advance, number_frames
 from sbon_node.streams.outbox.store import FrameStore, check_size
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 
 @dataclass(frozen=True, slots=True)

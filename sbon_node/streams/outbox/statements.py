@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, InputOffset
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Subscription, Tail
 from sbon_node.streams.outbox.store import MAX_NUMBER, FrameStore
 from sbon_protocol.api.subscribers import is_follower
+from sbon_protocol.errors import SbonError
 
 _encode = msgspec.msgpack.encode
 _decoder = msgspec.msgpack.Decoder(tuple[InputOffset, ...])

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sbon_node.disk import is_full
-from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.base.disk import is_full
 from sbon_node.model.frames import MAX_FRAME_BYTES
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 SCHEMA_VERSION = 4
 APPLICATION_ID = 0x53424F4E

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from sbon_node.clock import Clock
-from sbon_node.errors import SbonError
+from sbon_node.base.clock import Clock
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 

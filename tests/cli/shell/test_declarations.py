@@ -9,7 +9,7 @@ import pytest
 from sbon.model import Column
 from sbon_cli.shell.actions import action_of
 from sbon_cli.shell.declarations import Attach, CreateResult, CreateStream, CreateView, Detach, DropStream, with_position
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from tests.cli.commands import lines, run
 
 CREATE = """create stream trades (ts timestamp, price decimal(10,2), -- in euros

@@ -13,7 +13,7 @@ from sbon_cli.shell.actions import Describe, Explain, Help, Quit, Run, Show, Sho
 from sbon_cli.shell.prompt import candidates, relations
 from sbon_cli.shell.run import complain_at, pointed
 from sbon_cli.shell.statements import Statement, blanked, complete, split
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 CUT = [
     ("SELECT 1; SELECT 2", ["SELECT 1"], "SELECT 2"),

@@ -13,8 +13,8 @@ import pytest
 from prompt_toolkit.history import FileHistory
 
 from sbon_cli.shell.prompt import history
-from sbon_node.errors import SbonError
 from sbon_protocol.api.delivery import Finished
+from sbon_protocol.errors import SbonError
 from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame, lines, run
 from tests.cli.shell.terminal import CTRL_C, CTRL_D, TAB, UP, Terminal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.model.frames import END_WATERMARK_MS
-from sbon_node.sql.planner import plan_query
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.stages.cut import cut
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.cut import cut
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from tests.engine.many_port import ManyPort

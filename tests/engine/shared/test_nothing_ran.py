@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.errors import SbonError
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.errors import SbonError
 from tests.engine.shared.bench import Bench
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort

@@ -10,10 +10,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import END_WATERMARK_MS
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import InputSpec, OnError, OperatorSpec
+from sbon_protocol.errors import SbonError
 from tests.engine.many_port import ManyPort
 from tests.engine.shared.bench import SETTINGS, Bench
 

@@ -14,11 +14,11 @@ import pytest
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import END_WATERMARK_MS, Frame
-from sbon_node.sql.checks.functions import ALLOWED
+from sbon_node.planning.sql.checks.functions import ALLOWED
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
+from sbon_protocol.errors import SbonError
 from tests.engine.shared.bench import Bench
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort

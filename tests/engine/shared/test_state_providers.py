@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from sbon_node.engine import state_provider
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.errors import SbonError
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec, StateProvider
+from sbon_protocol.errors import SbonError
 from tests.engine.many_port import ManyPort
 from tests.engine.shared.bench import Bench
 

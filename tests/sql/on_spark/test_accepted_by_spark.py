@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import parse_schema
-from sbon_node.sql.planner import plan_query
+from sbon_node.planning.sql.planner import plan_query
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.plan import Plan
+from sbon_protocol.errors import SbonError
 from tests.sql import test_refusals, test_signature, test_stages
 from tests.sql.batch import Batch
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.engine.spark.operators.buckets import with_equal_buckets
-from sbon_node.errors import SbonError
-from sbon_node.sql.planner import plan_query
+from sbon_node.planning.sql.planner import plan_query
 from sbon_protocol.api.operators import OperatorSpec, TimeBuckets
+from sbon_protocol.errors import SbonError
 from tests.sql.batch import Batch
 from tests.sql.test_time_buckets import catalog, joined
 

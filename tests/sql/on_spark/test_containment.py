@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.sql.relations.logical import Scan
-from sbon_node.sql.stages.cut import Stage
-from sbon_node.sql.stages.fragments import fragment_of
+from sbon_node.planning.sql.relations.logical import Scan
+from sbon_node.planning.sql.stages.cut import Stage
+from sbon_node.planning.sql.stages.fragments import fragment_of
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column, Schema
 from tests.sql.batch import Batch

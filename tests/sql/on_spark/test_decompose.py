@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.sql.planner import Decompose, plan_query
+from sbon_node.planning.sql.planner import Decompose, plan_query
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.plan import Plan

@@ -17,7 +17,7 @@ from sbon_node.engine.arrow.evaluate import OVERFLOW, read
 from sbon_node.engine.arrow.plan import ReadPlan, decoded, encoded
 from sbon_node.engine.spark.operators.failure_reports import why_ended
 from sbon_node.model.schema import parse_schema, to_arrow
-from sbon_node.sql.planner import plan_query
+from sbon_node.planning.sql.planner import plan_query
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.operators import OnError, OperatorSpec
 from sbon_protocol.api.plan import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sbon_node.sql.stages.cut import Stage
+from sbon_node.planning.sql.stages.cut import Stage
 from sbon_protocol.api.columns import Column, Schema
 from tests.sql.duck import Duck, sql_of_stage
 

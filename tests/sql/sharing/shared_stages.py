@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sbon_node.model.running_computation import RunningComputation
-from sbon_node.sql.relations.logical import Scan
-from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.event_time import lags_ms
-from sbon_node.sql.rewrite.pushdown import push_down
-from sbon_node.sql.settings import QuerySettings
-from sbon_node.sql.sharing.containment import Residual, SharedStream, SharedView, Wanted, read_offer, residual, through
-from sbon_node.sql.stages.cut import Stage, cut
-from sbon_node.sql.stages.fragments import fragment_of
-from sbon_node.sql.stages.signature import signature
+from sbon_node.planning.sql.relations.logical import Scan
+from sbon_node.planning.sql.relations.reader import read_query
+from sbon_node.planning.sql.rewrite.event_time import lags_ms
+from sbon_node.planning.sql.rewrite.pushdown import push_down
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.sharing.containment import Residual, SharedStream, SharedView, Wanted, read_offer, residual, through
+from sbon_node.planning.sql.stages.cut import Stage, cut
+from sbon_node.planning.sql.stages.fragments import fragment_of
+from sbon_node.planning.sql.stages.signature import signature
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import Computation, OnError, PlannedInput

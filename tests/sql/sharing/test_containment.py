@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from sbon_node.model.running_computation import RunningComputation
-from sbon_node.sql.sharing.containment import Residual, read_offer, residual
-from sbon_node.sql.stages.fragments import fragment_of
+from sbon_node.planning.sql.sharing.containment import Residual, read_offer, residual
+from sbon_node.planning.sql.stages.fragments import fragment_of
 from tests.sql.duck import Duck
 from tests.sql.random_queries import CATALOG, table
 from tests.sql.sharing.duck_schemas import schemas_of

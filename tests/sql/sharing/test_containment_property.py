@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from sbon_node.errors import SbonError
-from sbon_node.sql.stages.fragments import fragment_of
+from sbon_node.planning.sql.stages.fragments import fragment_of
+from sbon_protocol.errors import SbonError
 from tests.examples_drawn import examples
 from tests.sql.duck import Duck, sql_of, sql_of_stage
 from tests.sql.random_queries import AT_RANDOM, CATALOG, changed, queries, tables

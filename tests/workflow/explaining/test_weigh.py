@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbon_node.explain.compare import Known, alternative, weigh
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.objective import OBJECTIVES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.queries.explaining.compare import Known, alternative, weigh
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 

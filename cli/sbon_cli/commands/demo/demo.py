@@ -33,7 +33,7 @@ from sbon_cli.commands.queries.query_flags import strategy_option
 from sbon_cli.commands.queries.rows import LineWriter
 from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import EXIT_REFUSED, bytes_text, json_option, print_json, reports_errors, rows_text
-from sbon_node import extras
+from sbon_node.base import extras
 from sbon_protocol.api.catalogue import is_source
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}

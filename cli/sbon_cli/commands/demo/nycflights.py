@@ -9,10 +9,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from sbon_node.errors import SbonError
-from sbon_node.extras import INSTALL
+from sbon_node.base.extras import INSTALL
 from sbon_protocol.api.catalogue import StreamDeclaration
 from sbon_protocol.api.columns import Column
+from sbon_protocol.errors import SbonError
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 

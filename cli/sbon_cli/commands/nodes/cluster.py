@@ -136,7 +136,7 @@ def start(names: tuple[str, ...], replace: bool, folder: Path, json_: bool) -> N
         if name not in down:
             if any(node.name == name for node in state.nodes):
                 raise SbonError("node-runs", f"{name!r} runs", where="node", hint=f"down: {', '.join(down) or 'none'}")
-            from sbon_node.membership.views import unknown_node
+            from sbon_node.overlay.membership.views import unknown_node
 
             raise unknown_node(name, (node.name for node in state.nodes))
     _start(state, dict.fromkeys(names) or down, folder, replace=replace)

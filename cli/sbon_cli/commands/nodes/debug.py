@@ -18,8 +18,8 @@ from sbon import SbonError
 from sbon_cli.client import Client
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
-from sbon_node.logging.levels import LEVELS, Level, LogLevels
-from sbon_node.redaction import redacted
+from sbon_node.base.logging.levels import LEVELS, Level, LogLevels
+from sbon_node.base.redaction import redacted
 
 
 @click.group(cls=SuggestingGroup)

@@ -17,8 +17,8 @@ from sbon.model import MemberInfo
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.picture_labels import label
 from sbon_cli.terminal.output import counted, err, json_option, out, print_json, reports_errors, say
-from sbon_node.extras import matplotlib_figure
-from sbon_node.space.projection import principal_axes
+from sbon_node.base.extras import matplotlib_figure
+from sbon_node.overlay.space.projection import principal_axes
 
 SUFFIXES = (".png", ".svg", ".pdf")
 THERE = ("alive", "suspect")

@@ -80,7 +80,7 @@ def _member(api: str, name: str | None) -> MemberInfo | None:
         return None
     members = {member.name: member for member in Client(api).members()}
     if name not in members:
-        from sbon_node.membership.views import unknown_node
+        from sbon_node.overlay.membership.views import unknown_node
 
         raise unknown_node(name, members)
     return members[name]

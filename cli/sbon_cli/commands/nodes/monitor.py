@@ -16,7 +16,7 @@ from sbon import SbonError
 from sbon.following import Reconnection, connection_ended
 from sbon_cli.client import Client
 from sbon_cli.terminal.output import err, json_option, reports_errors, rows_output, say
-from sbon_node.events import (
+from sbon_node.base.events import (
     Kind,
     Level,
     Listening,

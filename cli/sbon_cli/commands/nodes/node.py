@@ -15,9 +15,9 @@ from sbon_cli.commands.nodes.membership import drain
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import reports_errors
+from sbon_node.base.logging import output
+from sbon_node.base.private_files import keep_private
 from sbon_node.config.config import load
-from sbon_node.logging import output
-from sbon_node.private_files import keep_private
 
 
 @click.group(cls=SuggestingGroup, invoke_without_command=True, subcommand_metavar="")

@@ -19,9 +19,9 @@ from sbon_cli.commands.queries.query_flags import adapt_option, decompose_option
 from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
-from sbon_node.extras import matplotlib_figure
+from sbon_node.base.extras import matplotlib_figure
+from sbon_node.overlay.space.projection import principal_axes
 from sbon_node.placement.model.from_plan import CONSUMER
-from sbon_node.space.projection import principal_axes
 from sbon_protocol.api.adaptation import Adapt
 from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.operators import OnError

@@ -25,9 +25,9 @@ from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
+from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import parse_schema
 from sbon_node.model.times import utc_text
-from sbon_node.validation_messages import in_plain_words
 from sbon_protocol.api import catalogue
 from sbon_protocol.api.durability import LOCAL, SourceDurability
 

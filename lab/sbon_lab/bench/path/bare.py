@@ -17,7 +17,7 @@ import pyarrow.parquet as arrow_parquet
 
 from sbon_lab.bench.path.bare_job import Job, JobEnd, JobInput
 from sbon_lab.bench.path.cases import NEWS, TRADES, Case, Format
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 MODULE = "sbon_lab.bench.path.bare_job"
 

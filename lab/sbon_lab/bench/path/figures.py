@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sbon_lab.bench.path.bare_job import JobEnd
 from sbon_lab.bench.path.cases import Case, Format
 from sbon_lab.bench.path.costs import KINDS, Costs
-from sbon_node import extras
+from sbon_node.base import extras
 from sbon_protocol.api.queries import QueryInfo
 
 RATIOS = ("wall_ratio", "cpu_ratio")

@@ -11,7 +11,7 @@ import numpy as np
 from sbon_lab.experiments.adaptation.world import ROW_BYTES, Flow
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.connectors.sources.push import Post
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 MEDIA_TYPE = "application/x-ndjson"
 STRIDE = 1_000_000

@@ -22,19 +22,19 @@ from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, run_cluster
 from sbon_node.adaptation.settings import preset
 from sbon_node.config.config import Config
-from sbon_node.directory.settings import DirectorySettings
-from sbon_node.errors import SbonError
+from sbon_node.overlay.directory.settings import DirectorySettings
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.settings import SpaceSettings
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.measured_plan import measured_plan
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage
 from sbon_node.placement.solvers.exact import solve
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.settings import SpaceSettings
 from sbon_protocol.api.adaptation import Adapt, MoveDecision
 from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_protocol.api.states import query_states
 from sbon_protocol.api.strategies import DEFAULT_STRATEGY
+from sbon_protocol.errors import SbonError
 
 POSTS = 5
 """Posts to each source in a period. More of them make the run slower, and the measured rates hardly any better."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from sbon_lab.experiments.coordinates.rtt_matrix import read_matrix
 from sbon_lab.experiments.harness.network import Floats
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
+from sbon_protocol.errors import SbonError
 
 Kind = Literal["latency", "rate", "selectivity", "load"]
 KINDS: tuple[Kind, ...] = ("latency", "rate", "selectivity", "load")

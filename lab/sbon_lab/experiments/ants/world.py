@@ -12,7 +12,6 @@ from sbon_lab.experiments.ants.chain_optimum import ChainOptimum, chain_optimum
 from sbon_lab.experiments.harness.network import Floats, Network, lightest_paths
 from sbon_lab.experiments.harness.network_model import NetworkModel, NetworkModelView, name_of, number_of
 from sbon_lab.experiments.harness.trials import place
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.objective import OBJECTIVES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import MAX_LOAD, Server, Traffic, busy
@@ -23,6 +22,7 @@ from sbon_node.placement.strategies.ants.colony import Colony, Report
 from sbon_node.placement.strategies.ants.scouting import rows_of
 from sbon_node.placement.strategies.ants.terrain import Terrain
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 SPEEDS = (0.5, 1.0, 2.0)
 """Relative speeds of server classes; 1 is the standard machine."""

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.space import refit
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.neighbours import Neighbours
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space import refit
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_node.overlay.space.neighbours import Neighbours
+from sbon_node.overlay.space.settings import SpaceSettings
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ class Space(Protocol):
 
 
 class OwnSpace:
-    """The daemon's :class:`~sbon_node.space.local.LocalCoordinate`, one instance for each node, stepping side by side."""
+    """The daemon's :class:`~sbon_node.overlay.space.local.LocalCoordinate`, one instance for each node, stepping side by side."""
 
     def __init__(self, count: int, seed: int, settings: SpaceSettings) -> None:
         rng = random.Random(seed)

@@ -24,8 +24,8 @@ from sbon_lab.experiments.coordinates.contenders import CONTENDERS, Floats, Spac
 from sbon_lab.experiments.coordinates.pictures import PICTURES, Curve, Pictured
 from sbon_lab.experiments.coordinates.rtt_matrix import RttMatrix
 from sbon_lab.experiments.harness.experiment import Experiment, Notify, ignore
-from sbon_node.errors import SbonError
-from sbon_node.space import refit
+from sbon_node.overlay.space import refit
+from sbon_protocol.errors import SbonError
 
 PROBES = 720
 """Probes of each node: fifteen turns of the 48 neighbours."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from sbon_lab.experiments.coordinates.rtt_matrix import SAMPLES_SHOWN, RttMatrix
 from sbon_lab.experiments.harness.pictures import Picture, Row, Trials
-from sbon_node.space.filters import LinkFilter
-from sbon_node.space.local import percentile_of
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space.filters import LinkFilter
+from sbon_node.overlay.space.local import percentile_of
+from sbon_node.overlay.space.settings import SpaceSettings
 
 Floats = NDArray[np.float64]
 Curve = list[tuple[int, float, float, float]]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 from sbon_protocol.rtt_matrix import timeouts_text as timeouts_text
 from sbon_protocol.rtt_matrix import without_timeouts
 

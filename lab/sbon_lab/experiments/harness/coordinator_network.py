@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sbon_node.errors import SbonError
 from sbon_node.net.peers import error_of
 from sbon_node.net.server import failure_of
 from sbon_node.placement.model.network_view import Answered, NetworkView, Sent
@@ -13,7 +12,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sand.coordinators import Coordinators
 from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import ProtocolError
+from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.frames import LENGTH_BYTES, decode_frame, encode_frame
 from sbon_protocol.messages import Call, Failure, Frame, Request, Response
 from sbon_protocol.zones import PlacedOperators

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_lab.experiments.coordinates.rtt_matrix import read_matrix
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int_]

@@ -13,13 +13,13 @@ import numpy as np
 from sbon_lab.experiments.coordinates.embedding import estimates_ms
 from sbon_lab.experiments.harness.coordinator_network import CoordinatorNetwork
 from sbon_lab.experiments.harness.network import Floats, Ints, Network
-from sbon_node.directory.keys import owners
-from sbon_node.directory.prefix_routing import PrefixRouting
+from sbon_node.overlay.directory.keys import owners
+from sbon_node.overlay.directory.prefix_routing import PrefixRouting
+from sbon_node.overlay.space.cost import cost_distances
 from sbon_node.placement.model.network_view import Answer, Answered, Point, Sent, Window
 from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.space.cost import cost_distances
 from sbon_protocol.api.operators import Needs
 
 T = TypeVar("T")

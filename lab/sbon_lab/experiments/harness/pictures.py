@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from sbon_node.extras import matplotlib_figure
+from sbon_node.base.extras import matplotlib_figure
 
 FORMATS = ("png", "svg")
 Row = dict[str, Any]

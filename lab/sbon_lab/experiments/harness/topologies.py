@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sbon_lab.experiments.harness.network import Floats, Ints, Network, Paths, between, lightest_paths, plain, random_edges
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 TOP_P, TRANSIT_P, STUB_P = 0.5, 0.6, 0.42
 """Probability of an edge beside the spanning tree: between transit domains, in a transit domain, in a stub domain."""

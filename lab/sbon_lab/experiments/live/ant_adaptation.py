@@ -30,16 +30,16 @@ from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, run_cluster
 from sbon_node.config.config import Config
-from sbon_node.errors import SbonError
+from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Flow as Served
 from sbon_node.placement.model.queueing import Server, Service
 from sbon_node.placement.strategies.ants.chain import Chain, Task
-from sbon_node.space.coordinate import Coordinate
 from sbon_protocol.api.adaptation import ANTS, MOVES, OFF, Adapt
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_protocol.api.states import query_states
+from sbon_protocol.errors import SbonError
 
 UPDATE_S, REST_S, HALF_LIFE_S = 20.0, 20.0, 10.0
 """Pause between rounds of ants, rest after a move, and the time in which measures and loads fade by half;

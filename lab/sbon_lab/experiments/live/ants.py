@@ -27,7 +27,7 @@ from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, run_cluster
-from sbon_node.errors import SbonError
+from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server, Traffic
@@ -38,9 +38,9 @@ from sbon_node.placement.strategies.ants.scouting import rows_of
 from sbon_node.placement.strategies.ants.strategy import ants as ants_in_one_node
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries.ant_leader import AntLeader
-from sbon_node.space.coordinate import Coordinate
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.errors import SbonError
 
 SETTLE_S = 60.0
 """Virtual time in which nodes measure their neighbours and tell them their states."""

@@ -18,10 +18,10 @@ from sbon_lab.experiments.harness.experiment import Notify, ignore
 from sbon_lab.simulation.loop import VirtualLoop, run
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.overlay import Overlay, Site
-from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.table import Change
 from sbon_node.net.transport import Address
-from sbon_node.space.coordinate import Coordinate
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.membership.table import Change
+from sbon_node.overlay.space.coordinate import Coordinate
 
 PLANE_MS = 240.0
 HEIGHT_MS = 5.0

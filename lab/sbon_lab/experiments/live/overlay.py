@@ -22,8 +22,8 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, run_cluster
-from sbon_node.errors import SbonError
-from sbon_node.space.coordinate import Coordinate
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_protocol.errors import SbonError
 
 Floats = NDArray[np.float64]
 

@@ -20,12 +20,12 @@ import numpy as np
 from sbon_lab.bench.usage import Area
 from sbon_lab.suite.cases import Case
 from sbon_lab.suite.streams import SuiteStream
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.objective import longest_delay_ms
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.errors import SbonError
 
 MIGRATING, FIXED = "migrating", "fixed"
 VARIANTS = (MIGRATING, FIXED)

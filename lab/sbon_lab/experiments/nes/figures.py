@@ -25,8 +25,8 @@ from sbon_lab.experiments.harness.network_model import NetworkModel, NetworkMode
 from sbon_lab.experiments.harness.pictures import Lines, Picture
 from sbon_lab.experiments.harness.trials import Trial, best_hosts, exact_usage, judged, place
 from sbon_lab.experiments.harness.workload import CORES, branches
-from sbon_node.errors import SbonError
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.errors import SbonError
 
 SOURCES = (2, 4, 8, 16, 32)
 ITERATIONS = (1, 10, 100, 1000)

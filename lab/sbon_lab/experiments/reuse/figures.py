@@ -21,7 +21,7 @@ from sbon_lab.experiments.reuse.run import Observed, observe
 from sbon_lab.experiments.reuse.world import World, draw, write_streams
 from sbon_lab.simulation.outcome import in_memory
 from sbon_lab.suite.reference import Reference, Row, differences, plain
-from sbon_node.logging import output
+from sbon_node.base.logging import output
 from sbon_protocol.api.sharing import Reuse
 
 MODES: tuple[Reuse, ...] = ("never", "equal", "auto")

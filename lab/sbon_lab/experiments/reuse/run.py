@@ -26,12 +26,12 @@ from sbon_lab.suite.reference import Row, stored
 from sbon_lab.suite.streams import SuiteStream
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.errors import SbonError
-from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.settings import SpaceSettings
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.settings import SpaceSettings
 from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_protocol.api.sharing import Reuse
 from sbon_protocol.api.states import query_states
+from sbon_protocol.errors import SbonError
 
 LINGER_S = 5.0
 """Seconds for which a producer collects the rows of a frame: fewer of them make the run quicker."""

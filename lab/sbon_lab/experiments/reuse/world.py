@@ -13,9 +13,9 @@ import numpy as np
 from sbon_lab.experiments.harness.network import Floats, Network
 from sbon_lab.suite.cases import Case
 from sbon_lab.suite.streams import SuiteStream
-from sbon_node.errors import SbonError
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
+from sbon_protocol.errors import SbonError
 
 # -- Queries of the reuse experiment: templates over streams, filled with constants, and drawn by Zipf's law ----------
 

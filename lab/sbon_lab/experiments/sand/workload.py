@@ -14,9 +14,9 @@ import numpy as np
 from sbon_lab.experiments.harness.network import Floats, Ints
 from sbon_lab.experiments.harness.network_model import name_of, number_of
 from sbon_lab.experiments.harness.workload import CORES
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.errors import SbonError
 
 RATES_BYTES_S = (1000.0, 10_000.0)
 """Range of sources' rates, uniform: the paper's 1 to 10, in kilobytes."""

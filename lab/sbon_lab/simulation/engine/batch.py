@@ -11,10 +11,10 @@ from sbon_lab.simulation.engine.evaluate import RETAINED, Evaluation, StateFiles
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.counting import with_batch
 from sbon_node.engine.promise import EARLIEST_MS, batch_promise, reached_ms
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_protocol.api.operators import InputSpec
 from sbon_protocol.api.states import operator_states
+from sbon_protocol.errors import SbonError
 
 MAX_CUTS = 3
 """Most frames of a batch's output. Each run cuts it differently, so that no code relies on the cut."""

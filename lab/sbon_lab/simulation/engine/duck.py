@@ -14,11 +14,11 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
-from sbon_node import extras
-from sbon_node.errors import SbonError
+from sbon_node.base import extras
 from sbon_node.model.schema import to_arrow
-from sbon_node.sql.syntax.dialect import VerbatimSpark
+from sbon_node.planning.sql.syntax.dialect import VerbatimSpark
 from sbon_protocol.api.columns import Column, Schema
+from sbon_protocol.errors import SbonError
 
 duckdb = extras.duckdb()
 

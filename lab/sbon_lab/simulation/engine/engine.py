@@ -25,7 +25,8 @@ from sbon_lab.simulation.engine.engine_process import (
 from sbon_lab.simulation.engine.evaluate import output_schema
 from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.process import NO_PROCESS, Process
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
+from sbon_node.base.failpoints import Failpoints
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.checkpoint_copy import copy_checkpoint
@@ -34,12 +35,11 @@ from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import resting
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.errors import SbonError
-from sbon_node.failpoints import Failpoints
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OnError, OperatorSpec, OperatorStats
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.operator_states import OperatorState
+from sbon_protocol.errors import SbonError
 
 MAX_FILES, MAX_BYTES = 20_000, 2**30
 """Most files and bytes of a checkpoint that is copied."""

@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from sbon_lab.simulation.process import Process
+from sbon_node.base.failpoints import Failpoints
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.engine.moving import frames_planned
-from sbon_node.failpoints import Failpoints
 from sbon_node.model.frames import InputOffset
 from sbon_node.streams.mean_rate import MeanRate
 from sbon_protocol.api.operators import OperatorSpec, OperatorStats

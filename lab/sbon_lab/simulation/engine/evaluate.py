@@ -16,12 +16,12 @@ import pyarrow as pa
 from sbon_lab.simulation.engine.duck import as_schema, parse, run, written
 from sbon_lab.simulation.engine.relations import Kept, LateRowsError, Relation, relation_of, sides_of, stateful
 from sbon_node.engine.promise import EARLIEST_MS, FAR_MS
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame
 from sbon_node.model.schema import to_arrow
 from sbon_node.streams.payload import pack, unpack
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.errors import SbonError
 
 SNAPSHOT_EVERY = 10
 """Batches between two snapshots of the state."""

@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from sbon_lab.simulation.engine.duck import parse, run, written
-from sbon_node.errors import SbonError
 from sbon_node.model.schema import to_arrow
-from sbon_node.sql.relations.logical import LEFT, RIGHT, Input, Join, conjuncts
-from sbon_node.sql.rewrite.event_time import bounds
-from sbon_node.sql.syntax.durations import literal_ms
+from sbon_node.planning.sql.relations.logical import LEFT, RIGHT, Input, Join, conjuncts
+from sbon_node.planning.sql.rewrite.event_time import bounds
+from sbon_node.planning.sql.syntax.durations import literal_ms
 from sbon_protocol.api.columns import Schema
+from sbon_protocol.errors import SbonError
 
 START, END, PIECE, NEW = "piece start", "piece end", "piece number", "is new"
 """Column names that no stream has."""

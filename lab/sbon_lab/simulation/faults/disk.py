@@ -19,8 +19,8 @@ from typing import Any, TypeVar, cast
 
 from sbon_lab.simulation.faults.power_loss import CALLS, Durable, Survives, synced_path
 from sbon_lab.simulation.process import current_process
-from sbon_node.errors import SbonError
-from sbon_node.executors import Executor, inline
+from sbon_node.base.executors import Executor, inline
+from sbon_protocol.errors import SbonError
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class SimulatedDisk:
         return folder
 
     async def executor(self, work: Callable[[], T], /) -> T:
-        """Run work on files (:class:`sbon_node.executors.Executor`); a full disk rejects all of it, even deletions."""
+        """Run work on files (:class:`sbon_node.base.executors.Executor`); a full disk rejects all of it, even deletions."""
 
         def on_disk() -> T:
             if self.is_full:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from sbon_lab.simulation.faults.power_loss import Survives
-from sbon_node.failpoints import Failpoint
+from sbon_node.base.failpoints import Failpoint
 
 Action = Literal[
     "kill",  # the daemon dies, its engine process soon after; restarted

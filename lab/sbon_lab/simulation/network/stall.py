@@ -9,7 +9,7 @@ import asyncio
 
 from sbon_lab.simulation.loop import EPOCH_S, VirtualLoop
 from sbon_lab.simulation.network.network import KERNEL_DATAGRAMS
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.transport import (
     Address,
     Connection,

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sbon_node.engine.spark.analysis.expressions import CONDITIONAL, TIME_PIECES, Expressions, each, kind_of, walk
 from sbon_node.engine.spark.operators.failure_reports import OF_SETTINGS, brief
-from sbon_node.errors import SbonError
 from sbon_protocol.api.operators import OnError
+from sbon_protocol.errors import SbonError
 
 COMPARED = frozenset({"EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In"})
 SAMPLES: dict[str, tuple[str, ...]] = {

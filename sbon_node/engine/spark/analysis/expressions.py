@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sbon_node.sql.syntax.lexical import words
+from sbon_node.planning.sql.syntax.lexical import words
 
 NEVER_RAISES = words("""
     Alias And ArrayContains Ascii AttributeReference BitLength BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Coalesce Concat

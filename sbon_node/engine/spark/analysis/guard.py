@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sbon_node.errors import SbonError
-from sbon_node.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES, SKETCH_AGGREGATES, WINDOW_COLUMNS
-from sbon_node.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
+from sbon_node.planning.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES, SKETCH_AGGREGATES, WINDOW_COLUMNS
+from sbon_node.planning.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
+from sbon_protocol.errors import SbonError
 
 PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
 JOINS = frozenset({"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"})

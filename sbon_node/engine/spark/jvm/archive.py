@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sbon_node.engine.java import Java, find_java
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 KEPT = 4
 """Archives kept in a folder, the newest; each is some 160 MB."""

@@ -24,7 +24,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import zygote
 from sbon_node.engine.spark.jvm.archive import archive_path, class_path
 from sbon_node.engine.spark.jvm.compiled import define
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 _OPENED = (
     "java.base/java.lang",

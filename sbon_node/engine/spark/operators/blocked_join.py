@@ -12,11 +12,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from sqlglot import exp
 
-from sbon_node.arrow_without_pandas import show_pandas
+from sbon_node.base.arrow_without_pandas import show_pandas
 from sbon_node.engine.spark.operators.blocks import BLOCK, FIRST, LAST, PART, BlockedJoin, PairFinder
 from sbon_node.engine.spark.operators.source import arrow_schema
-from sbon_node.sql.relations.logical import LEFT, RIGHT
-from sbon_node.sql.syntax.dialect import parse, render
+from sbon_node.planning.sql.relations.logical import LEFT, RIGHT
+from sbon_node.planning.sql.syntax.dialect import parse, render
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OperatorSpec
 

@@ -12,10 +12,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from sqlglot import exp
 
-from sbon_node.errors import SbonError
-from sbon_node.sql.relations.logical import LEFT, RIGHT, column
-from sbon_node.sql.syntax.dialect import parse, render
+from sbon_node.planning.sql.relations.logical import LEFT, RIGHT, column
+from sbon_node.planning.sql.syntax.dialect import parse, render
 from sbon_protocol.api.operators import TimeBuckets
+from sbon_protocol.errors import SbonError
 
 BUCKET = "sbon bucket"
 """The column of a row's bucket; no stream can have a column of this name."""

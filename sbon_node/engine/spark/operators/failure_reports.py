@@ -7,7 +7,7 @@ from typing import cast
 
 from pyspark.errors import AnalysisException
 
-from sbon_node.errors import SbonError
+from sbon_protocol.errors import SbonError
 
 OF_THE_ROWS = re.compile(
     r"SQLSTATE: (?:22|42601)|\b(?:java\.util\.regex\.PatternSyntaxException|java\.time\.(?:\w+\.)?\w+Exception"

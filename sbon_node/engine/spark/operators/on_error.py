@@ -17,8 +17,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from sbon_node.engine.spark.analysis.expressions import FLOATS, TIME_PIECES, Expressions, each, kind_of, walk
-from sbon_node.errors import SbonError
 from sbon_protocol.api.operators import OnError
+from sbon_protocol.errors import SbonError
 
 SHARED_EXPRESSIONS = "spark.sql.subexpressionElimination.enabled"
 """Must be off for such a plan: Spark computes a shared part of two expressions before both, where no error is caught."""

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
+import sbon_node.base.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.promise import batch_promise, joined_promise
 from sbon_node.engine.spark.messages import Begun, Committed, Done, OutputFrame, Write
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError, MessageTooLargeError
-from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_ROW_BYTES, InputOffset
 from sbon_node.streams.payload import pack
 from sbon_node.streams.skipped import SkippedRows
 from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.errors import SbonError
 
 COMMIT_POLL_S = 0.003
 ONLY_LATER = "leave such rows out with WHERE, or join and aggregate in queries of their own"

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
+import sbon_node.base.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.engine.arrow.evaluate import read
 from sbon_node.engine.arrow.plan import decoded
 from sbon_node.engine.spark.messages import Done, Fetch, Fetched, Poll, Polled, Spent

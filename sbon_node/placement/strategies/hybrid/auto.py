@@ -19,7 +19,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
@@ -30,6 +29,7 @@ from sbon_node.placement.strategies.nes.local_search import local_search
 from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_protocol.api.adaptation import ANTS, OFF
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.errors import SbonError
 
 MAX_PLACEMENTS = 1_000_000
 PAIRS, PAIRS_ADAPTED = 100, 10

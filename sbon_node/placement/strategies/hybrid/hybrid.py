@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import Floats, Instance, Ints, numbers
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import UNKNOWN_MS, NetworkView, Point
@@ -42,6 +41,7 @@ from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placement.solvers.sensitivity import paths_of
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 from sbon_protocol.api.placement import Assignment, Candidate, Placement
+from sbon_protocol.errors import SbonError
 
 REFINEMENTS, BUDGET = 4, 5
 """Rounds that add candidates, and the limit of measured pairs for each candidate and operator."""

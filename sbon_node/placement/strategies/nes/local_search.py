@@ -12,7 +12,6 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.instance import Instance, numbers
 from sbon_node.placement.model.network_view import NetworkView
@@ -27,6 +26,7 @@ from sbon_node.placement.strategies.nes.bottom_up import bottom_up
 from sbon_node.placement.strategies.nes.ifcop import ifcop
 from sbon_node.placement.strategies.nes.top_down import top_down
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 
 STARTS = (bottom_up, top_down, ifcop)
 

@@ -32,7 +32,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import Answer, NetworkView
 from sbon_node.placement.model.problem import Operator, PlacementProblem
 from sbon_node.placement.selection.capacity import KnownCapacity
@@ -42,6 +41,7 @@ from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.selection.sequential import measured
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.api.placement import Assignment, Candidate, Placement
+from sbon_protocol.errors import SbonError
 
 Floats = NDArray[np.float64]
 

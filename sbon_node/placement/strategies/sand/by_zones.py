@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.all_pairs import check_pairs
 from sbon_node.placement.model.instance import Instance, numbers
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
@@ -32,6 +31,7 @@ from sbon_node.placement.strategies.sand.configurations import Bools, DeadEndErr
 from sbon_node.placement.strategies.sand.coordinator import SHARE, bits, failed, newer
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 from sbon_protocol.zones import (
     MAX_TOLD_PAIRS,
     MAX_VERTICES,

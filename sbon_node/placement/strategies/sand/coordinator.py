@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.instance import Floats
 from sbon_node.placement.model.network_view import Sent
 from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError, Locations, fixed
+from sbon_protocol.errors import SbonError
 from sbon_protocol.zones import (
     AddSubtree,
     InvalidateMap,

@@ -7,7 +7,6 @@ operator goes to the first router that the routes of all producers upstream shar
 
 from __future__ import annotations
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.mapping import along, first_with_capacity
@@ -17,6 +16,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_node.placement.strategies.sbon.producer import producers_of
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 
 
 async def ip_multicast(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:

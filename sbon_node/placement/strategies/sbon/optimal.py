@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.instance import Floats, Instance, Ints, numbers
 from sbon_node.placement.model.network_view import NetworkView
@@ -29,6 +28,7 @@ from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.solvers.exact import solve
 from sbon_node.placement.solvers.milp import EXACT_S, Optimum, integer_optimum
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 
 MAX_BRANCHES = 400
 MAX_ENTRIES = 1_000_000_000

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.model.network_view import NetworkView, Point
 from sbon_node.placement.model.problem import Edge, PlacementProblem
 from sbon_node.placement.selection.mapping import choose_host
@@ -25,6 +24,7 @@ from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.selection.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.errors import SbonError
 
 Vector = npt.NDArray[np.float64]
 _KILOBYTE = 1000.0

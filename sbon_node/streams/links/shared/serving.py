@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 from msgspec.structs import replace
 
-from sbon_node.clock import Clock
+from sbon_node.base.clock import Clock
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import weight

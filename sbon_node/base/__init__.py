@@ -1,0 +1,1 @@
+"""What every package may use: time, tasks, files, errors in plain words, the local store."""

@@ -1,0 +1,1 @@
+"""Who is there, and how far away: membership, the cost space, and what a node knows of the others."""

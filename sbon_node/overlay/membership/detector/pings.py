@@ -1,0 +1,57 @@
+"""Awaited pings: they measure the latency to a member; the failure detector ignores them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from sbon_node.base.clock import Clock
+from sbon_node.overlay.membership.detector.instructions import Send
+from sbon_node.overlay.membership.detector.swim import Swim
+
+
+class Pinged(msgspec.Struct, frozen=True, order=True):
+    """A ping's answer; ``lagged`` if this process's timers were late meanwhile.
+
+    The least round-trip time is the most credible.
+    """
+
+    lagged: bool
+    rtt_ms: float
+
+
+class Pings:
+    """Pings under way; ``send`` sends and stamps them, and the reader of datagrams calls :meth:`answered`."""
+
+    def __init__(self, swim: Swim, clock: Clock, send: Callable[[Send], None]) -> None:
+        self._swim, self._clock, self._send = swim, clock, send
+        self._waiting: dict[int, asyncio.Future[Pinged]] = {}
+
+    async def ping(self, name: str, timeout_s: float) -> Pinged | None:
+        """Ping a member; None where no answer comes in time, or ``name`` is unknown."""
+        begun = self._swim.measure(name)
+        if begun is None:
+            return None
+        sequence, ping = begun
+        answer: asyncio.Future[Pinged] = asyncio.get_running_loop().create_future()
+        self._waiting[sequence] = answer
+        try:
+            self._send(ping)
+            async with self._clock.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            return None
+        finally:
+            del self._waiting[sequence]
+            self._swim.measured(sequence)
+
+    def answered(self, sequence: int, pinged: Pinged) -> bool:
+        """Return whether a caller waited for this ping."""
+        waiting = self._waiting.get(sequence)
+        if waiting is None:
+            return False
+        if not waiting.done():
+            waiting.set_result(pinged)
+        return True

@@ -1,0 +1,399 @@
+"""The running membership service: failure detection over datagrams, joining over TCP, and the list of members."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from sbon_node.base.clock import Clock
+from sbon_node.base.tasks import Tasks
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
+from sbon_node.net.transport import Address, DatagramEndpoint, Transport
+from sbon_node.overlay.membership.ant_port import AntPort
+from sbon_node.overlay.membership.clocks import PeerClocks
+from sbon_node.overlay.membership.detector.instructions import Call, Disputed, Happened, Instruction, Measured, Refused, Send
+from sbon_node.overlay.membership.detector.pings import Pinged, Pings
+from sbon_node.overlay.membership.detector.stamps import Stamps, with_wall_clock
+from sbon_node.overlay.membership.detector.swim import Swim
+from sbon_node.overlay.membership.detector.validation import Validation
+from sbon_node.overlay.membership.dissemination.coordinate_throttle import CoordinateThrottle
+from sbon_node.overlay.membership.dissemination.gossip import GossipQueue
+from sbon_node.overlay.membership.exchanges import Exchanges
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.membership.table import REACHABLE, Table
+from sbon_node.overlay.membership.views import Listener, MemberView, unknown_node, view_of
+from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.local import LocalCoordinate
+from sbon_protocol import datagram
+from sbon_protocol.ants import Ant
+from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.messages import CoordinateUpdate, Endpoint, Member, MemberState, NodeMeta, Packet, Rumour, StateUpdate
+
+log = structlog.get_logger()
+
+TICK_S = 0.1
+CHOOSE_EVERY = 48
+"""Measurements of neighbours between two choices of neighbours."""
+MIN_TICK_S = 0.01
+MAX_DATAGRAMS = 8
+"""Most datagrams for one answer of a reconciliation."""
+MAX_ANNOUNCED = 64
+"""Members that hear directly that this node leaves; gossip reaches the others."""
+
+
+class Membership:
+    """This node's membership. Owns the UDP port; :meth:`listen` registers listeners for changes.
+
+    ``incarnation`` must be greater at each start on the same data directory. The pure parts are ``table``, ``gossip`` and
+    ``space``.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        advertise: Address,
+        api: Address,
+        bind: Address,
+        transport: Transport,
+        peers: Peers,
+        server: PeerServer,
+        clock: Clock,
+        rng: random.Random,
+        settings: MembershipSettings,
+        space: LocalCoordinate,
+        incarnation: int,
+        counters: Counters,
+    ) -> None:
+        self._identity, self._bind, self._transport = identity, bind, transport
+        self._clock, self._rng, self._settings, self._counters = clock, rng, settings, counters
+        self.space = space
+        own = Member(
+            name=identity.node,
+            address=Endpoint(*advertise),
+            api=Endpoint(*api),
+            incarnation=incarnation,
+            state="alive",
+            coordinate=space.coordinate,
+            instance=identity.instance,
+            meta=NodeMeta(settings.tag_words),
+        )
+        at_an_address = settings.max_members_at_an_address
+        self.table = Table(own, settings.max_members, max_leap=settings.max_leap, most_at_an_address=at_an_address)
+        self.gossip = GossipQueue(settings.retransmit_margin, settings.coordinate_factor)
+        self._coordinate_throttle = CoordinateThrottle(settings)
+        self._validation = Validation(self.table, space.dimensions, counters)
+        self.ants = AntPort(identity.cluster, self.table, counters)
+        self._swim = Swim(self.table, self.gossip, settings, rng)
+        self._endpoint: DatagramEndpoint | None = None
+        self._started = False
+        self._stamps = Stamps()
+        self._lagged_at = -math.inf
+        self._next_measurement = 0.0
+        self._measurements = 0
+        self._tasks = Tasks()
+        self._listeners: list[Listener] = []
+        self._pings = Pings(self._swim, clock, self._send)
+        self.clocks = PeerClocks(identity.node, clock, self._pings.ping, settings)
+        self._exchanges = Exchanges(identity, self.table, self, peers=peers, server=server, settings=settings, clock=clock)
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the service; raises ``OSError`` where the UDP port is taken."""
+        self._started = True
+        self._endpoint = self.ants.endpoint = await self._transport.open_datagrams(self._bind, self._received)
+        # Nodes that start together must not measure in step.
+        self._next_measurement = self._clock.now() + self.space.measuring_interval_s * self._rng.random()
+        self._tasks.start("membership", self._run())
+        self._tasks.start("clocks", self.clocks.run())
+
+    async def join(self, seeds: Sequence[Address]) -> int:
+        """See :meth:`sbon_node.overlay.membership.exchanges.Exchanges.join`."""
+        return await self._exchanges.join(seeds)
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def leave(self) -> None:
+        """Announce that this node has left for good; only a start with a greater incarnation brings it back."""
+        await self._announce("left")
+
+    async def go_away(self) -> None:
+        """Announce that this node is away and will be back; again that it has left, if it has."""
+        await self._announce("left" if self.table.own.state == "left" else "away")
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
+
+    # -- who is there -------------------------------------------------------------------------------------------------
+
+    @property
+    def own_name(self) -> str:
+        return self._identity.node
+
+    def members(self) -> list[MemberView]:
+        """Return all known nodes, this one included, by name."""
+        return [self._view(m) for m in sorted(self.table.everyone(), key=lambda m: m.name)]
+
+    def get(self, name: str) -> MemberView | None:
+        member = self.table.member(name)
+        return None if member is None else self._view(member)
+
+    def alive(self) -> list[str]:
+        """Return the other reachable members by name; suspects count until they are dead."""
+        return self.table.names(REACHABLE)
+
+    def is_alive(self, name: str) -> bool:
+        """Return whether it is another reachable member."""
+        return name in self.table.there
+
+    @property
+    def health(self) -> int:
+        """Score of this node's own health (Lifeguard); 0 is healthy."""
+        return self._swim.awareness.score
+
+    @property
+    def others_alive(self) -> int:
+        """The number of names in :meth:`alive`."""
+        return len(self.table.there)
+
+    def address_of(self, name: str) -> Address:
+        """Return a member's address; raises :class:`SbonError` ``unknown-node``, or ``node-away`` for an absent one."""
+        member = self.table.member(name)
+        if member is None:
+            raise unknown_node(name, (known.name for known in self.table.everyone()))
+        if member.state not in REACHABLE:
+            raise SbonError("node-away", f"the node {name!r} is {member.state}", where="node")
+        return Address(member.address.host, member.address.port)
+
+    def expected(self, name: str) -> Expected:
+        """Return the name and instance under which a member is to be reached; of an unknown one the name alone."""
+        return Expected(name, member.instance if (member := self.table.member(name)) is not None else "")
+
+    def coordinate_of(self, name: str) -> Coordinate | None:
+        if name == self._identity.node:
+            return self.space.coordinate
+        row = self.table.get(name)
+        return None if row is None else row.member.coordinate
+
+    def coordinate_age_s(self, name: str) -> float | None:
+        """Return the seconds since a member's coordinate was heard, 0 for this node; None for an unknown coordinate."""
+        if name == self._identity.node:
+            return 0.0
+        row = self.table.get(name)
+        return None if row is None or row.member.coordinate is None else self._clock.now() - row.coordinate_at
+
+    def rtt_ms(self, name: str) -> float | None:
+        """Return this node's own fresh, filtered measurement; 0 for itself."""
+        return 0.0 if name == self._identity.node else self.space.rtt_ms(name, self._clock.now())
+
+    async def ping(self, name: str, timeout_s: float) -> Pinged | None:
+        """Ping a member once for its latency, beside failure detector and coordinate; None without an answer in time."""
+        return await self._pings.ping(name, timeout_s)
+
+    def _view(self, member: Member) -> MemberView:
+        return view_of(member, self.coordinate_of(member.name), self.rtt_ms(member.name))
+
+    # -- datagrams ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            now = self._clock.now()
+            if now >= self._next_measurement:
+                self._measure(now)  # Before the tick: it replaces a probe that may be due as well.
+            self._follow(self._swim.tick(now))
+            pause_s = max(MIN_TICK_S, min(self._swim.due_in(now), self._next_measurement - now))
+            await self._clock.sleep(pause_s)
+            if self._clock.now() - now > pause_s + self.space.max_lag_s:
+                self._lagged_at = self._clock.now()
+
+    def _measure(self, now: float) -> None:
+        """Measure the next neighbour, if there are too many members for the failure detector's probes to visit soon."""
+        self._next_measurement = now + self.space.measuring_interval_s
+        if self._measurements % CHOOSE_EVERY == 0:
+            self.space.choose_neighbours({name: self.coordinate_of(name) for name in self.table.there.names()})
+        self._measurements += 1
+        name = self.space.next_neighbour()
+        if name is not None and (self.space.settling or len(self.table.there) > len(self.space.neighbours())):
+            self._follow(self._swim.ping(name, now))
+
+    def _received(self, payload: bytes, sender: Address, stamp: float) -> None:
+        try:
+            packet = datagram.unpack(payload)
+        except ProtocolError as error:
+            self._counters.refuse("datagram-malformed", peer=str(sender), reason=str(error))
+            return
+        if packet.cluster != self._identity.cluster:
+            self._counters.refuse("datagram-wrong-cluster", peer=str(sender), cluster=packet.cluster)
+            return
+        self._follow(self._handle_packet(packet, sender, len(payload)), stamp)
+
+    def _handle_packet(self, packet: Packet, sender: Address, size: int) -> list[Instruction]:
+        now = self._clock.now()
+        rumours: tuple[Rumour, ...] = (*packet.members, *packet.state_updates, *packet.coordinate_updates)
+        out = self._swim.take_rumours(self._validation.rumours(rumours), now) if rumours else []
+        if isinstance(packet.message, Ant):
+            self.ants.received(packet.message, sender)
+        elif packet.message is not None:
+            message = self._validation.message(packet.message, sender)
+            out += self._swim.received(message, Endpoint(sender.host, sender.port), now, size)
+        if self._swim.gossip_due(now):
+            out += self._swim.tick(now)
+        return out
+
+    def _follow(self, instructions: Sequence[Instruction], stamp: float | None = None) -> None:
+        """Carry out the detector's instructions; ``stamp`` is when the datagram that caused them arrived."""
+        for instruction in instructions:
+            match instruction:
+                case Send():
+                    self._send(instruction)
+                case Call(member=member, sequence=sequence):
+                    self._tasks.start(f"check {member.name}", self._check(member, sequence))
+                case Happened():
+                    self._happened(instruction)
+                case Disputed(name=name, address=address):
+                    self._counters.refuse("name-conflict", name=name, address=f"{address.host}:{address.port}")
+                    if (row := self.table.get(name)) is not None and row.member.address == address:
+                        self._tasks.start(f"succeed {name}", self._exchanges.succeed(row.member))
+                case Refused(kind=kind, name=name):
+                    self._counters.refuse(kind, name=name)
+                case Measured(name=name, sequence=sequence, wall_us=wall_us):
+                    sent_at = self._stamps.take(sequence)
+                    if sent_at is not None and stamp is not None:
+                        self.clocks.offsets.observe(name, sent_at, stamp, wall_us)
+                        self._measured(name, sequence, sent_at, stamp)
+
+    async def _check(self, member: Member, sequence: int) -> None:
+        """Check a member over TCP: only datagrams may fail to reach it. A suspect is asked again, so that it refutes."""
+        for _ in range(2):
+            record = await self._exchanges.check(member)
+            if record is None:
+                return
+            if self._swim.reached(member.name, sequence, self._clock.now()):
+                self._counters.count("reached-by-tcp-only")
+            self.vouch(record)
+            if (row := self.table.get(member.name)) is None or row.member.state != "suspect":
+                return
+            member = row.member
+
+    def _happened(self, happened: Happened) -> None:
+        name, change = happened.name, happened.change
+        log.info("member", member=name, change=change)
+        if happened.moved or change in ("died", "left", "returned", "joined"):
+            # The measurements belong to an earlier life, perhaps elsewhere.
+            self.space.forget(name)
+            self.clocks.offsets.forget(name)
+        for listener in self._listeners:
+            try:
+                listener(name, change)
+            except Exception:
+                log.exception("listener-failed", member=name, change=change)
+
+    def _send(self, send: Send) -> None:
+        """Send one datagram, or several, the first with the message, if one cannot carry all."""
+        if self._endpoint is None:
+            return
+        if send.most is not None:
+            self._send_alone(self._endpoint, send, send.most)
+            return
+        message = with_wall_clock(send.message, self._identity.node, self._clock.wall_us())
+        rest, head = send.carries, () if send.first is None else (send.first,)
+        for _ in range(MAX_DATAGRAMS):
+            due = self.gossip.due()
+            if head:
+                due = [rumour for rumour in due if rumour is not head[0]]
+            payload, taken = datagram.fill(self._identity.cluster, message, (*head, *rest, *due))
+            stamp = self._endpoint.send(payload, Address(send.to.host, send.to.port))
+            self.gossip.sent(due[: max(0, taken - len(head) - len(rest))], len(self.table) + 1)
+            self._stamps.put(send, stamp)
+            rest = rest[max(0, taken - len(head)) :]
+            if not rest:
+                return
+            message, head = None, ()
+
+    def _send_alone(self, endpoint: DatagramEndpoint, send: Send, most: int) -> None:
+        """Send to an address that is no member's."""
+        try:
+            payload, _ = datagram.fill(self._identity.cluster, send.message, (), most)
+        except ValueError:
+            self._counters.count("answer-longer-than-request")
+            return
+        self._stamps.put(send, endpoint.send(payload, Address(send.to.host, send.to.port)))
+
+    def _measured(self, name: str, sequence: int, sent: float, stamp: float) -> None:
+        """Handle a ping's answer. A time measured while this process was late is too long, but better than none."""
+        now, rtt_ms = self._clock.now(), (stamp - sent) * 1000
+        lagged = self._lagged_at >= sent or now - stamp > self.space.max_lag_s
+        if self._pings.answered(sequence, Pinged(lagged, rtt_ms)):
+            return
+        if lagged and self.space.measured(name):
+            self._counters.count("rtt-under-lag")
+            return
+        if not self.space.observe(name, rtt_ms, self.coordinate_of(name), now):
+            self._counters.count("rtt-refused")
+            return
+        self.publish_coordinate()
+
+    def publish_coordinate(self) -> None:
+        """Copy this node's current coordinate into its own record.
+
+        Direct messages carry it as it is; all other nodes receive it once it has moved far enough, as a new version.
+        """
+        own, now, coordinate = self.table.own, self._clock.now(), self.space.coordinate
+        if coordinate == own.coordinate:
+            return
+        news = self._coordinate_throttle.due(coordinate, now, self.table.living())
+        version = own.coordinate_version + news
+        self.table.own = own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=version)
+        if news:
+            self.gossip.piggyback(CoordinateUpdate(own.name, own.incarnation, coordinate, version))
+
+    @property
+    def own_meta(self) -> NodeMeta:
+        """What this node tells all members of itself."""
+        return self.table.own.meta or NodeMeta(self._settings.tag_words)
+
+    def describe(self, meta: NodeMeta) -> None:
+        """Take ``meta`` for this node's own, and spread it if it is new."""
+        if meta != (own := self.table.own).meta:
+            self.table.own = msgspec.structs.replace(own, meta=meta, incarnation=own.incarnation + self._started)
+            if self._started:
+                self.gossip.spread(self.table.own)
+
+    def take(self, members: tuple[Member, ...], *, asked: bool) -> None:
+        """Take records of another's table; ``asked`` if this node has asked for it."""
+        checked = tuple(m for m in self._validation.rumours(members) if isinstance(m, Member))
+        self._follow(self._swim.take_members(checked, self._clock.now(), asked=asked))
+
+    def vouch(self, member: Member) -> None:
+        """Take the own record of a member that was reached at its own address."""
+        for rumour in self._validation.rumours((member,)):
+            if isinstance(rumour, Member):
+                self._follow(self._swim.vouched(rumour, self._clock.now()))
+
+    def bury(self, member: Member) -> None:
+        """Mark an instance as dead whose address another instance answers from."""
+        dead = StateUpdate(member.name, member.incarnation, "dead")
+        self._follow(self._swim.take_rumours((dead,), self._clock.now()))
+
+    def unsettled(self) -> bool:
+        """Return whether nodes named by an exchange have yet to answer."""
+        return self._swim.candidates.asked_for() > 0
+
+    async def _announce(self, state: MemberState) -> None:
+        self.table.own = own = msgspec.structs.replace(self.table.own, state=state)
+        names = self.table.there.sample(self._rng, MAX_ANNOUNCED)
+        payload, _ = datagram.fill(self._identity.cluster, None, [StateUpdate(own.name, own.incarnation, state)])
+        for _ in range(2):
+            for row in filter(None, map(self.table.get, names)):
+                if self._endpoint is not None:
+                    self._endpoint.send(payload, Address(*msgspec.structs.astuple(row.member.address)))
+            await self._clock.sleep(TICK_S)

@@ -1,0 +1,1 @@
+"""From a SQL text to a plan, in a process of its own."""

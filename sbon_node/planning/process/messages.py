@@ -1,0 +1,144 @@
+"""Messages between a node and its planner process: one request, one reply.
+
+Each message is MessagePack, preceded by its length.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import msgspec
+
+from sbon_node.model.measurements import Measured
+from sbon_node.model.running_computation import RunningComputation
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose, ProposedPlan
+from sbon_protocol.errors import SbonError
+
+LENGTH_BYTES = 4
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """An :class:`SbonError` as a message; a ``broken`` process must be replaced."""
+
+    code: str
+    message: str
+    where: str = ""
+    hint: str = ""
+    details: tuple[str, ...] = ()
+    broken: bool = False
+
+    @staticmethod
+    def of(error: SbonError, *, broken: bool = False) -> Refused:
+        return Refused(
+            code=error.code,
+            message=error.message,
+            where=error.where,
+            hint=error.hint,
+            details=tuple(error.details),
+            broken=broken,
+        )
+
+    def error(self) -> SbonError:
+        return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
+
+
+class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Begin a plan. ``entries`` are the streams that the text may name, ``others`` the names of the rest.
+
+    ``offers`` are running operators of other queries.
+    """
+
+    plan: int
+    text: str
+    entries: tuple[CatalogEntry, ...]
+    others: tuple[str, ...]
+    query: str
+    settings: QuerySettings
+    decompose: Decompose
+    join_window_ms: int | None
+    on_error: OnError = "fail"
+    state_provider: StateChoice | None = None
+    since_ms: int | None = None
+    offers: tuple[RunningComputation, ...] = ()
+
+
+class Continue(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Continue a plan with the answer to its request."""
+
+    plan: int
+    schema: Schema | None = None
+    measured: Measured | None = None
+    refused: Refused | None = None
+
+
+class Forget(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Forget a plan that no caller waits for."""
+
+    plan: int
+
+
+class CheckFragment(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Check a fragment that a peer sent against the allow-list."""
+
+    fragment: str
+    inputs: int
+    settings: QuerySettings
+
+
+class AskSchema(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Request of a plan for the engine's analysis of a fragment."""
+
+    fragment: str
+    inputs: tuple[Schema, ...]
+
+
+class AskMeasured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Request of a plan for measurements of sources, with their nodes, and of operators by signature, and for samples of the
+    sources' ``columns``.
+    """
+
+    sources: dict[str, str]
+    signatures: tuple[str, ...]
+    columns: dict[str, tuple[str, ...]] = {}
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    plan: ProposedPlan
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The fragment is allowed, or the plan forgotten."""
+
+
+Request = PlanText | Continue | Forget | CheckFragment
+WorkerRequest = AskSchema | AskMeasured
+Reply = AskSchema | AskMeasured | Planned | Refused | Done
+
+_REQUEST = msgspec.msgpack.Decoder(Request)
+_REPLY = msgspec.msgpack.Decoder(Reply)
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def framed(message: object) -> bytes:
+    """Return the bytes of a message, preceded by its length."""
+    body = _ENCODER.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def read_request(stream: BinaryIO) -> Request | None:
+    """Return the next request; None at the end of the stream."""
+    head = stream.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    body = stream.read(int.from_bytes(head, "big"))
+    request: Request = _REQUEST.decode(body)
+    return request
+
+
+def decode_reply(body: bytes) -> Reply:
+    reply: Reply = _REPLY.decode(body)
+    return reply

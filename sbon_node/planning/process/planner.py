@@ -1,0 +1,366 @@
+"""Planner of a node: in a process of its own or, in virtual time, directly on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from typing import Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from sbon_node.base.clock import Clock
+from sbon_node.base.executors import run_to_end
+from sbon_node.model.measurements import Recall
+from sbon_node.model.running_computation import RunningComputation
+from sbon_node.planning.process.limits import process_lost, too_busy, too_deep, too_long, too_many
+from sbon_node.planning.process.messages import (
+    AskMeasured,
+    AskSchema,
+    CheckFragment,
+    Continue,
+    Forget,
+    Planned,
+    PlanText,
+    Refused,
+    Reply,
+    Request,
+    WorkerRequest,
+)
+from sbon_node.planning.process.process import PlannerProcess, ProcessLostError
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_protocol.api.catalogue import CatalogEntry
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.operators import OnError, StateChoice
+from sbon_protocol.api.plan import Decompose, ProposedPlan
+from sbon_protocol.errors import SbonError
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+CLIENT: ContextVar[str] = ContextVar("client", default="")
+"""The API client's address, or the peer's name, for which the running task works."""
+ATTEMPTS = 2
+"""Tries of a text whose process ended during the work, because another cause may have ended it."""
+MAX_RESTARTS = 20
+"""Most restarts of a plan whose process ended because of another text."""
+
+
+class Analyse(Protocol):
+    async def __call__(self, fragment: str, inputs: tuple[Schema, ...], /) -> Schema: ...
+
+
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A text to plan over a catalogue; as in :func:`sbon_node.planning.sql.planner.plan_query`."""
+
+    text: str
+    catalog: Mapping[str, CatalogEntry]
+    query: str
+    decompose: Decompose = "auto"
+    join_window_ms: int | None = None
+    on_error: OnError = "fail"
+    state_provider: StateChoice | None = None
+    since_ms: int | None = None
+    offers: tuple[RunningComputation, ...] = ()
+
+
+class Planner(Protocol):
+    """Plans and checks texts. Every method raises :class:`SbonError` for a text that it refuses."""
+
+    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan: ...
+
+    async def check_fragment(self, fragment: str, inputs: int) -> None:
+        """Check a peer's fragment against the allow-list."""
+
+    async def close(self) -> None: ...
+
+
+class InlinePlanner:
+    """Planner on the event loop: for virtual time, in which planning takes no time."""
+
+    def __init__(self, settings: QuerySettings) -> None:
+        self._settings = settings
+
+    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan:
+        from sbon_node.planning.sql.planner import plan_query
+
+        try:
+            return await plan_query(
+                request.text,
+                request.catalog,
+                request.query,
+                analyse,
+                self._settings,
+                recall=recall,
+                decompose=request.decompose,
+                join_window_ms=request.join_window_ms,
+                on_error=request.on_error,
+                state_provider=request.state_provider,
+                since_ms=request.since_ms,
+                offers=request.offers,
+            )
+        except RecursionError:
+            raise too_deep(self._settings) from None
+
+    async def check_fragment(self, fragment: str, inputs: int) -> None:
+        from sbon_node.planning.sql.checks.allowlist import check_fragment
+
+        try:
+            check_fragment(fragment, inputs, self._settings)
+        except RecursionError:
+            raise too_deep(self._settings) from None
+
+    async def close(self) -> None:
+        pass
+
+
+class ProcessPlanner:
+    """Planner in a separate process, started with the first text and ended when idle."""
+
+    def __init__(self, settings: QuerySettings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self._process = PlannerProcess(settings, clock)
+        self._turns = Turns(clock)
+        self._texts: Counter[str] = Counter()
+        self._clients: Counter[str] = Counter()
+        self._numbers = itertools.count(1)
+        self._idle: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process, while it exists."""
+        return self._process.pid
+
+    async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan:
+        known: dict[bytes, Continue] = {}
+        with self._admitted():
+            lost = 0
+            for _ in range(MAX_RESTARTS):
+                try:
+                    return await self._planned(self._begin(request), analyse, recall, known)
+                except _ReplacedError as replaced:  # begin again, with the answers received so far
+                    lost += replaced.by_this
+                    if lost >= ATTEMPTS:
+                        raise process_lost() from replaced
+            raise too_busy(self._settings)
+
+    async def check_fragment(self, fragment: str, inputs: int) -> None:
+        """Check a fragment when it is the peer's turn.
+
+        Reserved capacity bounds the number of fragments."""
+        with self._used():
+            reply = await self._exchange(CheckFragment(fragment=fragment, inputs=inputs, settings=self._settings))
+            if isinstance(reply, Refused):
+                raise reply.error()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._idle is not None:
+            self._idle.cancel()
+            await asyncio.wait([self._idle])
+        self._process.kill()
+        async with self._turns.turn(""):
+            await run_to_end(self._process.end())
+
+    def _begin(self, request: PlanRequest) -> PlanText:
+        """Begin a plan with only the streams that the text names."""
+        present = {name: entry for name, entry in request.catalog.items() if not entry.dropped}
+        named = _named(request.text, present)
+        return PlanText(
+            plan=next(self._numbers),
+            text=request.text,
+            entries=tuple(named.values()),
+            others=tuple(name for name in present if name not in named),
+            query=request.query,
+            settings=self._settings,
+            decompose=request.decompose,
+            join_window_ms=request.join_window_ms,
+            on_error=request.on_error,
+            state_provider=request.state_provider,
+            since_ms=request.since_ms,
+            offers=request.offers,
+        )
+
+    async def _planned(self, begin: PlanText, analyse: Analyse, recall: Recall, known: dict[bytes, Continue]) -> ProposedPlan:
+        reply = await self._exchange(begin)
+        kept_by = self._process.running
+        try:
+            while True:
+                match reply:
+                    case Planned(plan=plan):
+                        return plan
+                    case Refused():
+                        raise reply.error()
+                    case AskSchema() | AskMeasured():
+                        question = msgspec.msgpack.encode(reply)
+                        if question not in known:
+                            known[question] = await _answered(reply, analyse, recall)
+                        answer = msgspec.structs.replace(known[question], plan=begin.plan)
+                        reply = await self._exchange(answer, kept_by)
+                    case _:
+                        raise TypeError(f"no reply to a plan: {type(reply).__name__}")
+        except asyncio.CancelledError:
+            if kept_by == self._process.running and not self._closed:
+                with suppress(_ReplacedError):
+                    await self._exchange(Forget(plan=begin.plan), kept_by)
+            raise
+
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """Count the texts of each client, and of all; refuse texts beyond the limits."""
+        client = CLIENT.get()
+        if self._texts[client] >= self._settings.plans_per_client:
+            raise too_many(client, self._settings)
+        if self._texts.total() >= self._settings.max_plans:
+            raise too_busy(self._settings)
+        with _counted(self._texts, client), self._used():
+            yield
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Keep the process from ending as idle, and the client's turns from being forgotten."""
+        if self._closed:
+            raise SbonError("stopping", "this node is going away")
+        client = CLIENT.get()
+        if self._idle is not None:
+            self._idle.cancel()
+        try:
+            with _counted(self._clients, client):
+                yield
+        finally:
+            if client not in self._clients:
+                self._turns.forget(client)
+            if not self._clients and not self._closed:
+                self._idle = asyncio.get_running_loop().create_task(self._end_idle(), name="idle planner")
+
+    async def _end_idle(self) -> None:
+        await self._clock.sleep(self._settings.planner_idle_s)
+        async with self._turns.turn(""):
+            await run_to_end(self._process.end())
+
+    async def _exchange(self, request: Request, kept_by: int | None = None) -> Reply:
+        """Exchange a request for its reply.
+
+        A cancelled caller waits until the exchange ends: otherwise the next caller would take its reply.
+        """
+        async with self._turns.turn(CLIENT.get()):
+            return await run_to_end(self._reply(request, kept_by))
+
+    async def _reply(self, request: Request, kept_by: int | None) -> Reply:
+        if kept_by not in (None, self._process.running):
+            raise _ReplacedError(by_this=False)
+        for attempt in range(1, ATTEMPTS + 1):
+            if self._closed:
+                raise SbonError("stopping", "this node is going away")
+            try:
+                reply = await self._process.exchange(request)
+            except ProcessLostError as error:
+                log.warning("planner-lost", reason=str(error), attempt=attempt)
+                if error.overdue:
+                    raise too_long(self._settings) from error
+                if kept_by is not None:
+                    raise _ReplacedError(by_this=True) from error
+                continue
+            if isinstance(reply, Refused) and reply.broken:
+                await run_to_end(self._process.end())
+            return reply
+        raise process_lost()
+
+
+def _named(text: str, catalog: Mapping[str, CatalogEntry]) -> dict[str, CatalogEntry]:
+    """Return the streams that a text may name, itself or by views."""
+    named: dict[str, CatalogEntry] = {}
+    texts = [text.lower()]
+    while texts:
+        read = texts.pop()
+        new = {name: entry for name, entry in catalog.items() if name not in named and name in read}
+        named |= new
+        texts += [entry.declaration.sql.lower() for entry in new.values() if entry.declaration.sql]
+    return named
+
+
+@contextmanager
+def _counted(counter: Counter[str], client: str) -> Iterator[None]:
+    counter[client] += 1
+    try:
+        yield
+    finally:
+        counter[client] -= 1
+        if not counter[client]:
+            del counter[client]
+
+
+class _ReplacedError(Exception):
+    """The process that kept a plan is gone; ``by_this`` if it ended while it worked on this plan."""
+
+    def __init__(self, *, by_this: bool) -> None:
+        super().__init__("the planner process was replaced")
+        self.by_this = by_this
+
+
+async def _answered(question: WorkerRequest, analyse: Analyse, recall: Recall) -> Continue:
+    try:
+        if isinstance(question, AskSchema):
+            return Continue(plan=0, schema=await analyse(question.fragment, question.inputs))
+        return Continue(plan=0, measured=await recall(question.sources, question.signatures, question.columns))
+    except SbonError as error:
+        return Continue(plan=0, refused=Refused.of(error))
+
+
+# -- Turns of clients that wait for the planner: a busy client waits behind itself, not before others -----------------
+
+
+class Turns:
+    """One turn at a time, next for the waiting client whose turns have taken the least time.
+
+    Each client's own requests keep their order.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._taken = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._spent_s: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        if self._taken:
+            await self._wait(client)
+        self._taken = True
+        begun = self._clock.now()
+        try:
+            yield
+        finally:
+            self._spent_s[client] = self._spent_s.get(client, 0.0) + self._clock.now() - begun
+            self._pass_on()
+
+    def forget(self, client: str) -> None:
+        """Forget a client that has no request in progress."""
+        self._spent_s.pop(client, None)
+
+    async def _wait(self, client: str) -> None:
+        called = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(called)
+        try:
+            await called
+        except asyncio.CancelledError:
+            if called.done() and not called.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Pass the turn to the next client; it stays taken until no client waits."""
+        while self._waiting:
+            client = min(self._waiting, key=lambda client: self._spent_s.get(client, 0.0))
+            called = self._waiting[client].popleft()
+            if not self._waiting[client]:
+                del self._waiting[client]
+            if not called.done():
+                called.set_result(None)
+                return
+        self._taken = False

@@ -1,0 +1,222 @@
+"""The planner process: handles one request of its standard input at a time, and bounds its time and memory.
+
+A plan is a coroutine of :func:`plan_query`. It stops when it requests an analysis or measurements, is kept meanwhile, and
+continues with the answer. So a plan that waits for the engine blocks no other.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import sys
+import time
+import types
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, BinaryIO
+
+from sbon_node.model.measurements import Measured
+from sbon_node.planning.process.limits import plan_too_large, too_deep, too_large, too_long
+from sbon_node.planning.process.messages import (
+    LENGTH_BYTES,
+    AskMeasured,
+    AskSchema,
+    CheckFragment,
+    Continue,
+    Done,
+    Forget,
+    Planned,
+    PlanText,
+    Refused,
+    Reply,
+    Request,
+    WorkerRequest,
+    framed,
+    read_request,
+)
+from sbon_node.planning.sql.checks.allowlist import check_fragment
+from sbon_node.planning.sql.planner import plan_query
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
+from sbon_protocol.api.columns import Schema
+from sbon_protocol.api.plan import ProposedPlan
+from sbon_protocol.errors import SbonError
+
+AGAIN_S = 0.1
+"""Interval at which the alarm repeats: if an exception is swallowed, as in a destructor, the next is not."""
+LEAST_S = 0.001
+NICENESS = 5
+RECURSION = 5_000
+"""Python's recursion limit.
+
+The allow-list bounds expressions long before; this is for the parser, which uses many frames.
+"""
+
+
+class OutOfTime(BaseException):
+    """The step has used its processor time; no library catches this error."""
+
+
+class Stopwatch:
+    """Bounds the code inside to some seconds of processor time."""
+
+    def __init__(self) -> None:
+        self._armed = False
+        signal.signal(signal.SIGPROF, self._ring)
+
+    def _ring(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._armed:
+            raise OutOfTime
+
+    def start(self, seconds: float) -> None:
+        self._armed = True
+        signal.setitimer(signal.ITIMER_PROF, max(seconds, LEAST_S), AGAIN_S)
+
+    def stop(self) -> None:
+        self._armed = False
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A plan in progress; ``spent_s`` is the processor time of its steps so far."""
+
+    steps: Coroutine[WorkerRequest, Any, ProposedPlan]
+    settings: QuerySettings
+    spent_s: float = 0.0
+
+
+class Worker:
+    """Answers requests; keeps the plans that wait for an answer to their own request."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, _Kept] = {}
+        self._stopwatch = Stopwatch()
+
+    def answer(self, request: Request) -> bytes:
+        """Return the framed reply, made within the limits of the request's settings."""
+        if isinstance(request, PlanText):
+            self._plans[request.plan] = _Kept(_begun(request), request.settings)
+        settings, spent_s = self._limits(request)
+        begun = time.process_time()
+        try:
+            try:
+                self._stopwatch.start(settings.plan_cpu_s - spent_s)
+                reply = framed(self._reply(request))
+            finally:
+                self._stopwatch.stop()
+            if len(reply) - LENGTH_BYTES > settings.max_plan_bytes:
+                raise plan_too_large(len(reply) - LENGTH_BYTES, settings)
+        except OutOfTime:
+            reply = self._refused(request, too_long(settings))
+            gc.collect()
+        except MemoryError:
+            resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))  # to report it, and end
+            reply = self._refused(request, too_large(settings), broken=True)
+        except RecursionError:
+            reply = self._refused(request, too_deep(settings))
+        except SbonError as error:
+            reply = self._refused(request, error)
+        if isinstance(request, PlanText | Continue) and (state := self._plans.get(request.plan)) is not None:
+            state.spent_s += time.process_time() - begun
+        return reply
+
+    def _refused(self, request: Request, error: SbonError, *, broken: bool = False) -> bytes:
+        if isinstance(request, PlanText | Continue):
+            self._plans.pop(request.plan, None)
+        return framed(Refused.of(error, broken=broken))
+
+    def _limits(self, request: Request) -> tuple[QuerySettings, float]:
+        """Return the settings, and the processor time that the plan has taken so far."""
+        if isinstance(request, CheckFragment):
+            return request.settings, 0.0
+        state = self._plans.get(request.plan)
+        return (state.settings, state.spent_s) if state is not None else (QuerySettings(), 0.0)
+
+    def _reply(self, request: Request) -> Reply:
+        match request:
+            case PlanText():
+                return self._step(request.plan, None)
+            case Continue(plan=plan, refused=refused) if refused is not None:
+                return self._step(plan, refused)
+            case Continue(plan=plan):
+                return self._step(plan, request.schema if request.schema is not None else request.measured)
+            case Forget(plan=plan):
+                if (state := self._plans.pop(plan, None)) is not None:
+                    state.steps.close()
+                return Done()
+            case CheckFragment():
+                check_fragment(request.fragment, request.inputs, request.settings)
+                return Done()
+
+    def _step(self, plan: int, answer: Schema | Measured | Refused | None) -> Reply:
+        steps = self._plans[plan].steps
+        try:
+            return steps.throw(answer.error()) if isinstance(answer, Refused) else steps.send(answer)
+        except StopIteration as finished:
+            del self._plans[plan]
+            return Planned(plan=finished.value)
+
+
+def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, ProposedPlan]:
+    catalog = {entry.declaration.name: entry for entry in request.entries}
+    catalog |= {name: _unread(name) for name in request.others}
+    return plan_query(
+        request.text,
+        catalog,
+        request.query,
+        _analyse,
+        request.settings,
+        recall=_recall,
+        decompose=request.decompose,
+        join_window_ms=request.join_window_ms,
+        on_error=request.on_error,
+        state_provider=request.state_provider,
+        since_ms=request.since_ms,
+        offers=request.offers,
+    )
+
+
+def _unread(name: str) -> CatalogEntry:
+    """Return a stream that the text does not name, used only for hints."""
+    return CatalogEntry(declaration=StreamDeclaration(name=name, schema=(), event_time=""))
+
+
+@types.coroutine
+def _answer_to(question: WorkerRequest) -> Generator[WorkerRequest, Any, Any]:
+    return (yield question)
+
+
+async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+    schema: Schema = await _answer_to(AskSchema(fragment=fragment, inputs=inputs))
+    return schema
+
+
+async def _recall(sources: Mapping[str, str], signatures: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Measured:
+    wanted = {source: tuple(names) for source, names in columns.items()}
+    measured: Measured = await _answer_to(AskMeasured(sources=dict(sources), signatures=tuple(signatures), columns=wanted))
+    return measured
+
+
+def main() -> None:
+    """Serve requests until the node closes the pipe. ``argv`` holds the memory limit in megabytes."""
+    memory = int(sys.argv[1]) * 2**20
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.setrecursionlimit(RECURSION)
+    _serve(sys.stdin.buffer, sys.stdout.buffer)
+
+
+def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
+    worker = Worker()
+    while (request := read_request(requests)) is not None:
+        replies.write(worker.answer(request))
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,364 @@
+"""Allow-list of fragments: exactly one SELECT of listed functions over listed views (docs/design.md, section 6).
+
+The submitting node checks its own fragments, and every host checks again, since peers are not trusted. The check asks only which
+constructs are allowed, and refuses all others.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from sbon_node.planning.sql.checks.functions import (
+    ALLOWED,
+    ALLOWED_AGGREGATES,
+    GROWING,
+    LITERAL_BOUNDS,
+    LITERAL_TEXTS,
+    MAX_GROWTH,
+    MIN_ARGUMENTS,
+    SKETCH_AGGREGATES,
+    UNIT_FIRST,
+    UNITS,
+    WINDOW_COLUMNS,
+    refusal_of,
+)
+from sbon_node.planning.sql.checks.growth import Growth, Sizes
+from sbon_node.planning.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
+from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.syntax.dialect import STATEMENT_WORDS, TYPE_HINT, call_name, error_at
+from sbon_node.planning.sql.syntax.lexical import Token, refusal, scan
+from sbon_node.planning.sql.syntax.shape import check_clauses, check_relation, one_query
+
+MAX_NUMBER = 40
+
+_OPERATORS: tuple[type[exp.Expr], ...] = (
+    exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.And, exp.Or, exp.Not, exp.Paren,
+    exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between,
+    exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.DPipe,
+    exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot,
+    exp.Case, exp.If, exp.Bracket, exp.Trim, exp.Alias,
+)  # fmt: skip
+_LEAVES: tuple[type[exp.Expr], ...] = (
+    exp.Column,
+    exp.Identifier,
+    exp.Literal,
+    exp.HexString,
+    exp.RawString,
+    exp.Boolean,
+    exp.Null,
+)
+_TIMES: tuple[type[exp.Expr], ...] = (
+    exp.Interval,
+    exp.IntervalSpan,
+    exp.Extract,
+    exp.Var,
+    exp.Cast,
+    exp.TryCast,
+    exp.DataType,
+    exp.DataTypeParam,
+)
+_NODES = frozenset((*_OPERATORS, *_LEAVES, *_TIMES, exp.Anonymous))
+
+_TYPES = frozenset(
+    getattr(exp.DType, name)
+    for name in ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "TEXT", "BINARY", "DATE")
+) | {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMP}
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\Z")
+_CLOCKS = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime, exp.Localtimestamp)
+
+
+def check_fragment(sql: str, inputs: int, settings: QuerySettings | None = None) -> None:
+    """Raise :class:`SbonError` unless ``sql`` is a single allowed query.
+
+    It may read only the views ``in0`` .. ``in<inputs-1>`` and use only allowed constructs.
+    """
+    settings = settings or QuerySettings()
+    clean, tokens = scan(sql, strict=True, max_brackets=settings.max_brackets)
+    check_words(clean, tokens)
+    statement = one_query(clean, tokens, settings.max_depth)
+    growth = Growth(clean, settings.max_growth)
+    _Fragment(clean, tokens, {f"in{number}" for number in range(inputs)}, growth).check(statement)
+
+
+def check_words(text: str, tokens: list[Token]) -> None:
+    """Refuse bare words in a fragment that belong to other statements."""
+    for token in tokens:
+        if token.kind == "word" and token.text.lower() in STATEMENT_WORDS:
+            hint = f"a column of this name is written `{token.text}`"
+            raise refusal("forbidden-word", "not allowed in a fragment", text, token.start, offending=token.text, hint=hint)
+
+
+class _Fragment:
+    """The SELECTs of a fragment: each reads an input or another SELECT, or joins two."""
+
+    def __init__(self, clean: str, tokens: list[Token], views: set[str], growth: Growth) -> None:
+        self._clean, self._tokens, self._views, self._growth = clean, tokens, views, growth
+
+    def check(self, select: exp.Expr) -> Sizes:
+        """Check a SELECT; return the growth bounds of its columns."""
+        clean = self._clean
+        if not isinstance(select, exp.Select) or select.args.get("with_") or select.args.get("distinct"):
+            raise error_at("forbidden-sql", "a fragment is made of plain SELECTs", clean, select)
+        check_clauses(clean, select, self._tokens)
+        joins = select.args.get("joins") or []
+        source = select.args.get("from_")
+        if source is None:
+            raise refusal("unsupported-no-from", "there is no FROM", clean, 0, offending=clean)
+        relations = [source.this, *(join.this for join in joins)]
+        sizes: dict[str, int] = {}
+        for relation in relations:
+            for name, size in self._check_relation(relation).items():
+                sizes[name] = max(size, sizes.get(name, 1))
+        known = {relation.alias_or_name.lower() for relation in relations} | set(WINDOW_COLUMNS)
+        for join in joins:
+            self._check_join(join)
+        group = select.args.get("group")
+        if group is not None and any(value for name, value in group.args.items() if name != "expressions"):
+            raise error_at("unsupported-group-by", "keys only", clean, group)
+        if not select.expressions:
+            raise refusal("bad-sql", "nothing is selected", clean, 0, offending=clean)
+        where = select.args.get("where")
+        scalars = [*(join.args["on"] for join in joins), *([where.this] if where else [])]
+        grouped = [*select.expressions, *(group.expressions if group is not None else [])]
+        for root in (*scalars, *grouped):
+            self._check_columns(root, known)
+        for root in scalars:
+            check_scalar(clean, root)
+        for root in grouped:
+            self._check_output(root, grouped=group is not None)
+        for root in (*scalars, *(group.expressions if group is not None else [])):
+            self._growth.of(root, sizes)
+        return self._growth.of_row(select.expressions, sizes)
+
+    def _check_relation(self, relation: exp.Expr) -> Sizes:
+        check_relation(self._clean, relation)
+        if isinstance(relation, exp.Subquery):
+            return self.check(relation.this)
+        if relation.name not in self._views:
+            hint = f"the fragment's views are {', '.join(sorted(self._views))}"
+            raise error_at("forbidden-relation", "a fragment reads its inputs only", self._clean, relation, hint=hint)
+        return {}
+
+    def _check_join(self, join: exp.Join) -> None:
+        extra = [name for name, value in join.args.items() if value and name not in ("this", "on", "side", "kind")]
+        condition = join.args.get("on")
+        if (
+            extra
+            or condition is None
+            or condition.find(exp.EQ) is None
+            or join.kind.upper() not in ("", "INNER", "OUTER", "SEMI")
+        ):
+            raise error_at("forbidden-sql", "a join has a side and something that is equal", self._clean, join.this)
+
+    def _check_columns(self, root: exp.Expr, known: set[str]) -> None:
+        for reference in root.find_all(exp.Column):
+            if (reference.table and reference.table.lower() not in known) or reference.args.get("db"):
+                hint = "write the column's name alone"
+                raise error_at("forbidden-variable", "neither an input nor its column", self._clean, reference, hint=hint)
+
+    def _check_output(self, root: exp.Expr, *, grouped: bool) -> None:
+        """Check an output expression. A grouped SELECT may also use an aggregate, or a window to group by."""
+        bare = root.unalias()
+        if isinstance(bare, exp.Star) and not any(bare.args.values()):
+            return
+        if isinstance(bare, exp.Column) and isinstance(bare.this, exp.Star):
+            return
+        name = call_name(bare)
+        if grouped and name in (*ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS):
+            for argument in bare.expressions:
+                if not isinstance(argument, exp.Star):
+                    check_scalar(self._clean, argument)
+        else:
+            check_scalar(self._clean, bare)
+
+
+def check_scalar(clean: str, node: exp.Expr) -> None:
+    """Raise :class:`SbonError` unless all parts of an expression over a row are allowed."""
+    _check(clean, node, 0)
+
+
+def _check(clean: str, node: exp.Expr, growth: int) -> None:
+    if type(node) not in _NODES:
+        raise _refused_node(clean, node)
+    if isinstance(node, exp.Anonymous):
+        name = _check_function(clean, node)
+        growth += name in GROWING
+        if growth > MAX_GROWTH:
+            raise error_at(
+                "unbounded-function", f"more than {MAX_GROWTH} functions inside one another that make values longer", clean, node
+            )
+    _check_special(clean, node)
+    for child in node.iter_expressions():
+        _check(clean, child, growth)
+
+
+def _check_special(clean: str, node: exp.Expr) -> None:
+    if type(node) is exp.DataType:
+        bounded = all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions) and (
+            node.this == exp.DType.DECIMAL or not node.expressions
+        )
+        if (
+            node.this not in _TYPES
+            or not bounded
+            or any(v for k, v in node.args.items() if k not in ("this", "expressions", "nested"))
+        ):
+            raise error_at("unsupported-type", "this type is not supported", clean, node, hint=TYPE_HINT)
+    elif isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.match(node.name):
+        raise error_at("bad-sql", "not a number", clean, node)
+    elif isinstance(node, exp.Literal) and not node.is_string and len(node.name) > MAX_NUMBER:
+        raise error_at("bad-sql", f"a number has at most {MAX_NUMBER} characters", clean, node)
+    elif isinstance(node, exp.Column) and (
+        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in WINDOW_COLUMNS)
+    ):
+        raise error_at("unsupported-expression", "not supported here", clean, node, hint="name a column")
+    elif isinstance(node, exp.In) and (node.args.get("query") or node.args.get("unnest") or node.args.get("field")):
+        hint = "a condition of WHERE, or a list of values"
+        raise error_at("unsupported-subquery", "IN (SELECT ...) has no place here", clean, node, hint=hint)
+    elif isinstance(node, exp.Var) and not isinstance(node.parent, exp.Interval | exp.IntervalSpan | exp.Extract | exp.Anonymous):
+        raise error_at("unsupported-expression", "not supported", clean, node)
+    elif isinstance(node, exp.Alias) and not isinstance(node.parent, exp.Select):
+        raise error_at("unsupported-expression", "an alias has no place here", clean, node)
+    elif isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null | exp.Boolean):
+        raise error_at("unsupported-expression", "IS takes NULL, TRUE or FALSE", clean, node)
+    elif isinstance(node, exp.RegexpLike):
+        _check_pattern(clean, node.expression)
+    elif isinstance(node, exp.Trim) and (node.args.get("collation") or not isinstance(node.this, exp.Expr)):
+        raise error_at("unsupported-expression", "not supported", clean, node)
+
+
+def _check_function(clean: str, node: exp.Anonymous) -> str:
+    name = call_name(node)
+    if not name:
+        raise error_at("forbidden-function", "a function's name is not quoted", clean, node, hint="remove the quotes")
+    if name not in ALLOWED:
+        code, message, hint = refusal_of(name)
+        raise error_at(code, message, clean, node, hint=hint)
+    arguments = node.expressions
+    if len(arguments) < MIN_ARGUMENTS.get(name, 0):
+        raise error_at("not-repeatable", f"{name} without arguments reads the clock", clean, node, hint="pass it a column")
+    if name in LITERAL_BOUNDS:
+        _check_bound(clean, node, name, *LITERAL_BOUNDS[name])
+    if name in LITERAL_TEXTS:
+        position, most = LITERAL_TEXTS[name]
+        text = arguments[position] if len(arguments) > position else None
+        if text is not None and not (isinstance(text, exp.Literal | exp.Null) and len(text.name) <= most):
+            hint = f"write a literal of at most {most} characters"
+            raise error_at(
+                "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
+            )
+    if name in PATTERNS and len(arguments) > PATTERNS[name]:
+        _check_pattern(clean, arguments[PATTERNS[name]])
+    if any(isinstance(argument, exp.Var) for argument in arguments[1:]) or (
+        arguments and isinstance(arguments[0], exp.Var) and (name not in UNIT_FIRST or arguments[0].name.lower() not in UNITS)
+    ):
+        raise error_at("unsupported-expression", "not supported", clean, node)
+    return name
+
+
+def _check_pattern(clean: str, node: exp.Expr) -> None:
+    if isinstance(node, exp.Null):
+        return
+    if not (isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string)):
+        raise error_at(CODE, NO_LITERAL, clean, node, hint="write it between quotes")
+    if fault := fault_of(node.name):
+        raise error_at(CODE, f"a regular expression that RE2 does not accept: {fault}", clean, node, hint=HINT)
+
+
+def _check_bound(clean: str, node: exp.Anonymous, name: str, position: int, most: int) -> None:
+    argument = node.expressions[position] if len(node.expressions) > position else None
+    if argument is None:
+        return
+    if not (
+        isinstance(argument, exp.Literal) and not argument.is_string and argument.name.isdigit() and int(argument.name) <= most
+    ):
+        hint = f"write a literal number of at most {most}"
+        raise error_at(
+            "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
+        )
+
+
+_REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
+    (_CLOCKS, "not-repeatable", "the clock gives another result each time", "use the event time"),
+    ((exp.CurrentUser, exp.SessionUser), "forbidden-function", "this reaches beyond the row", "write the value"),
+    (
+        (exp.Subquery, exp.Select, exp.Exists, exp.SetOperation),
+        "unsupported-subquery",
+        "a sub-query has no place here",
+        "FROM (SELECT ...), EXISTS (SELECT ...) or x IN (SELECT ...) among the conditions of WHERE",
+    ),
+    (
+        (exp.All, exp.Any),
+        "unsupported-expression",
+        "ALL and ANY are not supported",
+        "join with the sub-query, or list the values: IN (1, 2)",
+    ),
+    (
+        (exp.Window,),
+        "unsupported-window",
+        "OVER needs all rows in order",
+        "aggregate by GROUP BY window(event time, '1 hour')",
+    ),
+    (
+        (exp.WithinGroup,),
+        "unsupported-aggregate",
+        "this keeps every row of a group",
+        "avg, stddev, min and max keep a few numbers",
+    ),
+    (
+        (exp.Filter,),
+        "unsupported-aggregate",
+        "FILTER is not supported here",
+        "aggregate CASE WHEN condition THEN value END, or count_if(condition)",
+    ),
+    (
+        (exp.IgnoreNulls, exp.RespectNulls, exp.Distinct),
+        "unsupported-aggregate",
+        "not supported in a function",
+        "aggregates leave NULLs out; for distinct values approx_count_distinct, or SELECT DISTINCT in a sub-query",
+    ),
+    (
+        (exp.GroupingSets, exp.Cube, exp.Rollup),
+        "unsupported-group-by",
+        "only one list of keys is supported",
+        "write a query for each list of keys, joined by UNION ALL",
+    ),
+    (
+        (exp.Placeholder, exp.Parameter, exp.SessionParameter),
+        "forbidden-variable",
+        "parameters and variables are not supported",
+        "write the value",
+    ),
+    ((exp.Lambda, exp.Kwarg), "unsupported-lambda", "lambdas and named arguments are not supported", "write values in order"),
+    (
+        (exp.JSONExtract, exp.JSONExtractScalar),
+        "unsupported-expression",
+        "this operator is not supported",
+        "use get_json_object(column, '$.path')",
+    ),
+    ((exp.SimilarTo,), "unsupported-expression", "SIMILAR TO is not supported", "use RLIKE and a regular expression"),
+    (
+        (exp.AtTimeZone, exp.FromTimeZone),
+        "unsupported-expression",
+        "AT TIME ZONE is not supported",
+        "from_utc_timestamp(time, 'Europe/Paris') gives the time of a zone, to_utc_timestamp takes one",
+    ),
+    ((exp.Pow,), "unsupported-expression", "this operator is not supported", "use pow(a, b)"),
+    (
+        (exp.Array,),
+        "unsupported-expression",
+        "square brackets make no value",
+        "write array(1, 2) for an array, and `name` for a column",
+    ),
+    ((exp.Dot,), "forbidden-function", "qualified functions are not supported", "write the function's name alone"),
+    ((exp.Star,), "unsupported-expression", "* has no place here", "name a column"),
+)
+
+
+def _refused_node(clean: str, node: exp.Expr) -> Exception:
+    for types, code, message, hint in _REFUSED:
+        if isinstance(node, types):
+            return error_at(code, message, clean, node, hint=hint)
+    hint = "write it with arithmetic, comparisons, CASE, CAST, LIKE, IN, BETWEEN, IS NULL or a function"
+    return error_at("unsupported-expression", "this expression is not supported", clean, node, hint=hint)

@@ -1,0 +1,173 @@
+"""SQL text of a stage's relation, over the engine's views ``in0``, ``in1`` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sqlglot import exp
+
+from sbon_node.planning.sql.relations.logical import (
+    LEFT,
+    RIGHT,
+    Aggregate,
+    Input,
+    Join,
+    Output,
+    Relation,
+    Select,
+    column,
+    in_place_of,
+)
+from sbon_node.planning.sql.rewrite.canonical import canonical_expression
+from sbon_node.planning.sql.syntax.depth import all_of
+from sbon_node.planning.sql.syntax.dialect import parse, render
+from sbon_protocol.errors import SbonError
+
+_GROUPS = "groups"
+
+
+def fragment_of(relation: Select) -> str:
+    """Return the SELECT in one line.
+
+    Raises ``ambiguous-expression`` if Spark would parse its text differently. ``a NOT IN (1) = b`` is such a case: NOT is written
+    first and would take the comparison with it.
+    """
+    tree = tree_of(relation)
+    text = render(tree)
+    if canonical_expression(parse(text)[0]) != canonical_expression(tree):
+        expressions = [*tree.expressions, *(where.this for where in [tree.args.get("where")] if where is not None)]
+        unclear = next((render(expression) for expression in expressions if not _is_clear(expression)), text)
+        where = f"line 1, column {text.find(unclear) + 1}"
+        raise SbonError("ambiguous-expression", "it is not clear what belongs together", where=where, hint="add brackets")
+    return text
+
+
+def _is_clear(expression: exp.Expr) -> bool:
+    return canonical_expression(parse(f"SELECT {render(expression)}")[0].expressions[0]) == canonical_expression(expression)
+
+
+def tree_of(relation: Select) -> exp.Select:
+    """Return the tree that :func:`fragment_of` renders."""
+    child = relation.child
+    if isinstance(child, Join):
+        return _join(child, relation.outputs, relation.conditions)
+    source = exp.Subquery(this=_groups(child), alias=_alias(_GROUPS)) if isinstance(child, Aggregate) else _table(child, "")
+    return _plain(source, relation.outputs, relation.conditions)
+
+
+def _plain(source: exp.Expr, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
+    select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
+    return _where(select, conditions)
+
+
+def _groups(relation: Aggregate) -> exp.Select:
+    window = relation.window
+    outputs = [*relation.keys, *relation.aggregates]
+    keys: list[exp.Expr] = [key.expression.copy() for key in relation.keys]
+    if window is not None:
+        window_name = exp.Identifier(this=window.kind)
+        ends = {window.start: "start", window.end: "end"}
+        outputs = [
+            Output(name, exp.Column(this=exp.Identifier(this=end), table=window_name)) for name, end in ends.items()
+        ] + outputs
+        lengths = [window.size_ms] if window.kind == "session_window" else [window.size_ms, window.slide_ms, window.offset_ms]
+        arguments = [exp.Literal.string(f"{length} milliseconds") for length in lengths]
+        keys = [exp.Anonymous(this=window.kind, expressions=[column(window.time), *arguments]), *keys, *constant_keys(relation)]
+    child = relation.child
+    source = _table(child, "") if isinstance(child, Input) else _nested(child, "joined")
+    select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
+    select.set("group", exp.Group(expressions=keys))
+    return select
+
+
+def constant_keys(relation: Aggregate) -> list[exp.Expr]:
+    """Return the key that Spark needs for sessions without another one: false for all rows, since those without a time have none.
+
+    Spark's streams take no sessions of all rows, and leave out keys that are constants before they look.
+    """
+    window = relation.window
+    if window is None or window.kind != "session_window" or any(key.expression.find(exp.Column) for key in relation.keys):
+        return []
+    return [exp.Is(this=column(window.time), expression=exp.Null())]
+
+
+def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
+    """Return a join's SELECT; its sides keep the aliases ``in0`` and ``in1``, whatever their views."""
+    columns = {name: column(at, side) for name, side, at in join.columns}
+    select = exp.Select(
+        expressions=[_output(output.name, _put(output.expression, columns)) for output in outputs],
+        from_=exp.From(this=_relation(join.left, LEFT)),
+    )
+    sides = {"inner": "", "semi": "LEFT"}
+    clause = exp.Join(
+        this=_relation(join.right, RIGHT),
+        on=_all([*join.conditions, *presence(join)]),
+        side=sides.get(join.kind, join.kind.upper()),
+    )
+    if join.kind == "semi":
+        clause.set("kind", "SEMI")
+    select.set("joins", [clause])
+    return _where(select, [_put(condition, columns) for condition in conditions])
+
+
+def presence(join: Join) -> list[exp.Expr]:
+    """Return the conditions that keys are not NULL, where Spark does not infer them.
+
+    Spark's stream joins match partners by the keys' bytes, and would pair NULL with NULL. Spark infers the conditions for
+    columns, but not for a full join, and not through functions that may return NULL.
+    """
+    keys = [
+        key for condition in join.conditions if isinstance(condition, exp.EQ) for key in (condition.this, condition.expression)
+    ]
+    unsure = [key for key in keys if key.find(exp.Column) and (join.kind == "full" or not isinstance(key, exp.Column))]
+    return [exp.Not(this=exp.Is(this=_bracketed(key), expression=exp.Null())) for key in unsure]
+
+
+def _bracketed(key: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=key.copy()) if isinstance(key, exp.Binary | exp.Not | exp.Between | exp.In) else key.copy()
+
+
+def _relation(relation: Relation, alias: str) -> exp.Expr:
+    return _table(relation, alias) if isinstance(relation, Input) else _nested(relation, alias)
+
+
+def _nested(relation: Relation, alias: str) -> exp.Subquery:
+    assert isinstance(relation, Select)
+    return exp.Subquery(this=tree_of(relation), alias=_alias(alias))
+
+
+def _table(relation: Relation, alias: str) -> exp.Table:
+    assert isinstance(relation, Input)
+    name = f"in{relation.view}"
+    return exp.Table(this=exp.Identifier(this=name), alias=_alias(alias) if alias not in ("", name) else None)
+
+
+def _alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.Identifier(this=name))
+
+
+def _output(name: str, expression: exp.Expr) -> exp.Expr:
+    plain = isinstance(expression, exp.Column) and expression.name == name
+    return expression.copy() if plain else exp.alias_(expression.copy(), exp.Identifier(this=name), copy=False)
+
+
+def _put(expression: exp.Expr, columns: Mapping[str, exp.Expr]) -> exp.Expr:
+    return expression.transform(lambda node: in_place_of(node, columns[node.name]) if isinstance(node, exp.Column) else node)
+
+
+def _where(select: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:
+    condition = _all(conditions)
+    if condition is not None:
+        select.set("where", exp.Where(this=condition))
+    return select
+
+
+def _all(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
+    """Return the conjunction of all conditions, with brackets around OR and the like."""
+    each = [condition.copy() for condition in conditions]
+    if len(each) < 2:
+        return each[0] if each else None
+    operands = [
+        exp.Paren(this=condition) if isinstance(condition, exp.Or | exp.Not | exp.Between) else condition for condition in each
+    ]
+    return all_of(operands)
