@@ -14,9 +14,8 @@ from sbon_cli import operations
 from sbon_cli.terminal.waiting import waiting
 from sbon_node.base.events import Kind, Level, NodeEvent
 from sbon_node.base.logging.levels import LogLevels
-from sbon_node.operations.debug_dump import DebugDump
-from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
+from sbon_protocol.api.operations import DebugDump, Resources
 
 
 class Client(client.Client):

@@ -10,9 +10,8 @@ import msgspec
 from sbon.requests import Ask
 from sbon_node.base.events import Kind, Level, NodeEvent
 from sbon_node.base.logging.levels import LogLevels
-from sbon_node.operations.debug_dump import DebugDump
-from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
+from sbon_protocol.api.operations import DebugDump, Resources
 
 
 def examine(*, everywhere: bool = False) -> Ask[Examination]:

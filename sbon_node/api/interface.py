@@ -7,8 +7,6 @@ from typing import Protocol
 
 from sbon_node.base.events import Bus
 from sbon_node.connectors.sources.push import Post
-from sbon_node.operations.debug_dump import DebugDump
-from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.queries.listing import QueryList
@@ -17,6 +15,7 @@ from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.api.explanations import Explanation
 from sbon_protocol.api.moves import DrainStep, MoveCancelled, Moved, MoveRequest, Moving, NodeDrained
 from sbon_protocol.api.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, Readiness, RttRequest
+from sbon_protocol.api.operations import DebugDump, Resources
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import (
     Accepted,

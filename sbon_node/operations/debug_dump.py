@@ -10,12 +10,12 @@ import sys
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from sbon_node.base.logging.tail import tail
 from sbon_node.base.redaction import redacted, without_passwords
+from sbon_protocol.api.operations import DebugDump
 
 MAX_TASKS = 2000
 MAX_FRAMES = 20
@@ -82,20 +82,3 @@ def _end_of(file: Path) -> list[str]:
             return opened.read(ENGINE_LOG_BYTES).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:  # no engine has ever been started
         return []
-
-
-# -- Types of a debug dump --------------------------------------------------------------------------------------------
-
-
-class DebugDump(msgspec.Struct, frozen=True, kw_only=True):
-    """A debug dump without secrets.
-
-    ``log`` holds the last lines of the node's log, ``engine_log`` the end of the engine's.
-    """
-
-    versions: dict[str, str]
-    config: dict[str, Any]
-    tasks: tuple[str, ...]
-    threads: tuple[str, ...]
-    log: tuple[str, ...]
-    engine_log: tuple[str, ...]

@@ -7,65 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
-import msgspec
 import psutil
 
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE
 from sbon_node.planning.process.process import WORKER as PLANNER_MODULE
+from sbon_protocol.api.operations import DiskKind, DiskPart, ProcessKind, ProcessMemory
 from sbon_protocol.api.stream_counts import OutboxBytes
-
-# -- Types of the account of a node's memory and disk -----------------------------------------------------------------
-
-ProcessKind = Literal["daemon", "planner", "engine", "jvm", "zygote", "python"]
-"""The node itself, its planner, its engine process with the JVM and the fork server, and Spark's Python processes."""
-
-DiskKind = Literal[
-    "stream",
-    "outbox-overhead",
-    "outbox-free",
-    "outbox-wal",
-    "records",
-    "checkpoint",
-    "spill",
-    "dead-letters",
-    "delivery-positions",
-    "scratch",
-    "log",
-    "other",
-]
-
-
-class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of one process in bytes.
-
-    ``proportional_bytes`` counts a page shared by n processes as an n-th; None where the system does not report it.
-    """
-
-    kind: ProcessKind
-    pid: int
-    resident_bytes: int
-    proportional_bytes: int | None
-    threads: int
-
-
-class DiskPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Allocated bytes on disk for one purpose; ``name`` is the stream, operator, component or file, if there are several."""
-
-    kind: DiskKind
-    name: str
-    bytes: int
-
-
-class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory of a node's processes, and parts of its data directory, the largest first. The parts add up to the directory."""
-
-    processes: tuple[ProcessMemory, ...]
-    disk: tuple[DiskPart, ...]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 
 OUTBOX = "outbox.db"
 FOLDERS: dict[str, DiskKind] = {

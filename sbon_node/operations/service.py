@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from sbon_node.config.config import Config
-from sbon_node.operations.debug_dump import DebugDump, collect_debug_dump, tasks
-from sbon_node.operations.disk_usage import Resources, disk_usage, process_memory
+from sbon_node.operations.debug_dump import collect_debug_dump, tasks
+from sbon_node.operations.disk_usage import disk_usage, process_memory
 from sbon_node.operations.doctor import Doctor
 from sbon_node.operations.draining import Draining
 from sbon_node.operations.examination import Examination
@@ -19,6 +19,7 @@ from sbon_node.operations.reachability import Reach
 from sbon_node.operations.readiness import ALONE, Condition, readiness_of
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.nodes import Readiness, Reason
+from sbon_protocol.api.operations import DebugDump, Resources
 from sbon_protocol.api.states import operator_states, source_states
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import MAX_REASONS

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from sbon_node.net.traffic import Flow
-from sbon_node.operations.debug_dump import DebugDump
-from sbon_node.operations.disk_usage import DiskPart, ProcessMemory, Resources
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.operations.metrics_snapshot import DiskMetrics, LinkMetrics, NodeMetrics
 from sbon_node.overlay.space.coordinate import Coordinate
@@ -17,6 +15,7 @@ from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.moves import DrainStep, MoveProgress, NodeDrained
 from sbon_protocol.api.nodes import Readiness, Reason
+from sbon_protocol.api.operations import DebugDump, DiskPart, ProcessMemory, Resources
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.stream_counts import OutboxCount

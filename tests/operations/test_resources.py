@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from sbon_node.model.frames import FrameDraft
-from sbon_node.operations.disk_usage import ProcessKind, disk_usage, kind_of, process_memory
+from sbon_node.operations.disk_usage import disk_usage, kind_of, process_memory
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.api.operations import ProcessKind
 
 KIB, MIB = 2**10, 2**20
 

@@ -1,4 +1,4 @@
-// The latency dimensions of the cost space on a plane: their first two principal axes, as in sbon_node/space/projection.py.
+// The latency dimensions of the cost space on a plane: their first two principal axes, as in sbon_node/overlay/space/projection.py.
 
 /** `points`, lists of equal length, as [x, y] about their mean; and the share of their variance that these two show. */
 export function principalAxes(points) {

@@ -9,11 +9,10 @@ from sbon_node.api.routes.bodies import DoctorQuery, DrainQuery
 from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route
 from sbon_node.api.server.serving import SERVING, not_ready
 from sbon_node.base.logging.levels import LogLevels, levels, set_levels
-from sbon_node.operations.debug_dump import DebugDump
-from sbon_node.operations.disk_usage import Resources
 from sbon_node.operations.examination import Examination
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.nodes import Readiness, Reason
+from sbon_protocol.api.operations import DebugDump, Resources
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()

@@ -116,7 +116,5 @@ def _check(name: str) -> None:
     known = [one for one in sys.modules if _is_ours(one)] if _is_ours(name) else list(logging.root.manager.loggerDict)
     if name not in known:
         near = get_close_matches(name, known, n=3)
-        hint = (
-            f"did you mean {' or '.join(near)}?" if near else "for example sbon_node.net, sbon_node.engine, asyncio"
-        )
+        hint = f"did you mean {' or '.join(near)}?" if near else "for example sbon_node.net, sbon_node.engine, asyncio"
         raise SbonError("unknown-logger", f"nothing logs as {name!r}", where="loggers", hint=hint)

@@ -153,8 +153,8 @@ class NetworkView(Protocol):
     def overlay_route(self, source: str, target: str) -> list[str]:
         """Return the nodes that a message passes from ``source`` to ``target``, both included.
 
-        Messages follow prefixes and near neighbours (:mod:`sbon_node.overlay.directory.prefix_routing`). The route comes from local
-        knowledge, without probes.
+        Messages follow prefixes and near neighbours (:mod:`sbon_node.overlay.directory.prefix_routing`). The route comes from
+        local knowledge, without probes.
         """
         ...
 
