@@ -13,7 +13,7 @@ from sbon_node.daemon import lock_data_dir
 RESULT = """
 import os, sys
 from pathlib import Path
-from sbon_node import private_files
+from sbon_node.base import private_files
 os.umask(int(sys.argv[2], 8))
 private_files.keep_private()
 private_files.keep_private()
