@@ -181,7 +181,7 @@ class NodeInterface(Protocol):
         """Rows of a ``follow`` sink at any node, from the frames after those numbers by stream (all retained, if none).
 
         One follower at a time: a second one is refused with ``already-followed``, wherever it is. With ``any`` as ``sink`` it
-        gets a further sink of its own, which its rows name. Who knows its secret ``word`` acknowledges its rows.
+        gets a further sink of its own, which its rows name. Its secret ``word`` lets a reader acknowledge its rows.
         """
         ...
 

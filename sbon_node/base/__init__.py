@@ -1,1 +1,1 @@
-"""What every package may use: time, tasks, files, errors in plain words, the local store."""
+"""Foundations of every package: time, tasks, files, errors in plain words, the local store."""

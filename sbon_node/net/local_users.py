@@ -1,4 +1,4 @@
-"""Who is at the other end of a TCP connection on this machine, by the kernel's table of sockets.
+"""The user at the other end of a TCP connection on this machine, by the kernel's table of sockets.
 
 Only the socket of a living process counts: one that its process has closed is shown as root's.
 """

@@ -1,1 +1,1 @@
-"""Who is there, and how far away: membership, the cost space, and what a node knows of the others."""
+"""Nodes that are there, and their distances: membership, the cost space, and what a node knows of the others."""

@@ -1,1 +1,1 @@
-"""Who owns what: replicated registers of queries, their names, operators, sinks and sources; and the catalogue."""
+"""Owners: replicated registers of queries, their names, operators, sinks and sources; and the catalogue."""

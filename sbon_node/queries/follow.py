@@ -68,7 +68,7 @@ class Follows:
         """Yield rows of the frames after those numbers; end with a Finished once every input has ended and is acknowledged.
 
         They are those of the first sink, of the further ``sink`` of that id, or, for :data:`ANY_SINK`, of a further one that is
-        added where the first has a follower, or delivers by itself. Who knows the follower's secret ``word`` acknowledges them.
+        added where the first has a follower, or delivers by itself. A reader acknowledges them by the secret ``word``.
 
         Raises ``already-followed``, ``consumer-unreachable``, ``not-followable`` if the sink delivers by itself or is not open
         yet, and the errors of :class:`~sbon_node.queries.lookup.QueryLookup` and :class:`SinkRequests`.

@@ -1,4 +1,4 @@
-"""What a node tells its keeper of itself: a debug dump, and an account of its memory and disk."""
+"""Answers for the keeper of a node: a debug dump, and an account of its memory and disk."""
 
 from __future__ import annotations
 

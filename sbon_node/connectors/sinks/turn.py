@@ -11,7 +11,7 @@ from sbon_protocol.errors import SbonError
 
 
 class Follower(NamedTuple):
-    """Who reads a query: at this node by a secret ``word``, or at another ``node``, whose relay has the word.
+    """The reader of a query: at this node by a secret ``word``, or at another ``node``, whose relay has the word.
 
     Followers of equal words are others if their ``reading`` differs.
     """

@@ -358,7 +358,7 @@ class Membership:
 
     @property
     def own_meta(self) -> NodeMeta:
-        """What this node tells all members of itself."""
+        """Return the metadata that this node tells all members of itself."""
         return self.table.own.meta or NodeMeta(self._settings.tag_words)
 
     def describe(self, meta: NodeMeta) -> None:
