@@ -21,6 +21,7 @@ from hypothesis import settings
 
 from tests.guardian import Guardian
 from tests.running import selection, stored
+from tests.running.failures import Failures
 from tests.running.recorder import Recorder, Writer
 from tests.running.scheduling import ByGroup, order
 from tests.running.selection import LEFT_OUT
@@ -58,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         speed = config.stash[SPEED] = Speed(stored.read())
         config.pluginmanager.register(speed)
+        config.pluginmanager.register(Failures(config))
         if config.getoption("--record"):
             config.pluginmanager.register(Writer(speed))
 

@@ -1,4 +1,4 @@
-"""The stored run orders the tests, and a run that takes much longer fails."""
+"""The stored run orders the tests, a run that takes much longer fails, and a failed test is told at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.running import scheduling, speed, stored
+from tests.running.failures import MOST_CHARACTERS, Failures
 from tests.running.speed import Speed
 from tests.running.stored import StoredRun
 
@@ -95,3 +96,22 @@ def test_seconds_stand_beside_the_stored_ones_and_a_new_minute_is_named(monkeypa
     assert lines[-2] == "in all 171 s of workers, +80 s at the stored machine's speed"
     assert lines[-1].startswith("more than 60 s are new")
     assert len(ran(monkeypatch, 1.0, 0.1, live=150.0, net=20.0, space=1.0)[1].lines()) == len(lines) - 1
+
+
+def test_a_failed_test_is_told_at_once_in_one_line() -> None:
+    written: list[str] = []
+    reporter = SimpleNamespace(write_line=written.append)
+    failures = Failures(SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _: reporter)))  # type: ignore[arg-type]
+    crash = SimpleNamespace(message="AssertionError: " + "x" * 1000 + "\nmore")
+    for failed, when, reason in (
+        (False, "call", None),
+        (True, "call", SimpleNamespace(reprcrash=crash)),
+        (True, "setup", "no server\nat all"),
+    ):
+        report = SimpleNamespace(nodeid="tests/test_x.py::test_x", failed=failed, when=when, longrepr=reason)
+        failures.pytest_runtest_logreport(report)  # type: ignore[arg-type]
+    first, second = (line.lstrip("\n") for line in written)
+    assert first.startswith("tests/test_x.py::test_x failed in its call: AssertionError: xxx")
+    assert len(first) < MOST_CHARACTERS + 60
+    assert "more" not in first
+    assert second == "tests/test_x.py::test_x failed in its setup: no server"
