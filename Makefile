@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Linters and types side by side.
 MAKEFLAGS += --jobs=2
 
-.PHONY: demo check test test-all record mutants test-servers lint types bench site errors states figures pictures screenshot lock clean
+.PHONY: demo check test test-all record mutants test-servers lint types bench site errors states packages figures pictures screenshot lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/sbon demo
@@ -63,6 +63,10 @@ errors: $(INSTALLED)
 # docs/states.md, from protocol/sbon_protocol/api/states; again after a change of a lifecycle.
 states: $(INSTALLED)
 	$(BIN)/python docs/tools/states
+
+# The picture of the packages in docs/code.md, from the imports; again after a change of those between packages.
+packages: $(INSTALLED)
+	$(BIN)/python docs/tools/packages
 
 # docs/figures, from docs/results and the templates; again after a change of either. A table without a result is an error.
 figures: $(INSTALLED)

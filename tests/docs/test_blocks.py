@@ -27,9 +27,10 @@ def sql(text: str) -> object:
 
 
 def mermaid(text: str) -> object:
-    """A diagram of states: its kind, then transitions."""
+    """A diagram of states or of packages: its kind, then arrows."""
     kind, *lines = text.splitlines()
-    return kind == "stateDiagram-v2" and all(re.fullmatch(r" +(\[\*\]|\w+) --> (\[\*\]|\w+)", line) for line in lines)
+    arrow = {"stateDiagram-v2": r" +(\[\*\]|\w+) --> (\[\*\]|\w+)", "flowchart TD": r" +\w+ --> \w+( & \w+)*"}[kind]
+    return all(re.fullmatch(arrow, line) for line in lines)
 
 
 CHECKS: dict[str, Callable[[str], object]] = {
