@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from sbon_node.net.transport import Transport
 from sbon_node.overlay.directory.measuring import Measurer
 from sbon_node.overlay.directory.view import FullView
 from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.presence import RULES, Presence
 from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
@@ -80,6 +82,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         max_rtt_ms=config.space.max_rtt_ms,
         counters=world.counters,
     )
+    graces = {rule.setting: float(attrgetter(rule.setting)(config)) for rule in RULES if rule.setting}
     connections = SharedConnections(peers, config.streams)
     context = Context(
         name=node.name,
@@ -96,6 +99,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         connections=connections,
         server=server,
         membership=membership,
+        presence=Presence(membership.table, world.clock.now, world.clock.wall_ms, graces),
         directory=FullView(membership, measurer),
         counters=world.counters,
         failpoint=world.failpoint,

@@ -77,14 +77,14 @@ class OrphanCheck:
     def _is_cut_off(self, query: str, acceptors: Iterable[Acceptor]) -> bool:
         known = self._registers.configuration(key_of(query))
         nodes = [one.node for one in (acceptors if known is None else known.members)]
-        return bool(nodes) and 2 * sum(not self._context.away(node) for node in nodes) <= len(nodes)
+        return bool(nodes) and 2 * sum(not self._context.presence.away(node) for node in nodes) <= len(nodes)
 
     def _by_acceptor(self) -> dict[str, list[str]]:
         """Return this host's queries by the first acceptor that is present, :data:`NOBODY` if none is known."""
         by_node: dict[str, list[str]] = {}
         for query in sorted({one.query for one in self._destroyer.components()}):
             acceptors = self._acceptors_of(query)
-            nodes = [node for node in acceptors if not self._context.away(node)]
+            nodes = [node for node in acceptors if not self._context.presence.away(node)]
             if nodes or not acceptors:
                 by_node.setdefault(nodes[0] if nodes else NOBODY, []).append(query)
         return by_node
@@ -118,7 +118,7 @@ class OrphanCheck:
         search = await self._registers.find(key_of(query))
         found = search.configuration
         nodes = self._acceptors_of(query) if found is None else [one.node for one in found.members]
-        present = [node for node in nodes if not self._context.away(node)]
+        present = [node for node in nodes if not self._context.presence.away(node)]
         for node in present if found is None else present[:1]:
             if query not in await self._ask(node, (query,)):
                 return False

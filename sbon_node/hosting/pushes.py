@@ -90,9 +90,9 @@ class Pushes:
     async def _pass_on(self, source: SourceDeclaration, post: Post, hops: int) -> Pushed:
         """Pass a post on to the node of its source, which may know where the source has gone from there."""
         context, node, where = self._context, source.node, f"{source.stream}/{source.name}"
-        if context.away(node):
+        if context.presence.away(node):
             hint = "post it again once that node is back"
-            raise SbonError("source-stopped", f"its node {node} {context.absence(node)}", where=where, hint=hint)
+            raise SbonError("source-stopped", f"its node {node} {context.presence.absence(node)}", where=where, hint=hint)
         if hops >= MAX_POST_HOPS:
             member = context.membership.get(node)
             hint = f"post to that node{f' at http://{member.api}' if member is not None else ''}"

@@ -74,7 +74,7 @@ class StreamHost:
             if self._is_lost:
                 return True
             return self._goes_on_at(self._records.node_of(self._stream) or self.node)
-        now, is_gone = self._context.clock.now(), code in _GONE or self._context.away(self.node) != ""
+        now, is_gone = self._context.clock.now(), code in _GONE or self._context.presence.away(self.node) != ""
         if not is_gone and (self._ask_at_s is None or now < self._ask_at_s):
             self._ask_at_s = now + PATIENCE_S if self._ask_at_s is None else self._ask_at_s
             return False

@@ -101,7 +101,7 @@ async def in_turn(
     Raises a final error at once; else the last one that ``tells_more`` than those before, or ``record-unknown`` without a node.
     """
     last: SbonError | None = None
-    for node in sorted(nodes, key=lambda name: bool(context.away(name))):
+    for node in sorted(nodes, key=lambda name: bool(context.presence.away(name))):
         try:
             return await ask(node)
         except SbonError as error:

@@ -134,7 +134,7 @@ class OperatorRegisters:
         record = await self._records.read(query)
         others = [one.id for one in record.plan.operators if one.id != operator] if record is not None else []
         for register in await asyncio.gather(*(self.read(query, one) for one in others)):
-            present = not self._context.away(register.host)
+            present = not self._context.presence.away(register.host)
             expected = self._context.membership.expected(register.host).instance if present else ""
             if register.move is not None and register.instance in ("", expected):
                 reason = f"{register.id} is on its way from {register.host} to {register.move.target}"

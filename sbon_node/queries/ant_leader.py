@@ -295,7 +295,7 @@ class AntLeader:
         return Scouted(chain, sites, whole_ms + sum(site.others_ms for site in sites), whole_ms)
 
     def _may_host(self, chain: Chain, sites: Sequence[Site]) -> bool:
-        present = all(not self._context.away(site.node) for site in sites)
+        present = all(not self._context.presence.away(site.node) for site in sites)
         own = ((site, chain.own(site.node, site.first, site.last)) for site in sites)
         tasks = ((site.node, chain.tasks[number]) for site, first in own for number in range(first, site.last))
         return present and not any(node in task.refused for node, task in tasks)

@@ -126,7 +126,7 @@ class AntReuse:
             one.node: Running(number, one.node, one.fed_ms)
             for number, task in enumerate(chain.tasks)
             for one in reversed(running.get(task.operator, ()))
-            if not self._context.away(one.node)
+            if not self._context.presence.away(one.node)
         }
 
         def order(one: Running) -> tuple[int, float, str]:

@@ -236,7 +236,9 @@ def _waits(
     """Return the reasons of a query beside those of its operators; sources and sinks hold up a running one alone."""
     is_running = record.state == query_states.RUNNING
     held = sources_that_hold(record.plan, sources, context.clock.wall_ms()) if is_running else ()
-    before = [QueryReason("no-answer", context.no_answer(n, CONSUMER if n == record.consumer else "")) for n in unanswered]
+    before = [
+        QueryReason("no-answer", context.presence.no_answer(n, CONSUMER if n == record.consumer else "")) for n in unanswered
+    ]
     before += [QueryReason("source-unread", text) for text in _unread(sources)]
     before += [QueryReason("source-quiet", text) for text in held]
     return Waits(record.reason, tuple(before), sinks_wait if is_running else ())
@@ -305,7 +307,7 @@ def _unreported(
 ) -> OperatorInfo:
     """Describe an operator that its host does not report."""
     if node in unanswered:
-        state, reason = UNREACHABLE, context.no_answer(node)
+        state, reason = UNREACHABLE, context.presence.no_answer(node)
     elif record.state != query_states.RUNNING:
         state, reason = PLANNED, ""
     else:
@@ -345,7 +347,7 @@ def _of_sink(context: Context, record: QueryRecord, consumer: Reported | None, r
         yield QueryReason("sink-lost", f"sink at {node}: {unknown_at(node)}")
     elif consumer is not None and consumer.delivery is not None and _is_paused(consumer.delivery):
         yield QueryReason("sink-paused", f"sink at {node} is {consumer.delivery.state}")
-    if refusals or (consumer is None and context.away(node)):
+    if refusals or (consumer is None and context.presence.away(node)):
         yield QueryReason("sink-not-taken-over", f"no other node takes the sink over: {refusals or _stays(context, record)}")
 
 
@@ -364,7 +366,7 @@ def _of_further(context: Context, sinks: Iterable[SinkInfo]) -> Iterator[QueryRe
     kinds: dict[str, ReasonKind] = {further_sink_states.FAILED: "sink-failed", LOST: "sink-lost"}
     for one in sinks:
         if one.state == UNREACHABLE:
-            yield QueryReason("no-answer", context.no_answer(one.node, f"the node of {one.id}"))
+            yield QueryReason("no-answer", context.presence.no_answer(one.node, f"the node of {one.id}"))
         elif one.state in kinds:
             yield QueryReason(kinds[one.state], f"{one.id} at {one.node} {_has_failed(one)}: {one.reason}")
         elif one.delivery is not None and _is_paused(one.delivery):

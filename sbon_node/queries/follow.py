@@ -184,7 +184,7 @@ class Follows:
 
     async def _find(self, query: str) -> str | Finished:
         """Return the node of the query's sink, or the query's end. Raises ``not-followable``, and if no node knows the query."""
-        members = [member.name for member in self._context.membership.members() if not self._context.away(member.name)]
+        members = [member.name for member in self._context.membership.members() if not self._context.presence.away(member.name)]
         asking = [asyncio.ensure_future(self._ask(name, query)) for name in members]
         ended: QueryInfo | None = None
         try:

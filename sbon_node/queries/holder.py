@@ -288,7 +288,7 @@ class QueryHolder:
         """Return the current state, and remember countable rows for lists."""
         described = await self._hosts.describe(record, decisions=decisions)
         info = msgspec.structs.replace(described.info, **self._keeping(record))
-        described = described._replace(info=with_survival(info, self._context.absence))
+        described = described._replace(info=with_survival(info, self._context.presence.absence))
         now = self._records.get(record.id)
         if described.info.rows is not None and now is not None and now.state in LIVE:
             self.counted[record.id] = described.info.rows

@@ -209,7 +209,7 @@ class QueryLookup:
         return {query: parts for (query, parts), recorded in zip(candidates.items(), again, strict=True) if not recorded}
 
     async def _is_recorded(self, query: str, acceptors: Iterable[str]) -> bool:
-        present = [node for node in acceptors if not self._context.away(node)]
+        present = [node for node in acceptors if not self._context.presence.away(node)]
         return any(answer.queries for answer in await asyncio.gather(*(self._ask(node, query) for node in present)))
 
     def _without_record(self, query: str, components: list[ForeignComponent], answered: frozenset[str]) -> QueryInfo:

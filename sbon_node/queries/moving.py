@@ -104,7 +104,7 @@ class OperatorMover:
         try:
             return await self._context.ask(origin, call, OperatorMove)
         except SbonError as error:
-            away = self._context.away(origin)
+            away = self._context.presence.away(origin)
             read = self._registers.settled if away else self._registers.read
             try:
                 register = await read(call.query, call.operator)

@@ -95,7 +95,7 @@ class QueryHosts:
         elif host_gone and backup_gone:
             state, reason = LOST, f"both of its nodes are gone: {host_gone}; and its backup {backup_gone}"
         else:
-            why = self._context.absence(register.backup)
+            why = self._context.presence.absence(register.backup)
             told = f"its backup {backup_gone}" if backup_gone else f"{register.backup} is its backup{why and f', and {why}'}"
             state, reason = UNREACHABLE, f"{host_gone or operator.reason}; {told}"
         backup, epoch = operator.backup, operator.epoch or register.epoch

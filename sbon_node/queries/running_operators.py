@@ -146,7 +146,7 @@ async def find_running(context: Context, plan: Plan, *, contained: bool) -> Runn
         if not at or len(found) >= MOST_FOUND or left_s <= 0:
             break
         asked.update(*at.values())
-        nodes = [node for node in sorted(at) if not context.away(node)][:MOST_NODES]
+        nodes = [node for node in sorted(at) if not context.presence.away(node)][:MOST_NODES]
         answers = await asyncio.gather(*(_ask(context, node, sorted(at[node])[:MAX_STREAMS], left_s) for node in nodes))
         at = {}
         for node, offers in zip(nodes, answers, strict=True):

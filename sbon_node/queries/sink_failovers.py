@@ -122,7 +122,7 @@ class SinkFailovers:
         host = register.host
         if self._lost.has(host, register.instance):
             host = await self._find(record, register, watched)
-        elif not self._context.away(host):
+        elif not self._context.presence.away(host):
             await self._ask(record, register, host)  # It may have been restarted amid the change.
         if host == record.consumer:
             return
@@ -158,7 +158,7 @@ class SinkFailovers:
             latencies = [context.directory.estimate_rtt_ms(node, host).one_way_ms for host in feeding if host != node]
             return sum(latency if latency is not None else 1e6 for latency in latencies)
 
-        nodes = [one.name for one in context.membership.members() if not context.away(one.name)]
+        nodes = [one.name for one in context.membership.members() if not context.presence.away(one.name)]
         return sorted(nodes, key=lambda node: (distance_ms(node), node))
 
     async def _ask(self, record: QueryRecord, register: OperatorRegister, node: str) -> None:

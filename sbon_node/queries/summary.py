@@ -51,7 +51,7 @@ def _missing(context: Context, record: QueryRecord, nodes: Iterable[str]) -> str
     sources = (planned.source.node for planned in record.plan.sources)
     missing = []
     for name in sorted({*sources, *nodes, record.consumer} - {context.name}):
-        if why := context.absence(name):
+        if why := context.presence.absence(name):
             missing.append(f"{name} {why}")
     return "; ".join(missing)
 

@@ -15,11 +15,11 @@ from sbon_node.base.events import Bus
 from sbon_node.base.executors import Executor
 from sbon_node.base.failpoints import Failpoints
 from sbon_node.base.store import RecordStore
-from sbon_node.model.times import utc_text
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
 from sbon_node.overlay.directory.view import Directory
 from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.presence import Presence
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
@@ -50,6 +50,7 @@ class Context:
     connections: SharedConnections
     server: PeerServer
     membership: Membership
+    presence: Presence
     directory: Directory
     counters: Counters
     failpoint: Failpoints
@@ -65,26 +66,6 @@ class Context:
         if not isinstance(answer, reply):
             raise TypeError(f"{type(call).__name__} is answered by {type(answer).__name__}, not {reply.__name__}")
         return answer
-
-    def away(self, node: str) -> str:
-        """Return why membership does not count a node as present; empty if it is present."""
-        if node == self.name or self.membership.is_alive(node):
-            return ""
-        member = self.membership.get(node)
-        return "is not a member" if member is None else "has left" if member.state == "left" else f"is {member.state}"
-
-    def absence(self, node: str) -> str:
-        """Return for users why membership misses a node, as :meth:`away`, and since when."""
-        why, row = self.away(node), self.membership.table.get(node)
-        if not why or row is None:
-            return why
-        since_ms = self.clock.wall_ms() - int(1000 * (self.clock.now() - row.since))
-        return f"{why} since {utc_text(since_ms)}"
-
-    def no_answer(self, node: str, role: str = "") -> str:
-        """Return for users that a node, with its ``role``, gives no answer and, of one that membership misses, since when."""
-        why, silent = self.absence(node), f"no answer from {node}{role and f', {role}'}"
-        return f"{silent}: it {why}" if why else silent
 
     async def call(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
         """Call a member as :meth:`ask` does, for calls whose reply is empty."""

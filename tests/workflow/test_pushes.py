@@ -89,7 +89,7 @@ def test_a_post_is_passed_on_within_bounds(tmp_path: Path) -> None:
             True,
             "post it again, though its rows may then be there twice",
         )
-        await cluster.until(lambda: cluster.at("a").daemon.context.away("b") != "")
+        await cluster.until(lambda: cluster.at("a").daemon.context.presence.away("b") != "")
         dead = await refused(cluster, "a")
         assert (dead.code, dead.message.startswith("its node b is dead since")) == ("source-stopped", True)
         call = PostRows("numbers", "posts", "application/x-ndjson", b"", "", MAX_POST_HOPS)

@@ -218,7 +218,7 @@ def test_the_name_of_a_refused_submission_is_free_though_its_node_is_gone(tmp_pa
             del engine.instantiate
         await settled(cluster)
         cluster.crash(cluster.at("b"))
-        await cluster.until(lambda: cluster.at("a").daemon.context.away("b") != "")
+        await cluster.until(lambda: cluster.at("a").daemon.context.presence.away("b") != "")
         assert (await submitted(cluster, "c", None)).id == "q"
 
     in_cluster(tmp_path, "abcd", test)

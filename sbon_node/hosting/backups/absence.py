@@ -20,7 +20,7 @@ class BackupAbsence:
     def is_final(self, backup: Expected) -> bool:
         """Return, after a call has failed, whether the backup is gone or has been away for too long."""
         now_s = self._context.clock.now()
-        if not self._context.away(backup.node):
+        if not self._context.presence.away(backup.node):
             self._since_s = None
         elif self._since_s is None:
             self._since_s = now_s
@@ -32,7 +32,7 @@ class BackupAbsence:
 def has_lost_disk(context: Context, backup: Expected) -> bool:
     """Return whether the node is there with another data directory, which has nothing of what it had stored."""
     instance = context.membership.expected(backup.node).instance
-    return not context.away(backup.node) and instance not in ("", backup.instance)
+    return not context.presence.away(backup.node) and instance not in ("", backup.instance)
 
 
 def _has_left(context: Context, backup: Expected) -> bool:

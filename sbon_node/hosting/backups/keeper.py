@@ -103,7 +103,7 @@ class BackupKeeper:
 
     def spare(self) -> set[str]:
         """Return the operators whose hosts are there: they can find another node that keeps their backup."""
-        return {operator for operator, kept in self._known.items() if not self._context.away(kept.stored.host)}
+        return {operator for operator, kept in self._known.items() if not self._context.presence.away(kept.stored.host)}
 
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query with a backup here: what users see once the register names this node as the host."""

@@ -194,7 +194,7 @@ class OperatorBackup:
             if error.code in FENCED:
                 self._parts.fence(self._spec.id)
             return False
-        if self._lock.locked() or self._backup is None or not self._context.away(self._backup.node):
+        if self._lock.locked() or self._backup is None or not self._context.presence.away(self._backup.node):
             return False
         self._had = self._stored if self._stored >= 0 else self._had
         self._stored, self._is_open = -1, False
@@ -304,7 +304,7 @@ class OperatorBackup:
 
     def drop(self) -> None:
         """Tell the backup that the operator is over."""
-        if self._backup is not None and not self._context.away(self._backup.node):
+        if self._backup is not None and not self._context.presence.away(self._backup.node):
             self._parts.tasks.start(f"drop {self._spec.id}", self._drop(self._backup.node))
 
     async def _drop(self, node: str) -> None:

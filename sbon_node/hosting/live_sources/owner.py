@@ -141,7 +141,11 @@ class SourceBackup:
                 check_cancelled()
                 log.info("source-not-checked", source=self._source.id, code=error.code, reason=str(error))
                 return
-            if self._backup is None or self._context.away(self._backup.node) or has_lost_disk(self._context, self._backup):
+            if (
+                self._backup is None
+                or self._context.presence.away(self._backup.node)
+                or has_lost_disk(self._context, self._backup)
+            ):
                 self._is_open = False
                 await self._try((), position)
 

@@ -94,7 +94,7 @@ class Departures:
             raise SbonError("operator-unknown", f"{context.name} does not host it", where=operator)
         if call.target == context.name:
             raise SbonError("already-there", f"it runs at {context.name} already", where=operator)
-        if away := context.away(call.target):
+        if away := context.presence.away(call.target):
             raise SbonError("node-away", f"{call.target} {away}", where=call.target, hint="choose another node")
         if self._under_way(operator) is not None:
             raise SbonError("move-under-way", "another move of it is under way", where=operator, hint="try again later")

@@ -155,7 +155,7 @@ class Registers:
 
     def behind(self) -> list[str]:
         """Return registers of which an acceptor may have missed a change by this node; all acceptors are present now."""
-        away = self._context.away
+        away = self._context.presence.away
         known = {key: self.configuration(key) for key in self._behind}
         return [key for key, one in known.items() if one is None or not any(away(member.node) for member in one.members)]
 

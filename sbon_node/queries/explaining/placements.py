@@ -228,7 +228,9 @@ class PlacementExplainer:
     def _away(self, nodes: Set[str], known: Known) -> dict[str, str]:
         """Return nodes that are away or did not answer here, each with the reason."""
         unanswered = {node for (_, node), answer in known.answers.items() if answer.free is None}
-        reasons = {node: self._context.away(node) or ("does not answer" if node in unanswered else "") for node in sorted(nodes)}
+        reasons = {
+            node: self._context.presence.away(node) or ("does not answer" if node in unanswered else "") for node in sorted(nodes)
+        }
         return {node: how for node, how in reasons.items() if how}
 
     async def _known(
@@ -244,7 +246,7 @@ class PlacementExplainer:
         distances: dict[tuple[str, str], float] = {}
         for operator in problem.operators:
             new = [node for node in candidates[operator.id] if (operator.needs, node) not in by_needs]
-            away = {node: how for node in new if (how := self._context.away(node))}
+            away = {node: how for node in new if (how := self._context.presence.away(node))}
             by_needs |= {(operator.needs, node): Answer(accepted=False, reason=how) for node, how in away.items()}
             present = [node for node in new if node not in away]
             by_needs |= {(operator.needs, node): answer for node, answer in (await view.ask_all(present, operator.needs)).items()}
