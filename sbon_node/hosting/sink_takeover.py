@@ -11,7 +11,7 @@ from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_of
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.net.peers import Caller
-from sbon_node.overlay.membership.table import GONE
+from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.acceptors import NOT_OWNER, RecordAcceptors, check_epoch
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.workflow.context import Context
@@ -21,23 +21,6 @@ from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import TakeOverSink
 
 log = structlog.get_logger()
-
-
-class LostNodes:
-    """Nodes as this one sees them since its start, after which members come one after another."""
-
-    def __init__(self, context: Context) -> None:
-        self._context, self._started_s = context, context.clock.now()
-
-    def has(self, node: str, instance: str) -> bool:
-        """Return whether that instance of the node is gone: it is dead, has left, or has come back without its disk."""
-        context, member = self._context, self._context.membership.get(node)
-        if member is None:
-            return context.clock.now() - self._started_s > context.settings.orphan_check_s
-        if node != context.name and member.state in GONE:
-            return True
-        is_there = node == context.name or member.state == "alive"
-        return is_there and instance != "" and member.instance not in ("", instance)
 
 
 class SinkTakeover:
@@ -52,7 +35,6 @@ class SinkTakeover:
     ) -> None:
         self._context, self._sinks, self._records, self._owners, self._over = context, sinks, records, owners, ended
         self._under_way: dict[str, None] = {}
-        self._lost = LostNodes(context)
         context.server.handle(TakeOverSink, self._take_over)
 
     async def _take_over(self, call: TakeOverSink, caller: Caller) -> None:
@@ -80,7 +62,7 @@ class SinkTakeover:
             if mine:
                 return
             raise SbonError("sink-exists", f"{order.query} has a sink here already", where=context.name)
-        if not mine and not self._lost.has(register.host, register.instance):
+        if not mine and not context.presence.gone(AS_SINK, register.host, register.instance):
             raise SbonError(NOT_OWNER, f"{context.name} takes {register.host} to be there", where=order.component)
         sinks.check(order)
         await reach_sink(order.spec.kind, order.spec.options, sinks.open.context_of(asked, fresh=False))

@@ -12,7 +12,7 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import CANCELLED
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.overlay.membership.table import GONE
+from sbon_node.overlay.presence import AS_KEEPER
 from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -89,7 +89,7 @@ class DrainMoves:
         except SbonError as error:
             if error.code == "peer-unreachable":
                 tries.silent.update(error.details)
-            if error.code == "no-capacity" and not any(map(self._may_answer, tries.silent)):
+            if error.code == "no-capacity" and all(self._is_gone(node) for node in tries.silent):
                 return tries.lines(error.message)
             if reason := self._blocked(error):
                 return reason
@@ -141,15 +141,14 @@ class DrainMoves:
 
     def _blocked(self, failure: SbonError) -> str:
         """Return why no move can begin until nodes that were found dead return; empty for a failure that may pass."""
-        dead = [node for node in failure.details if not self._may_answer(node)]
+        dead = [node for node in failure.details if self._is_gone(node)]
         if failure.code != "no-majority" or 2 * len(dead) < len(failure.details) or not dead:
             return ""
         return f"{failure.message}; not there: {', '.join(dead)}"
 
-    def _may_answer(self, node: str) -> bool:
-        """Whether a node that gave no answer has not been found dead: it may have been restarted."""
-        member = self._context.membership.get(node)
-        return member is not None and member.state not in GONE
+    def _is_gone(self, node: str) -> bool:
+        """Whether a node that gave no answer has been found dead: else it may have been restarted."""
+        return self._context.presence.gone(AS_KEEPER, node) != ""
 
     async def _move_to(self, hosted: HostedOperator, target: str, enter: Callable[[DrainStep], None]) -> SbonError | None:
         """Try a target; return the failure, None for a move that has happened."""

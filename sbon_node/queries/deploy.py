@@ -15,6 +15,7 @@ import structlog
 
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.records import FurtherSink, QueryRecord
+from sbon_node.overlay.presence import AS_FORMER_HOST
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
@@ -203,8 +204,7 @@ async def _destroy_at_all(
 
 
 async def _destroy_at(context: Context, node: str, call: DestroyComponents) -> ComponentsDestroyed | None:
-    member = context.membership.get(node)
-    if member is not None and member.state == "left":
+    if context.presence.gone(AS_FORMER_HOST, node):
         return ComponentsDestroyed()
     try:
         return await context.ask(node, call, ComponentsDestroyed, timeout_s=context.settings.call_timeout_s * 3)

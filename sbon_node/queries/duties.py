@@ -14,6 +14,7 @@ import structlog
 
 from sbon_node.base.tasks import Tasks
 from sbon_node.model.records import QueryRecord
+from sbon_node.overlay.presence import AS_SUBMITTER
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.queries import Records
 from sbon_node.workflow.context import Context
@@ -50,7 +51,7 @@ class Duties:
 
     def __init__(self, context: Context, records: Records, tasks: Tasks, work: Work, most: int) -> None:
         self._context, self._records, self._tasks, self._work, self._most = context, records, tasks, work, most
-        self._gone_since: dict[str, float] = {}
+        self._submitters = context.presence.watch(AS_SUBMITTER)
         self._driven: dict[str, None] = {}
 
     def start(self) -> None:
@@ -63,7 +64,7 @@ class Duties:
 
     def driver(self, query: str) -> str:
         """Return the first acceptor that lives, as far as this node knows; this node for a record that it does not know."""
-        living = (one.node for one in self._records.acceptors(query) if self._lives(one))
+        living = (one.node for one in self._records.acceptors(query) if self._context.presence.has(one.node, one.instance))
         return next(living, self._context.name)
 
     def drives(self, query: str) -> bool:
@@ -102,7 +103,7 @@ class Duties:
     def _look_after_all(self) -> None:
         records = self._records.all()
         placing = {record.id for record in records if record.state == query_states.PLACING}
-        self._gone_since = {query: since for query, since in self._gone_since.items() if query in placing}
+        self._submitters.keep(placing)
         for record in records:
             self._look_after(record)
         ended = [record.id for record in records if record.state not in LIVE and record.cleaned]
@@ -131,26 +132,14 @@ class Duties:
         """Return why nobody goes on to place the query; empty while its submitter may."""
         submitter = Acceptor(record.submitter, record.submitter_instance)
         if submitter.node == self._context.name:
-            own = self._context.membership.get(submitter.node)
-            same = own is not None and own.instance == submitter.instance
+            same = self._context.presence.has(submitter.node, submitter.instance)
             return "" if same and self._work.is_submitting(record.id) else "the node restarted while the query was being placed"
-        member = self._context.membership.get(submitter.node)
-        if member is not None and member.instance not in ("", submitter.instance):
-            return f"{submitter.node} lost its data while the query was being placed"
-        if self._lives(submitter):
-            self._gone_since.pop(record.id, None)
+        gone = self._submitters.gone(submitter.node, submitter.instance, record.id)
+        if not gone:
             return ""
-        now = self._context.clock.now()
-        since = self._gone_since.setdefault(record.id, now)
-        if now - since < self._context.settings.takeover_s:
-            return ""
-        self._gone_since.pop(record.id, None)
-        return f"{submitter.node} was gone while the query was being placed"
-
-    def _lives(self, acceptor: Acceptor) -> bool:
-        member = self._context.membership.get(acceptor.node)
-        alive = acceptor.node == self._context.name or (member is not None and member.state in ("alive", "suspect"))
-        return alive and (member is None or member.instance in ("", acceptor.instance))
+        self._submitters.forget(record.id)
+        what = "lost its data" if gone == "lost-disk" else "was gone"
+        return f"{submitter.node} {what} while the query was being placed"
 
     async def _refresh(self, queries: list[str]) -> None:
         """Bring records up to date at all acceptors; retry while some are unreachable."""

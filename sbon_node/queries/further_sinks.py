@@ -13,9 +13,9 @@ import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.hosting.hosted_sink import SinkOrder
-from sbon_node.hosting.sink_takeover import LostNodes
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.net.peers import Caller
+from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.acceptors import QUERY_OVER
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
@@ -46,7 +46,6 @@ class FurtherSinks:
         self, context: Context, records: Records, book: QueryHolder, operators: OperatorRegisters, hosts: QueryHosts
     ) -> None:
         self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
-        self._gone = LostNodes(context)
         self._since_s: dict[tuple[str, str], float] = {}
         """When this leader has first seen a sink in its present trouble, by claim and trouble."""
         self._opening: dict[str, None] = {}
@@ -221,13 +220,11 @@ class FurtherSinks:
             return
         register = self._operators.known(one.component)
         instance = register.instance if register is not None else ""
-        is_gone = one.state in READS and self._gone.has(one.node, instance)
-        if one.temporary and self._lasts(one, "gone", is_gone, settings.follower_grace_s):
+        gone = self._context.presence.gone(AS_SINK, one.node, instance) if one.state in READS else ""
+        if one.temporary and self._lasts(one, "gone", gone != "", settings.follower_grace_s):
             await self._end(record.id, one.claim, f"{one.node}, at which it was followed, is gone")
             return
-        member = self._context.membership.get(one.node)
-        has_left = is_gone and member is not None and member.state in ("left", "alive")
-        if self._lasts(one, "lost", has_left or await self._is_lost(record, one), settings.call_timeout_s):
+        if self._lasts(one, "lost", gone in ("left", "lost-disk") or await self._is_lost(record, one), settings.call_timeout_s):
             reason = f"{one.node} has left, or has lost its data"
             await self._fail(record.id, one.claim, reason)
 

@@ -168,9 +168,9 @@ class Planning:
         return await place(problem, LiveNetworkView(self._context), self._placement, strategy)
 
     def _check_alive(self, node: str, what: str) -> None:
-        members = self._context.membership
-        if node == self._context.name or members.is_alive(node):
+        if not self._context.presence.away(node):
             return
+        members = self._context.membership
         member = members.get(node)
         if member is None:
             raise unknown_node(node, (self._context.name, *members.alive()), what)

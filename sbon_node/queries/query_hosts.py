@@ -13,7 +13,6 @@ from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries import deploy
-from sbon_node.queries.absences import Absences
 from sbon_node.queries.describe import Description, describe
 from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.workflow.context import Context
@@ -35,12 +34,10 @@ class QueryHosts:
         context: Context,
         registers: OperatorRegisters,
         decisions: LeaderDecisions,
-        tombstone_s: float,
         node_of: Callable[[str], str],
     ) -> None:
         """Create them; ``node_of`` returns the present node of a source by its id, empty for one that is gone."""
         self._context, self._registers, self._decisions, self._node_of = context, registers, decisions, node_of
-        self._absences = Absences(context, tombstone_s)
         self.refusals: dict[str, str] = {}
         """Why other nodes have not taken over the lost sinks of queries that this node leads, by query."""
 
@@ -85,11 +82,12 @@ class QueryHosts:
     def _judge(self, operator: OperatorInfo, register: OperatorRegister | None) -> OperatorInfo:
         if operator.state not in (LOST, UNREACHABLE):
             return operator
+        why_gone = self._context.presence.why_gone
         if register is None:  # Its backup may have it.
             is_judged = operator.state != LOST or operator.durability == LOCAL
             return operator if is_judged else msgspec.structs.replace(operator, state=UNREACHABLE)
-        host_gone = operator.reason if operator.state == LOST else self._absences.gone(register.host, register.instance)
-        backup_gone = self._absences.gone(register.backup, register.backup_instance) if register.backup else ""
+        host_gone = operator.reason if operator.state == LOST else why_gone(register.host, register.instance)
+        backup_gone = why_gone(register.backup, register.backup_instance) if register.backup else ""
         if not register.backup:
             state, reason = (LOST if host_gone else UNREACHABLE), host_gone or operator.reason
         elif host_gone and backup_gone:

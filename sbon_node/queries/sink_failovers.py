@@ -13,8 +13,8 @@ import structlog
 
 from sbon_node.base.backoff import Backoff
 from sbon_node.base.tasks import Tasks, check_cancelled
-from sbon_node.hosting.sink_takeover import LostNodes
 from sbon_node.model.records import OperatorRegister, QueryRecord
+from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
 from sbon_node.queries.deploy import sink_order
@@ -55,7 +55,6 @@ class SinkFailovers:
         self, context: Context, records: Records, book: QueryHolder, operators: OperatorRegisters, hosts: QueryHosts
     ) -> None:
         self._context, self._records, self._book, self._operators, self._hosts = context, records, book, operators, hosts
-        self._lost = LostNodes(context)
         self._watched: dict[str, _Watched] = {}
         self._tasks, self._looking = Tasks(), set[str]()
 
@@ -86,7 +85,7 @@ class SinkFailovers:
         """Return whether to look at a sink: it is missed for so long, its host is another than recorded, or it is time."""
         now_s, register = self._context.clock.now(), self._operators.known(record.sink_component)
         host, instance = (register.host, register.instance) if register is not None else (record.consumer, "")
-        if not self._lost.has(host, instance):
+        if not self._context.presence.gone(AS_SINK, host, instance):
             watched.missed_s = None
             self._hosts.refusals.pop(record.id, None)
             return now_s >= watched.look_at_s and (host != record.consumer or now_s >= watched.check_at_s)
@@ -120,7 +119,7 @@ class SinkFailovers:
             return
         register = await self._operators.read(query, record.sink_component)
         host = register.host
-        if self._lost.has(host, register.instance):
+        if self._context.presence.gone(AS_SINK, host, register.instance):
             host = await self._find(record, register, watched)
         elif not self._context.presence.away(host):
             await self._ask(record, register, host)  # It may have been restarted amid the change.

@@ -25,8 +25,7 @@ class ZoneCoordinators:
             context.server.handle(call_type, self._serve)
 
     async def _serve(self, call: Call, caller: Caller) -> PlacedOperators | None:
-        known = caller.node == self._context.name or self._context.membership.is_alive(caller.node)
-        return await self.table.serve(call, caller.node if known else STRANGERS)
+        return await self.table.serve(call, STRANGERS if self._context.presence.away(caller.node) else caller.node)
 
     async def _send(self, node: str, message: Call, within_s: float) -> PlacedOperators | None:
         return await send_to_coordinator(self._context, node, message, within_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sbon_node.overlay import presence
@@ -182,3 +184,20 @@ def test_the_grace_begins_anew(world: World, end: str) -> None:
 @pytest.mark.parametrize("known, instance, may", [("i", "i", True), ("", "i", True), ("i", "other", False), ("i", "", False)])
 def test_only_a_node_of_unknown_instance_may_be_any(known: str, instance: str, may: bool) -> None:
     assert may_be(known, instance) is may
+
+
+def test_the_design_has_the_table_of_rules() -> None:
+    """A rule with its states, in the order of their gravity, and its setting is a row of the table."""
+
+    def named(states: frozenset[presence.Standing]) -> str:
+        return "any" if states == presence.ANY else ", ".join(state for state in STATES if state in states)
+
+    text = (Path(__file__).parents[2] / "docs" / "design.md").read_text()
+    for rule in RULES:
+        cells = (
+            named(rule.at_once),
+            named(rule.after - rule.at_once),
+            rule.setting and f"`{rule.setting}`",
+            named(rule.replaced_in),
+        )
+        assert "| ".join(("", rule.meaning + " ", *(f"{cell} " if cell else "" for cell in cells))) + "|\n" in text

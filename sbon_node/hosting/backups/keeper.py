@@ -29,7 +29,7 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
-from sbon_node.overlay.membership.table import GONE
+from sbon_node.overlay.presence import AS_HOST
 from sbon_node.ownership.acceptors import OVER
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.copies import StreamState
@@ -71,7 +71,7 @@ class BackupKeeper:
         self._tasks, self._followers = Tasks(), followers
         self.recovered: dict[str, str] = {}
         """How operators that go on here were taken over, by operator."""
-        now_s = self._started_s = context.clock.now()
+        now_s = context.clock.now()
         self._known = {one: Kept(stored, now_s) for one, stored in context.store.all("backup", StoredBackup).items()}
         operators.backed = self._known
         for kept in self._known.values():
@@ -272,14 +272,7 @@ class BackupKeeper:
 
     def _is_lost(self, kept: Kept) -> bool:
         """Return whether the host is dead, is back without its disk, or has no engine that runs the operator."""
-        if kept.is_yielded:
-            return True
-        member = self._context.membership.get(kept.stored.host)
-        if member is None:  # After a start, members come one after another.
-            return self._context.clock.now() - self._started_s > self._settings.check_s
-        if member.state in GONE:
-            return True
-        return member.state == "alive" and member.instance not in ("", kept.stored.instance)
+        return kept.is_yielded or self._context.presence.gone(AS_HOST, *kept.stored.expected) != ""
 
     async def _check(self, kept: Kept) -> None:
         """Forget a backup that its operator's register does not name; look after the host that this names.

@@ -18,12 +18,12 @@ import structlog
 from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
 from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Expected
+from sbon_node.overlay.presence import AS_BACKUP
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.workflow.context import Context
@@ -79,7 +79,7 @@ class OperatorBackup:
         self._had: int | None = None
         """The newest batch that the backup has from before this session."""
         self._choice = BackupChoice(parts.context, parts.settings)
-        self._absence = BackupAbsence(parts.context, parts.settings.replace_after_s)
+        self._missed = parts.context.presence.watch(AS_BACKUP)
         self._given_up: Expected | None = None
         """The last backup that was given up; the register may name it still."""
         self._reason = ""
@@ -136,7 +136,7 @@ class OperatorBackup:
                 self._fails(error)
             return False
         self._stored, self._stored_s, self._reason = batch, self._context.clock.now(), ""
-        self._absence.ends()
+        self._missed.keep(())
         return True
 
     def _fails(self, error: SbonError) -> None:
@@ -148,7 +148,7 @@ class OperatorBackup:
         if self._backup is not None and error.code == TOO_LARGE:
             self._choice.refuse(self._backup.node)
             self._give_up()
-        elif self._backup is not None and self._absence.is_final(self._backup):
+        elif self._backup is not None and self._missed.gone(*self._backup):
             self._give_up()
 
     def _give_up(self) -> None:
@@ -156,7 +156,7 @@ class OperatorBackup:
         log.warning("backup-given-up", operator=self._spec.id, backup=self._backup, reason=self._reason)
         self._given_up, self._backup = self._backup, None
         self._is_open = self._is_named = False
-        self._absence.ends()
+        self._missed.keep(())
         self._known, self._last, self._stored, self._had = frozenset(), 0, -1, None
         self._hear(BackupStored())
 
@@ -168,7 +168,7 @@ class OperatorBackup:
         named = Expected(register.backup, register.backup_instance)
         if self._backup is None and register.backup and named != self._given_up:
             self._backup = named
-        if self._backup is not None and has_lost_disk(self._context, self._backup):
+        if self._backup is not None and self._context.presence.has_lost_disk(*self._backup):
             self._give_up()
         if self._backup is not None:
             self._is_named = (register.backup, register.backup_instance) == self._backup

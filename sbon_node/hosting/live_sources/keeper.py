@@ -16,7 +16,7 @@ from sbon_node.hosting.backups.callers import check_epoch, kept_for
 from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.net.peers import Caller, Expected
-from sbon_node.overlay.membership.table import GONE
+from sbon_node.overlay.presence import AS_HOST
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.copies import StreamState
@@ -87,7 +87,7 @@ class SourceBackupKeeper:
         self._check_here, self._go_on_here = check, go_on
         self._tasks = Tasks()
         self._checks = CallerChecks(context.settings.checks, "control.checks")
-        now_s = self._started_s = context.clock.now()
+        now_s = context.clock.now()
         self._known = {one: KeptSource(stored, now_s) for one, stored in context.store.all("source-backup", StoredSource).items()}
         handle = context.server.handle
         handle(OpenSourceBackup, self._open)
@@ -219,14 +219,8 @@ class SourceBackupKeeper:
 
     def _is_lost(self, kept: KeptSource) -> bool:
         """Return whether the host is dead, or is back without its disk, or was refused already."""
-        if kept.stored.sealed > kept.stored.epoch:
-            return True
-        member = self._context.membership.get(kept.stored.host)
-        if member is None:  # After a start, members come one after another.
-            return self._context.clock.now() - self._started_s > self._settings.check_s
-        if member.state in GONE:
-            return True
-        return member.state == "alive" and member.instance not in ("", kept.stored.instance)
+        is_refused = kept.stored.sealed > kept.stored.epoch
+        return is_refused or self._context.presence.gone(AS_HOST, *kept.stored.expected) != ""
 
     async def _check(self, kept: KeptSource) -> None:
         """Forget a backup that the source's register does not name; go on with a source of which this node is the host."""

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import structlog
 
 from sbon_node.base.tasks import check_cancelled
-from sbon_node.hosting.backups.absence import BackupAbsence, has_lost_disk
 from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
 from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.backups.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
+from sbon_node.overlay.presence import AS_BACKUP
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.sources import Growth
 from sbon_node.workflow.context import Context
@@ -66,7 +66,7 @@ class SourceBackup:
         self._stored_s: float | None = None
         self._is_behind = False
         self._choice = BackupChoice(parts.context, parts.settings, insists=True)
-        self._absence = BackupAbsence(parts.context, parts.settings.replace_after_s)
+        self._missed = parts.context.presence.watch(AS_BACKUP)
         self._given_up: Expected | None = None
         self._reason = ""
 
@@ -124,7 +124,7 @@ class SourceBackup:
             self._fails(error)
             return False
         self._stored_s, self._reason = self._context.clock.now(), ""
-        self._absence.ends()
+        self._missed.keep(())
         return True
 
     async def check(self) -> None:
@@ -141,11 +141,7 @@ class SourceBackup:
                 check_cancelled()
                 log.info("source-not-checked", source=self._source.id, code=error.code, reason=str(error))
                 return
-            if (
-                self._backup is None
-                or self._context.presence.away(self._backup.node)
-                or has_lost_disk(self._context, self._backup)
-            ):
+            if self._backup is None or not self._context.presence.has(*self._backup):
                 self._is_open = False
                 await self._try((), position)
 
@@ -178,7 +174,7 @@ class SourceBackup:
         named = Expected(register.backup, register.backup_instance)
         if self._backup is None and register.backup and named != self._given_up:
             self._backup = named
-        if self._backup is not None and has_lost_disk(self._context, self._backup):
+        if self._backup is not None and self._context.presence.has_lost_disk(*self._backup):
             self._give_up()
         if self._backup is None:
             await self._choice.choose(self._ask, self._source.id, "add a node")
@@ -212,7 +208,7 @@ class SourceBackup:
         if self._backup is not None and error.code == TOO_LARGE:
             self._choice.refuse(self._backup.node)
             self._give_up()
-        elif self._backup is not None and self._absence.is_final(self._backup):
+        elif self._backup is not None and self._missed.gone(*self._backup):
             self._give_up()
 
     def _give_up(self) -> None:
@@ -220,7 +216,7 @@ class SourceBackup:
         log.warning("source-backup-given-up", source=self._source.id, backup=self._backup, reason=self._reason)
         self._given_up, self._backup = self._backup, None
         self._is_open = self._is_named = False
-        self._absence.ends()
+        self._missed.keep(())
 
     # -- storing ------------------------------------------------------------------------------------------------------
 

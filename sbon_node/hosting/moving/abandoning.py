@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from sbon_node.base.tasks import Tasks
+from sbon_node.overlay.presence import AS_FOLLOWER
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -38,23 +39,19 @@ class Abandonment:
             self._tasks.start(f"abandon {attempt} {node}", self._tell(node, call, is_due))
 
     async def _tell(self, node: str, call: AbandonOperator, is_due: Callable[[], bool]) -> None:
-        backoff, instance = backoff_of(self._context.settings), self._context.membership.expected(node).instance
+        context, backoff = self._context, backoff_of(self._context.settings)
+        instance = context.membership.expected(node).instance
         for tried in range(self._tries):
             if tried:
-                await self._context.clock.sleep(backoff.next_s())
-            if not is_due() or self._is_gone(node, instance):
+                await context.clock.sleep(backoff.next_s())
+            if not is_due() or context.presence.gone(AS_FOLLOWER, node, instance):
                 return
             try:
-                await self._context.call(node, call)
+                await context.call(node, call)
                 return
             except SbonError as error:
                 log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
         log.warning("abandon-given-up", node=node, operator=call.operator, tries=self._tries)
-
-    def _is_gone(self, node: str, instance: str) -> bool:
-        """Whether the node has left, or lost its disk: then it has nothing of the attempt."""
-        member = self._context.membership.get(node)
-        return member is None or member.state == "left" or self._context.membership.expected(node).instance != instance
 
 
 def subscriptions_of(outbox: Outbox, operator: str, attempt: str) -> list[tuple[str, str]]:

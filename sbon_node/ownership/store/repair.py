@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import structlog
 
+from sbon_node.overlay.presence import AS_ACCEPTOR
 from sbon_node.ownership.consensus.states import Acceptor, Configuration
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.ownership.store.query_keys import ranked_as
@@ -28,7 +29,7 @@ class Repair:
 
     def __init__(self, context: Context, store: AcceptorStore, registers: Registers) -> None:
         self._context, self._store, self._registers = context, store, registers
-        self._dead_since: dict[str, float] = {}
+        self._missed = context.presence.watch(AS_ACCEPTOR)
         self._instances: dict[str, str] = {}
         self._replaced = asyncio.Event()
 
@@ -84,10 +85,10 @@ class Repair:
 
     def _watch(self) -> None:
         """Note since when nodes of acceptors are dead, or unknown: a node that has just started may not have met them yet."""
-        now, get = self._context.clock.now(), self._context.membership.get
-        nodes = sorted({one.node for state in self._store.states.values() for one in state.configuration.members})
-        missing = [name for name in nodes if (member := get(name)) is None or member.state == "dead"]
-        self._dead_since = {name: self._dead_since.get(name, now) for name in missing}
+        nodes = {one.node for state in self._store.states.values() for one in state.configuration.members}
+        self._missed.keep(nodes)
+        for node in sorted(nodes):
+            self._missed.gone(node)
 
     async def _look_after(self, key: str) -> None:
         state = self._store.state(key)
@@ -102,7 +103,7 @@ class Repair:
 
     def _wanted(self, key: str, configuration: Configuration) -> tuple[Acceptor, ...] | None:
         """Return the acceptors that the register should have; None if it has them, or another node sees to it."""
-        staying = [one for one in configuration.acceptors if not self._gone(one)]
+        staying = [one for one in configuration.acceptors if not self._missed.gone(one.node, one.instance)]
         alive = self._registers.candidates(alive=True)
         if next((one for one in staying if one in alive), None) != self._store.me:
             return None
@@ -112,10 +113,3 @@ class Repair:
         if len(wanted) < len(configuration.acceptors):
             return None  # Fewer copies than now, as long as no other node is there.
         return wanted if set(wanted) != set(configuration.acceptors) else None
-
-    def _gone(self, acceptor: Acceptor) -> bool:
-        member = self._context.membership.get(acceptor.node)
-        if member is not None and (member.state == "left" or member.instance not in ("", acceptor.instance)):
-            return True
-        since = self._dead_since.get(acceptor.node)
-        return since is not None and self._context.clock.now() - since >= self._context.settings.replace_s
