@@ -13,7 +13,7 @@ from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.hosting.hosted_sink import Beginning, HostedSink
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import NOT_OWNER, OVER, RecordAcceptors
-from sbon_node.ownership.operators import OperatorRegisters
+from sbon_node.ownership.operators import OperatorRegisters, hosted_by
 from sbon_node.streams.outbox.further import Begin
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
@@ -86,8 +86,7 @@ class ReaderPositions:
         """
         with self._checks.one(caller.node, component):
             register = await self._registers.read(uid_of(component), component)
-        is_host = register.host == caller.node and register.instance in ("", caller.instance)
-        if not is_host or register.epoch != epoch:
+        if not hosted_by(register, caller.node, caller.instance) or register.epoch != epoch:
             reason = f"{caller.node} does not host {component} in epoch {epoch}"
             self._context.counters.refuse("reader-epoch-refused", peer=caller.node, component=component, reason=reason)
             raise SbonError("reader-fenced" if register.epoch > epoch else NOT_OWNER, reason, where=component)

@@ -82,7 +82,7 @@ class Peers:
         """Return whether the kept connection to this address, made without an expectation, is with that node."""
         route = self._routes.get((address, ANYONE))
         peer = route.peer if route is not None else None
-        return peer is not None and peer.node == node and peer.instance in ("", instance)
+        return peer is not None and peer.node == node and not Expected(instance=peer.instance).mismatch(node, instance)
 
     async def close(self) -> None:
         """End all calls under way with ``peer-unreachable``. Stream connections belong to their openers."""

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
+from sbon_node.overlay.presence import may_be
 from sbon_node.ownership.acceptors import QUERY_OVER
 from sbon_node.ownership.consensus.changes import Verdict
 from sbon_node.ownership.queries import Records
@@ -82,7 +83,7 @@ class OperatorRegisters:
             if state is None:
                 continue
             host, instance = FORM.value(state).host, FORM.value(state).instance
-            if instance not in ("", self._context.membership.expected(host).instance):
+            if not may_be(instance, self._context.membership.expected(host).instance):
                 message = f"{host} lost its data while the query was being placed"
                 raise SbonError("wrong-node", message, where=component, hint="submit it again")
 
@@ -136,7 +137,7 @@ class OperatorRegisters:
         for register in await asyncio.gather(*(self.read(query, one) for one in others)):
             present = not self._context.presence.away(register.host)
             expected = self._context.membership.expected(register.host).instance if present else ""
-            if register.move is not None and register.instance in ("", expected):
+            if register.move is not None and may_be(register.instance, expected):
                 reason = f"{register.id} is on its way from {register.host} to {register.move.target}"
                 raise SbonError("move-under-way", reason, where=operator, hint="try again later")
 
@@ -389,8 +390,13 @@ def goes_on_at(register: OperatorRegister, node: str, instance: str) -> Operator
     )
 
 
+def hosted_by(register: OperatorRegister, node: str, instance: str) -> bool:
+    """Return whether that instance of ``node`` hosts the component; any one does, of a host that was not known by its own."""
+    return register.host == node and may_be(register.instance, instance)
+
+
 def check_owner(register: OperatorRegister, node: str, instance: str, epoch: int) -> None:
     """Raise ``not-owner`` unless that instance of ``node`` hosts the component, in the register's epoch."""
-    if (register.host, register.epoch) != (node, epoch) or register.instance not in ("", instance):
+    if register.epoch != epoch or not hosted_by(register, node, instance):
         message = f"{register.id} belongs to {register.host} in epoch {register.epoch}"
         raise SbonError("not-owner", message, where=register.id)

@@ -6,7 +6,7 @@ from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.net.peers import Caller
-from sbon_node.ownership.operators import OperatorRegisters
+from sbon_node.ownership.operators import OperatorRegisters, hosted_by
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.query_ids import uid_of
@@ -46,13 +46,13 @@ class HostCheck:
     async def hosts_in(self, spec: OperatorSpec, caller: Caller) -> OperatorRegister:
         """Return the operator's register; raise ``not-owner`` unless the caller hosts it in its epoch."""
         register = await self._read(spec.query, spec.id, caller)
-        if not _hosts(register, caller) or register.epoch != spec.epoch:
+        if not hosted_by(register, caller.node, caller.instance) or register.epoch != spec.epoch:
             raise self._refused(f"{caller.node} does not host it in epoch {spec.epoch}", spec.id, caller)
         return register
 
     async def is_host(self, operator: str, caller: Caller) -> None:
         """Raise ``not-owner`` unless the caller hosts the operator."""
-        if not _hosts(await self._read(uid_of(operator), operator, caller), caller):
+        if not hosted_by(await self._read(uid_of(operator), operator, caller), caller.node, caller.instance):
             raise self._refused(f"{caller.node} does not host it", operator, caller)
 
     async def _read(self, query: str, operator: str, caller: Caller | Hello) -> OperatorRegister:
@@ -67,7 +67,3 @@ class HostCheck:
     def _refused(self, reason: str, operator: str, caller: Caller | Hello) -> SbonError:
         self._context.counters.refuse("move-refused", peer=caller.node, operator=operator, reason=reason)
         return SbonError("not-owner", reason, where=operator, hint="ask the node that hosts it to move it")
-
-
-def _hosts(register: OperatorRegister, caller: Caller) -> bool:
-    return register.host == caller.node and register.instance in ("", caller.instance)
