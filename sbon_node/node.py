@@ -205,7 +205,7 @@ class Node:
             self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
         )
         self._decisions = LeaderDecisions(self.name, self.bus, self.context.clock.wall_ms, self._config.adaptation.decisions)
-        hosts = QueryHosts(self.context, self._operator_registers, self._decisions, self._catalogue.node_of)
+        hosts = QueryHosts(self.context, self._operator_registers, self._decisions.added, self._catalogue.node_of)
         self._book = QueryHolder(self.context, self._measurements, records, hosts)
         keeping = (self.context, records, self._book, self._operator_registers, hosts)
         self._failovers, self._further = SinkFailovers(*keeping), FurtherSinks(*keeping)

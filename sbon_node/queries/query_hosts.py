@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -14,7 +14,6 @@ from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries import deploy
 from sbon_node.queries.describe import Description, describe
-from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.durability import LOCAL, BackupInfo
@@ -25,6 +24,9 @@ from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 
+Decided = Callable[[str, Sequence[OperatorInfo]], tuple[OperatorInfo, ...]]
+"""Adds to a query's operators, as their hosts describe them, the decisions of this node about them."""
+
 
 class QueryHosts:
     """The hosts of a query's operators and sources by id: as this node knows them, or as their registers have them."""
@@ -33,11 +35,11 @@ class QueryHosts:
         self,
         context: Context,
         registers: OperatorRegisters,
-        decisions: LeaderDecisions,
+        decided: Decided,
         node_of: Callable[[str], str],
     ) -> None:
         """Create them; ``node_of`` returns the present node of a source by its id, empty for one that is gone."""
-        self._context, self._registers, self._decisions, self._node_of = context, registers, decisions, node_of
+        self._context, self._registers, self._decided, self._node_of = context, registers, decided, node_of
         self.refusals: dict[str, str] = {}
         """Why other nodes have not taken over the lost sinks of queries that this node leads, by query."""
 
@@ -51,7 +53,7 @@ class QueryHosts:
     async def describe(self, record: QueryRecord, *, decisions: bool = False) -> Description:
         """Describe the query, with its hosts' ``decisions`` and those of this node if it leads it."""
         described = await self._describe(record, decisions)
-        operators = self._decisions.added(record.id, described.info.operators)
+        operators = self._decided(record.id, described.info.operators)
         return described._replace(info=msgspec.structs.replace(described.info, operators=operators))
 
     async def _describe(self, record: QueryRecord, decisions: bool) -> Description:
