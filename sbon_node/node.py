@@ -16,8 +16,15 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from sbon_node.adaptation.by_hand import OperatorMover
+from sbon_node.adaptation.drain.draining import Draining, Parts
+from sbon_node.adaptation.drain.leaving import Leaving
+from sbon_node.adaptation.drain.targets import MoveTargets
 from sbon_node.adaptation.optimizer import LocalOptimizer
 from sbon_node.adaptation.parts import OptimizerParts
+from sbon_node.adaptation.whole.ant_updates import AntUpdates
+from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
+from sbon_node.adaptation.whole.replacements import Replacements
 from sbon_node.base.clock import Clock
 from sbon_node.base.events import MemberChanged
 from sbon_node.base.executors import Computing, Executor, in_thread
@@ -48,8 +55,6 @@ from sbon_node.hosting.sources import SourceHost
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances
-from sbon_node.operations.draining import Draining, Parts
-from sbon_node.operations.leaving import Leaving
 from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
@@ -66,7 +71,6 @@ from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.repair import Repair
 from sbon_node.planning.process.planner import Planner, ProcessPlanner
 from sbon_node.queries.ant_leader import AntLeader
-from sbon_node.queries.ant_updates import AntUpdates
 from sbon_node.queries.declarations import Declarations
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.explaining.knowledge import Knowledge
@@ -75,15 +79,11 @@ from sbon_node.queries.explaining.plans import Explainer
 from sbon_node.queries.follow import Follows
 from sbon_node.queries.further_sinks import FurtherSinks
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.leader_decisions import LeaderDecisions
 from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
-from sbon_node.queries.move_targets import MoveTargets
-from sbon_node.queries.moving import OperatorMover
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_calls import RecordCalls
-from sbon_node.queries.replacements import Replacements
 from sbon_node.queries.restarts import Restarts
 from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.sink_failovers import SinkFailovers

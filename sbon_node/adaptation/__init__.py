@@ -1,1 +1,1 @@
-"""Placement that goes on while queries run: each node moves its operators where they save network usage."""
+"""Moves of running operators: who decides them, and how they are begun and watched."""

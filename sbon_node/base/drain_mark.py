@@ -1,4 +1,4 @@
-"""The mark of a drained node, which takes no part in queries (:mod:`sbon_node.operations.draining`)."""
+"""The mark of a drained node, which takes no part in queries (:mod:`sbon_node.adaptation.drain.draining`)."""
 
 from __future__ import annotations
 

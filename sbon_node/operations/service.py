@@ -8,11 +8,11 @@ from functools import partial
 
 import msgspec
 
+from sbon_node.adaptation.drain.draining import Draining
 from sbon_node.config.config import Config
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.disk_usage import disk_usage, process_memory
 from sbon_node.operations.doctor import Doctor
-from sbon_node.operations.draining import Draining
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
 from sbon_node.operations.reachability import Reach

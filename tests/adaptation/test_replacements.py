@@ -10,9 +10,9 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.adaptation.settings import preset
+from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.base.events import MoveDecided
 from sbon_node.config.config import Config
-from sbon_node.queries.updating_view import UpdatingView
 from tests.calm_clusters import CALM
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_moved_operators import delivered, finished

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.queries.updating_view import UpdatingView
+from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.workflow.network_view import LiveNetworkView
 
 

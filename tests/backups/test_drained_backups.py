@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
+from tests.adaptation.test_draining import drain, left
 from tests.backups.test_recovery import LONG, register_of, replicated, until_owner
 from tests.calm_clusters import in_calm_cluster
-from tests.operations.test_draining import drain, left
 from tests.workflow.clusters import declare, submitted
 from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, finished, operators
 from tests.workflow.test_pushes import http_at, push

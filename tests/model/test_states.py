@@ -123,7 +123,7 @@ def test_states_are_noticed_where_they_are_compared_and_set(text: str, words: li
 
 
 def test_no_file_of_moves_spells_a_step() -> None:
-    folders = ("sbon_node/hosting/moving", "sbon_node/operations", "sbon_node/queries")
+    folders = ("sbon_node/hosting/moving", "sbon_node/adaptation", "sbon_node/queries")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     steps = set(move_states.LIFECYCLE.states) - WORDS
     spelt = [

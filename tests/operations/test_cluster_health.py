@@ -16,7 +16,7 @@ from sbon_node.operations.service import CHANGED_S, LOOK_S
 from sbon_protocol.api.nodes import MemberInfo
 from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import ExamineNode, NodeExamined
-from tests.operations.test_draining import drain
+from tests.adaptation.test_draining import drain
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 
 SPREAD_S = CHANGED_S + LOOK_S + 5.0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sbon_node.adaptation.drain.targets import MoveTargets
 from sbon_node.base.backoff import Backoff
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
@@ -13,7 +14,6 @@ from sbon_node.hosting.moving.departures import CANCELLED
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.overlay.presence import AS_KEEPER
-from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.moves import DrainStep, MoveProgress

@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from sbon_node.adaptation.by_hand import OperatorMover
+from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
 from sbon_node.base.tasks import Tasks
 from sbon_node.model.records import QueryRecord
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.leader_decisions import LeaderDecisions
-from sbon_node.queries.moving import OperatorMover
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.moves import MoveRequest

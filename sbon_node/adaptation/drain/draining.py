@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import structlog
 
+from sbon_node.adaptation.drain.leaving import Leaving
+from sbon_node.adaptation.drain.moves import DrainMoves, step_of
+from sbon_node.adaptation.drain.targets import MoveTargets
 from sbon_node.base.tasks import Tasks
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.operations.drain_moves import DrainMoves, step_of
-from sbon_node.operations.leaving import Leaving
-from sbon_node.queries.move_targets import MoveTargets
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.moves import DrainStep, NodeDrained

@@ -10,6 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from sbon_node.adaptation.by_hand import OperatorMover
+from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
+from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
+from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import latency_by_queueing
@@ -18,10 +22,6 @@ from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.leader_decisions import LeaderDecisions
-from sbon_node.queries.led_queries import LedQueries, move_all, settled_hosts
-from sbon_node.queries.moving import OperatorMover
-from sbon_node.queries.updating_view import UpdatingView
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import ANTS, MOVES, STAYS
 from sbon_protocol.api.operators import Needs

@@ -13,8 +13,12 @@ import math
 from collections.abc import Mapping, Sequence, Set
 
 from sbon_node.adaptation import decision as rules
+from sbon_node.adaptation.by_hand import OperatorMover
 from sbon_node.adaptation.decision import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
+from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
+from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage, processing_ms
@@ -22,10 +26,6 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.leader_decisions import LeaderDecisions
-from sbon_node.queries.led_queries import LedQueries, move_all, settled_hosts
-from sbon_node.queries.moving import OperatorMover
-from sbon_node.queries.updating_view import UpdatingView
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, PastMove
 from sbon_protocol.api.operators import Needs

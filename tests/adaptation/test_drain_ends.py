@@ -15,8 +15,8 @@ from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
+from tests.adaptation.test_draining import check_all_rows, drain, left, refusal, running, two_queries_at
 from tests.calm_clusters import CALM, in_calm_cluster
-from tests.operations.test_draining import check_all_rows, drain, left, refusal, running, two_queries_at
 from tests.workflow.clusters import ask, declare, state_of, submitted
 
 ROWS = 1200

@@ -1,0 +1,1 @@
+"""Draining: a node moves its operators away, and leaves."""

@@ -1,0 +1,1 @@
+"""Re-placement of whole queries that this node leads."""
