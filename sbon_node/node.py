@@ -17,13 +17,13 @@ import msgspec
 import structlog
 
 from sbon_node.adaptation.by_hand import OperatorMover
+from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.drain.draining import Draining, Parts
 from sbon_node.adaptation.drain.leaving import Leaving
 from sbon_node.adaptation.drain.targets import MoveTargets
+from sbon_node.adaptation.look import OptimizerParts
 from sbon_node.adaptation.optimizer import LocalOptimizer
-from sbon_node.adaptation.parts import OptimizerParts
 from sbon_node.adaptation.whole.ant_updates import AntUpdates
-from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
 from sbon_node.adaptation.whole.replacements import Replacements
 from sbon_node.base.clock import Clock
 from sbon_node.base.events import MemberChanged

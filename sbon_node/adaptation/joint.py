@@ -1,151 +1,299 @@
-"""Two linked operators at two nodes that would move together: usage and delay of both, and the decision. Pure.
+"""Joint moves of two linked operators at two nodes: their hosts agree on them, and make them one after the other.
 
-Each may be at its best host while the other stays, and both be better elsewhere: if one moved alone, the link between them would
-become longer. So one of their hosts weighs both (SBON, section 3.3), and the other checks the result by itself.
+The host of an operator that stays by itself proposes. It asks the neighbour's host for its side (WeighJointMove), looks for a
+host of each, and if both moves together are worth it, asks that host to move its operator (MoveJointly). That one measures and
+decides by itself before it agrees. The proposer's operator follows once the neighbour has moved. If it cannot, the neighbour
+stays where it is, and both hosts go on deciding as always: the proposer's operator has not moved, so it does not rest.
+
+Two hosts that propose to each other at the same time both ask; the proposal of the operator with the lower id is heard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
-from sbon_node.adaptation import decision as rules
-from sbon_node.adaptation.decision import Link, Offer, Why
-from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_protocol.api.adaptation import PastMove
-from sbon_protocol.api.bounded import MOST_PER_SECOND
+import msgspec
+
+from sbon_node.adaptation.look import AdaptingView, Deciding, Memory, OptimizerParts
+from sbon_node.adaptation.rules import TOGETHER, Hosts, Latency, Link, Pair, Side, Weighed, Why, weigh
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.moving.host_check import HostCheck
+from sbon_node.net.peers import Caller
+from sbon_node.overlay.directory.pairs import unordered
+from sbon_node.placement.strategies.hybrid.hybrid import hybrid
+from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, MoveDecision, PastMove
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.query_ids import sink_of
+from sbon_protocol.api.states import move_states
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.moving import MAX_JOINT_LINKS, JointLink, JointSide, MoveJointly, MoveOperator, OperatorMove, WeighJointMove
 
-Hosts = tuple[str, str]
-"""Nodes of the first and the second operator of a pair."""
-Latency = Callable[[str, str], float]
-"""One-way latency between two nodes; milliseconds."""
-FIRST_HERE, SECOND_HERE = "first-here", "second-here"
-"""Vertices that make the present hosts candidates. No operator, source or sink has these ids."""
+REFUSED = "joint-move-refused"
+MOST_REFUSED = 64
+"""Most nodes that an operator's host names as no targets."""
+TRIES, BETWEEN_S = 3, 1.0
+"""Times that the neighbour's host is asked how its move goes on while it gives no answer, and the pause between; seconds."""
+UNREACHABLE = "peer-unreachable"
+
+Agreed = Callable[[HostedOperator, MoveDecision, str], Awaitable[OperatorMove]]
+"""Begins a move of this node's operator to which it has agreed, under the proposer's attempt."""
 
 
-class Side(NamedTuple):
-    """An operator at its host ``node``, with all its links; ``refused`` are nodes to which it does not move now."""
+class Proposal(NamedTuple):
+    """A decision to move an operator of this node after its neighbour; ``call`` asks the neighbour's host, ``node``."""
 
-    operator: str
+    decision: MoveDecision
     node: str
-    links: tuple[Link, ...]
-    needs: Needs
-    state_bytes: int
-    past_moves: tuple[PastMove, ...]
-    refused: frozenset[str]
-
-    def outer(self, other: str) -> tuple[Link, ...]:
-        """Return the links to others than the operator ``other``."""
-        return tuple(link for link in self.links if link.vertex != other)
+    call: MoveJointly
 
 
-class Pair(NamedTuple):
-    """Two linked operators. The rate of the link between them is as the host of the ``first`` has measured it."""
+class JointMoves:
+    """Proposes joint moves, and answers proposals of others.
 
-    first: Side
-    second: Side
-
-    @property
-    def hosts(self) -> Hosts:
-        return self.first.node, self.second.node
-
-    @property
-    def inner(self) -> Link:
-        """Return the link between them, as one of the first; raise ``StopIteration`` if there is none."""
-        return next(link for link in self.first.links if link.vertex == self.second.operator)
-
-    @property
-    def ends(self) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
-        """Return the links of each operator to others."""
-        return self.first.outer(self.second.operator), self.second.outer(self.first.operator)
-
-    @property
-    def past_moves(self) -> tuple[PastMove, ...]:
-        return tuple(sorted((*self.first.past_moves, *self.second.past_moves), key=lambda move: move.at_ms))
-
-    def is_linked(self) -> bool:
-        """Return whether both sides know the link between them, one as its reader, the other as its writer."""
-        reads = [link.reads for link in self.first.links if link.vertex == self.second.operator]
-        read = [link.reads for link in self.second.links if link.vertex == self.first.operator]
-        return len(reads) == len(read) == 1 and reads != read
-
-    def measured(self, hosts: Hosts) -> set[tuple[str, str]]:
-        """Return the pairs of nodes whose latencies count with the operators at ``hosts``."""
-        ends = zip(hosts, self.ends, strict=True)
-        return {hosts, *((host, link.node) for host, links in ends for link in links)}
-
-    def usage(self, hosts: Hosts, latency: Latency) -> float:
-        """Return the usage of all links of both, in bytes in transit."""
-        ends = zip(hosts, self.ends, strict=True)
-        outer = sum(link.bytes_s * latency(host, link.node) for host, links in ends for link in links)
-        return (outer + self.inner.bytes_s * latency(*hosts)) / 1000.0
-
-    def way_ms(self, hosts: Hosts, latency: Latency) -> float:
-        """Return the longest way of rows through one of them, or through both; milliseconds."""
-        first, second = ((host, links) for host, links in zip(hosts, self.ends, strict=True))
-        writer, reader = (second, first) if self.inner.reads else (first, second)
-
-        def longest(end: tuple[str, tuple[Link, ...]], *, reads: bool) -> float:
-            return max((latency(end[0], link.node) for link in end[1] if link.reads == reads), default=0.0)
-
-        into, out_of = longest(writer, reads=True), longest(reader, reads=False)
-        return max(
-            into + latency(*hosts) + out_of,
-            into + longest(writer, reads=False),
-            longest(reader, reads=True) + out_of,
-        )
-
-    def problem(self) -> PlacementProblem:
-        """Return the placement of both with all others where they are."""
-        first, second = self.ends
-        pinned = {link.vertex: link.node for link in (*first, *second)}
-        sides = (self.second, self.first) if self.inner.reads else (self.first, self.second)
-        edges = [
-            Edge(link.vertex, side.operator, link.bytes_s) if link.reads else Edge(side.operator, link.vertex, link.bytes_s)
-            for side, links in ((self.first, first), (self.second, second))
-            for link in links
-        ]
-        return PlacementProblem(
-            pinned={**pinned, FIRST_HERE: self.first.node, SECOND_HERE: self.second.node},
-            operators=tuple(Operator(id=side.operator, needs=side.needs, refused=side.refused) for side in sides),
-            edges=(*edges, Edge(sides[0].operator, sides[1].operator, self.inner.bytes_s)),
-        )
-
-
-def cost_of_moves(pair: Pair, hosts: Hosts, usage_there: float, latency: Latency) -> float:
-    """Return the cost of both moves, in bytes in transit x seconds, as :func:`~sbon_node.adaptation.decision.cost_of_move`."""
-    moves = zip(pair, pair.hosts, hosts, strict=True)
-    copy = sum(side.state_bytes * latency(here, there) / 1000.0 for side, here, there in moves)
-    read_bytes_s = sum(link.bytes_s for side in pair for link in side.links if link.reads)
-    pause = read_bytes_s * rules.EXPECTED_PAUSE_S**2 / 2.0
-    return copy + rules.EXPECTED_FOLLOW_S * usage_there + pause
-
-
-class Weighed(NamedTuple):
-    """Both moves as one host sees them: usage now and there, cost, and why they are made or not."""
-
-    usage: float
-    usage_there: float
-    cost: float
-    why: Why
-
-    @property
-    def pays(self) -> bool:
-        return self.why.code == rules.SAVES
-
-
-def weigh(pair: Pair, hosts: Hosts, latency: Latency, now_ms: int, settings: AdaptationSettings, *, bounded: bool) -> Weighed:
-    """Decide whether both move to ``hosts``: together they must be worth it as a move of one operator must be.
-
-    Usage and cost count as no more than a decision can carry, whatever another node states: such moves save nothing.
+    ``busy`` returns why an operator may not take part for what this node does; ``agreed`` begins a move.
     """
-    usage, there = (min(pair.usage(at, latency), MOST_PER_SECOND) for at in (pair.hosts, hosts))
-    cost = min(cost_of_moves(pair, hosts, there, latency), MOST_PER_SECOND)
-    names = hosts[0] if hosts[0] == hosts[1] else " and ".join(hosts)
-    offer = Offer(names, there, pair.way_ms(hosts, latency), latency(pair.first.node, hosts[0]))
-    way_ms = pair.way_ms(pair.hosts, latency)
-    return Weighed(
-        usage, there, cost, rules.decide(usage, way_ms, offer, cost, pair.past_moves, now_ms, settings, bounded=bounded)
+
+    def __init__(
+        self,
+        parts: OptimizerParts,
+        deciding: Deciding,
+        host_check: HostCheck,
+        memory_of: Callable[[str], Memory],
+        busy: Callable[[str], str],
+        agreed: Agreed,
+    ) -> None:
+        self._parts, self._deciding, self._host_check = parts, deciding, host_check
+        self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
+        self._memory_of, self._busy, self._agreed = memory_of, busy, agreed
+        self.proposing: dict[str, None] = {}
+        """Operators of this node for which a proposal is neither agreed to nor refused."""
+        self._answering = False
+        parts.context.server.handle(WeighJointMove, self._handle_weigh)
+        parts.context.server.handle(MoveJointly, self._handle_move)
+
+    # -- the proposer --------------------------------------------------------------------------------------------------
+
+    async def propose(self, hosted: HostedOperator) -> tuple[Proposal | None, str]:
+        """Return the joint move of an operator that stays by itself, or why there is none, for users.
+
+        Its neighbours at other nodes are asked, those with the heaviest links first. Raises :class:`SbonError` as
+        :meth:`~sbon_node.adaptation.look.OptimizerParts.links_of`.
+        """
+        operator, query = hosted.spec.id, hosted.spec.query
+        links = await self._parts.links_of(operator)
+        others = {
+            link.vertex: link
+            for link in links
+            if link.vertex.startswith(f"{query}.") and link.vertex != sink_of(query) and link.node != self._context.name
+        }
+        heaviest = sorted(others.values(), key=lambda link: (-link.bytes_s, link.vertex))[: self._settings.joint_neighbours]
+        if len(links) > MAX_JOINT_LINKS:
+            return None, ""
+        notes = []
+        self.proposing[operator] = None
+        for link in heaviest:
+            try:
+                proposal, note = await self._with(hosted, links, link)
+            except SbonError as error:
+                proposal, note = None, str(error)
+            if proposal is not None:
+                return proposal, ""
+            notes.append(f"with {link.vertex} at {link.node}: {note}")
+        del self.proposing[operator]
+        return None, "; ".join(notes)
+
+    async def _with(self, hosted: HostedOperator, links: tuple[Link, ...], link: Link) -> tuple[Proposal | None, str]:
+        """Weigh the operator with its neighbour at the other end of a link."""
+        spec, context = hosted.spec, self._context
+        mine = self._side(hosted, links)
+        call = WeighJointMove(query=spec.query, operator=link.vertex, neighbour=spec.id)
+        answer = await context.ask(link.node, call, JointSide, timeout_s=context.settings.component_timeout_s)
+        pair = self._pair(mine, _side_of(link.vertex, link.node, answer))
+        if len(pair.measured(pair.hosts)) > self._settings.pairs:
+            return None, "they have too many links"
+        view = self._parts.view(beside=spec.query)
+        before = await self._measured(view, pair.measured(pair.hosts))
+        usage = pair.usage(pair.hosts, before)
+        candidates = max(2, self._settings.pairs // max(1, len(pair.measured(pair.hosts))))
+        placed = (
+            await hybrid(pair.problem(), view, msgspec.structs.replace(self._parts.placement, candidates=candidates))
+        ).hosts()
+        hosts = placed[spec.id], placed[link.vertex]
+        if hosts[0] == mine.node or hosts[1] == link.node:
+            return None, f"no two other hosts are better than {usage:,.0f} bytes in transit"
+        weighed = await self._weighed(view, pair, hosts, bounded=spec.max_delay_ms is not None)
+        if not weighed.pays:
+            return None, weighed.why.text
+        asked = MoveJointly(
+            query=spec.query,
+            operator=link.vertex,
+            neighbour=spec.id,
+            target=hosts[1],
+            neighbour_target=hosts[0],
+            attempt=f"{context.rng.getrandbits(64):016x}",
+            side=_stated(mine),
+        )
+        decision = self._decision(hosted, hosts[0], f"after {link.vertex} has moved to {hosts[1]}", weighed, view)
+        return Proposal(decision, link.node, asked), ""
+
+    async def carry_out(self, proposal: Proposal) -> None:
+        """Have the neighbour move; raise :class:`SbonError` why it has not, ``joint-move-refused`` if its host does not agree."""
+        context, call = self._context, proposal.call
+        how = MoveOperator(
+            query=call.query,
+            operator=call.operator,
+            target=call.target,
+            attempt=call.attempt,
+            start=False,
+            wait_s=context.settings.component_timeout_s,
+        )
+        state, silent = None, 0
+        try:
+            state = await context.ask(proposal.node, call, OperatorMove)
+        except SbonError as error:
+            if error.code != UNREACHABLE:
+                raise
+        finally:
+            self.proposing.pop(call.neighbour, None)
+        while state is None or state.step not in move_states.OVER:
+            try:
+                state, silent = await context.ask(proposal.node, how, OperatorMove), 0
+            except SbonError as error:
+                silent += 1
+                if error.code != UNREACHABLE or silent == TRIES:
+                    raise
+                await context.clock.sleep(BETWEEN_S)
+        if state.step == move_states.GIVEN_UP:
+            raise SbonError(state.code or "move-unknown", f"{call.operator} has not moved: {state.reason}", where=proposal.node)
+
+    # -- the other host ------------------------------------------------------------------------------------------------
+
+    async def _handle_weigh(self, call: WeighJointMove, caller: Caller) -> JointSide:
+        return _stated(await self._asked(call, caller))
+
+    async def _handle_move(self, call: MoveJointly, caller: Caller) -> OperatorMove:
+        """Move an operator of this node if the joint move is worth it by this node's own measurements, too."""
+        if self._answering:
+            raise _refused(call, "another joint move is weighed here")
+        self._answering = True
+        try:
+            mine = await self._asked(call, caller)
+            pair = self._pair(mine, _side_of(call.neighbour, caller.node, call.side))
+            hosts = call.target, call.neighbour_target
+            if call.target in (mine.node, *mine.refused) or call.neighbour_target in (caller.node, *pair.second.refused):
+                raise _refused(call, "a target is no candidate")
+            if len(pair.measured(pair.hosts) | pair.measured(hosts)) > 2 * self._settings.pairs:
+                raise _refused(call, "they have too many links")
+            hosted = self._operators.get(call.operator)
+            assert hosted is not None
+            view = self._parts.view(beside=call.query)
+            weighed = await self._weighed(view, pair, hosts, bounded=hosted.spec.max_delay_ms is not None)
+            if not weighed.pays:
+                raise _refused(call, f"measured here, {weighed.why.text}")
+            decision = self._decision(
+                hosted, call.target, f"before {call.neighbour} moves to {call.neighbour_target}", weighed, view
+            )
+            if reason := self._occupied(call):
+                raise _refused(call, reason)
+            return await self._agreed(hosted, decision, call.attempt)
+        finally:
+            self._answering = False
+
+    async def _asked(self, call: WeighJointMove | MoveJointly, caller: Caller) -> Side:
+        """Return this node's side of a joint move for the host of the neighbour; refuse all others."""
+        hosted = self._operators.get(call.operator)
+        if hosted is None or hosted.spec.query != call.query:
+            raise SbonError("operator-unknown", f"{self._context.name} does not host it", where=call.operator)
+        if hosted.spec.adapt not in BY_HOSTS or not self._settings.joint_neighbours or self._context.drained:
+            raise _refused(call, "this node moves it jointly with none")
+        if reason := self._occupied(call):
+            raise _refused(call, reason)
+        if (why := self._deciding.waits(hosted)) is not None:
+            raise _refused(call, why.text)
+        await self._host_check.is_host(call.neighbour, caller)
+        links = await self._parts.links_of(call.operator)
+        if (call.neighbour, caller.node) not in {(link.vertex, link.node) for link in links} or len(links) > MAX_JOINT_LINKS:
+            raise _refused(call, f"{call.neighbour} at {caller.node} is no neighbour of it, or it has too many")
+        return self._side(hosted, links)
+
+    def _occupied(self, call: WeighJointMove | MoveJointly) -> str:
+        """Return why the operator is not free to move with the caller's; a lower id's proposal comes before its own."""
+        if call.operator in self.proposing:
+            return "" if call.neighbour < call.operator else "its own proposal comes first"
+        return self._busy(call.operator)
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    def _side(self, hosted: HostedOperator, links: tuple[Link, ...]) -> Side:
+        spec, state_bytes = hosted.spec, self._parts.state_bytes(hosted.spec.id)
+        refused = self._deciding.refused(spec.past_moves, self._memory_of(spec.id))
+        return Side(spec.id, self._context.name, links, spec.needs, state_bytes, spec.past_moves, refused)
+
+    def _pair(self, mine: Side, other: Side) -> Pair:
+        """Return both sides; raise ``bad-answer`` for sides that do not fit together."""
+        pair = Pair(mine, other)
+        nodes: dict[str, str] = {}
+        if not pair.is_linked():
+            raise SbonError("bad-answer", f"{other.node} knows no such link", where=other.operator)
+        for link in (*pair.ends[0], *pair.ends[1]):
+            if nodes.setdefault(link.vertex, link.node) != link.node or link.vertex in (mine.operator, other.operator):
+                raise SbonError(
+                    "bad-answer", f"{mine.node} and {other.node} know {link.vertex} at two nodes", where=other.operator
+                )
+        return pair
+
+    async def _measured(self, view: AdaptingView, pairs: Collection[tuple[str, str]]) -> Latency:
+        """Measure pairs of nodes; raise ``latency-unknown`` if one gives no answer."""
+        apart = sorted({unordered(pair) for pair in pairs if pair[0] != pair[1]})
+        measured_ms = await view.measure(apart)
+        if silent := [pair for pair in apart if not math.isfinite(measured_ms.get(pair, math.inf))]:
+            raise SbonError("latency-unknown", f"from {silent[0][0]} to {silent[0][1]} there is no answer", where=silent[0][1])
+        return lambda one, other: 0.0 if one == other else measured_ms[unordered((one, other))]
+
+    async def _weighed(self, view: AdaptingView, pair: Pair, hosts: Hosts, *, bounded: bool) -> Weighed:
+        pairs = pair.measured(pair.hosts) | pair.measured(hosts) | set(zip(pair.hosts, hosts, strict=True))
+        latency = await self._measured(view, pairs)
+        return weigh(pair, hosts, latency, self._context.clock.wall_ms(), self._settings, bounded=bounded)
+
+    def _decision(self, hosted: HostedOperator, target: str, order: str, weighed: Weighed, view: AdaptingView) -> MoveDecision:
+        why = Why(TOGETHER, f"moves together with its neighbour, {order}; {weighed.why.text}")
+        return self._deciding.made(
+            hosted,
+            MOVES,
+            why,
+            target=target,
+            usage=weighed.usage,
+            usage_there=weighed.usage_there,
+            cost=weighed.cost,
+            probes=view.probes,
+        )
+
+
+def _stated(side: Side) -> JointSide:
+    return JointSide(
+        links=tuple(JointLink(*link) for link in side.links),
+        cores=side.needs.cores,
+        memory_mb=side.needs.memory_mb,
+        bandwidth_bytes_s=side.needs.bandwidth_bytes_s,
+        state_bytes=side.state_bytes,
+        past_moves=msgspec.to_builtins(side.past_moves),
+        refused=tuple(sorted(side.refused))[:MOST_REFUSED],
     )
+
+
+def _side_of(operator: str, node: str, stated: JointSide) -> Side:
+    """Return another node's side; raise ``bad-answer`` for impossible past moves."""
+    try:
+        past: tuple[PastMove, ...] = tuple(decode_record(move, PastMove) for move in stated.past_moves)
+    except ProtocolError as error:
+        raise SbonError("bad-answer", f"{node} states impossible moves: {error}", where=operator) from error
+    needs = Needs(cores=stated.cores, memory_mb=stated.memory_mb, bandwidth_bytes_s=stated.bandwidth_bytes_s)
+    links = tuple(Link(link.vertex, link.node, link.bytes_s, link.reads) for link in stated.links)
+    return Side(operator, node, links, needs, stated.state_bytes, past, frozenset(stated.refused))
+
+
+def _refused(call: WeighJointMove | MoveJointly, reason: str) -> SbonError:
+    return SbonError(REFUSED, reason, where=call.operator, hint="it goes on where it is")

@@ -12,11 +12,10 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from sbon_node.adaptation.deciding import ALONE, Deciding, Memory
-from sbon_node.adaptation.decision import RELIEVES, Why
-from sbon_node.adaptation.decision_log import DecisionLog, event_of
-from sbon_node.adaptation.joint_moves import REFUSED, JointMoves, Proposal
-from sbon_node.adaptation.parts import OptimizerParts
+from sbon_node.adaptation.decisions import DecisionLog, event_of
+from sbon_node.adaptation.joint import REFUSED, JointMoves, Proposal
+from sbon_node.adaptation.look import ALONE, Deciding, Memory, OptimizerParts
+from sbon_node.adaptation.rules import RELIEVES, Why
 from sbon_node.base.tasks import Tasks
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves

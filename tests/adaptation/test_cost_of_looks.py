@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.adaptation.view import AdaptingView
+from sbon_node.adaptation.look import AdaptingView
 from sbon_node.hosting.neighbours import neighbours
 from sbon_node.overlay.membership.service import Membership
 from sbon_protocol.moving import LocateComponent

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbon_node.adaptation.decision import EXPECTED_FOLLOW_S, EXPECTED_PAUSE_S, Link
-from sbon_node.adaptation.joint import Hosts, Pair, Side, cost_of_moves, weigh
+from sbon_node.adaptation.rules import EXPECTED_FOLLOW_S, EXPECTED_PAUSE_S, Hosts, Link, Pair, Side, cost_of_moves, weigh
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_protocol.api.adaptation import MoveDecision, PastMove
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.codec import decode_record
 from sbon_protocol.moving import JointLink
-from tests.adaptation.test_decision import NOW_MS
+from tests.adaptation.test_rules import NOW_MS
 
 CALM = AdaptationSettings()
 PLACES = {"oslo": 0.0, "bonn": 10.0, "rome": 70.0, "bari": 75.0}

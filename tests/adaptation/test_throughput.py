@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.adaptation.decision import Offer
+from sbon_node.adaptation.rules import Offer, carries, lacks
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.adaptation.throughput import carries, lacks
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from tests.adaptation.test_optimizer import adapting
 from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from sbon_node.adaptation.by_hand import OperatorMover
-from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
+from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
 from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.model.records import QueryRecord

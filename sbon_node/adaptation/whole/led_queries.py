@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from sbon_node.adaptation.by_hand import OperatorMover
-from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
+from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.base.tasks import Tasks
 from sbon_node.model.records import QueryRecord
 from sbon_node.queries.holder import QueryHolder

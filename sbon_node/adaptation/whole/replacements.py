@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence, Set
 
-from sbon_node.adaptation import decision as rules
+from sbon_node.adaptation import rules
 from sbon_node.adaptation.by_hand import OperatorMover
-from sbon_node.adaptation.decision import Link, Offer, Why
+from sbon_node.adaptation.decisions import LeaderDecisions
+from sbon_node.adaptation.rules import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
 from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.model.records import QueryRecord

@@ -12,7 +12,7 @@ import numpy as np
 
 from sbon_lab.experiments.adaptation.run import Look, Observed, observe
 from sbon_lab.experiments.adaptation.world import KINDS, Change, draw
-from sbon_node.adaptation.decision import TOGETHER
+from sbon_node.adaptation.rules import TOGETHER
 from sbon_protocol.api.adaptation import MOVES
 
 SETTLING_PERIODS = 3

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from sbon_node.adaptation.decision_log import DecisionLog
-from sbon_node.adaptation.whole.leader_decisions import LeaderDecisions
+from sbon_node.adaptation.decisions import DecisionLog, LeaderDecisions
 from sbon_node.base.events import Bus, MoveDecided
 from sbon_protocol.api.adaptation import MOVES, STAYS, MoveDecision
 from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, OperatorInfo, QueryInfo

@@ -1,28 +1,45 @@
-"""One decision about an operator of this node, from its measures and neighbours to the verdict; it moves nothing.
+"""One look at an operator of this node, from its measures and neighbours to the decision; it moves nothing.
 
-Operators of a query that are linked and share a host may all be at their best places by themselves, and yet better elsewhere
-together: each would lengthen the link between them. So where an operator stays by itself, its host weighs the whole group, too.
+The rules are in :mod:`sbon_node.adaptation.rules`; here are the questions to other nodes that they need. Linked operators of a
+query that share a host may all be at their best places by themselves, and yet better elsewhere together: each would lengthen the
+link between them. So where an operator stays by itself, its host weighs the whole group, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sbon_node.adaptation import decision as rules
-from sbon_node.adaptation import throughput
-from sbon_node.adaptation.decision import Glance, Link, Offer, Why
-from sbon_node.adaptation.delay import measured_delay_ms
-from sbon_node.adaptation.parts import OptimizerParts
-from sbon_node.adaptation.scene import LATENCY_UNKNOWN, Scene, best_host, scene_of, usage_at
-from sbon_node.adaptation.view import AdaptingView
+import msgspec
+
+from sbon_node.adaptation import rules
+from sbon_node.adaptation.rules import Glance, Link, Offer, Why, once_a_node, usage_of, way_of
+from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.placement.model.problem import total
+from sbon_node.hosting.neighbours import neighbours
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.overlay.directory.pairs import unordered
+from sbon_node.ownership.acceptors import RecordAcceptors
+from sbon_node.placement.model.network_view import Answer, Point
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem, total
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.solvers.geometric_median import median_positions
+from sbon_node.placement.strategies.hybrid.hybrid import hybrid
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
 from sbon_protocol.api.bounded import MAX_REASON
-from sbon_protocol.errors import SbonError
+from sbon_protocol.api.delivery import SinkDelay
+from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.query_ids import sink_of
+from sbon_protocol.calls import ComponentStates, DescribeComponents
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.moving import ComponentHost, LocateComponent
 
 IS_BEST = "is-best"
 ALONE = frozenset({IS_BEST, rules.NO_BETTER, rules.SAVES_LITTLE})
@@ -34,6 +51,210 @@ NEAREST = 32
 cost no message, and only decide whether to look."""
 MOST_TOGETHER = 8
 """Most operators that move together."""
+HERE = "here"
+"""Vertex that makes the present host a candidate. No operator, source or sink has this id."""
+
+LATENCY_UNKNOWN = "latency-unknown"
+"""Code of a scene without the latency to a neighbour."""
+GLANCE_S = 2.0
+"""Wait for the answer to a ping at a glance. No setting: without it the neighbour is measured in full."""
+
+
+# -- the network ------------------------------------------------------------------------------------------------------------
+
+
+class AdaptingView(LiveNetworkView):
+    """View for one look: the operator's present host counts as having capacity for it.
+
+    It remembers its own measurements. They are newer than the filtered round-trip times of this node's probes, which need many
+    samples to follow a change.
+    """
+
+    sparing = True
+
+    def __init__(self, context: Context, max_age_s: float, most_load: float = math.inf, beside: str = "") -> None:
+        """Create it; nodes with a load per core above ``most_load`` count as without capacity.
+
+        The capacity that the query ``beside`` holds at other nodes counts as free.
+        """
+        super().__init__(context, beside)
+        self._most_load = most_load
+        self._here, self.max_age_s = context.name, max_age_s
+        self._measured_ms: dict[tuple[str, str], float] = {}
+
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        apart = [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+        measured_ms = await super().measure(apart) if apart else {}
+        self._measured_ms |= {unordered(pair): ms for pair, ms in measured_ms.items()}
+        return measured_ms
+
+    async def measured_ms(self, node: str, others: Sequence[str]) -> dict[str, float]:
+        """Measure and return one-way latencies between ``node`` and others; those that gave no answer are missing."""
+        await self.measure([(other, node) if self._here != node else (node, other) for other in others if other != node])
+        known = {other: 0.0 if other == node else self._measured_ms.get(unordered((node, other))) for other in others}
+        return {other: ms for other, ms in known.items() if ms is not None}
+
+    async def glanced_ms(self, others: Sequence[str]) -> dict[str, float]:
+        """Return one-way latencies from this node to others by one ping each; those that gave no answer are missing.
+
+        It costs a third of :meth:`measured_ms`, and shows too much more often: it is enough to see that nothing has grown.
+        """
+        apart = [other for other in others if other != self._here]
+        answers = await asyncio.gather(*(self._context.membership.ping(other, GLANCE_S) for other in apart))
+        found = {other: answer.rtt_ms / 2 for other, answer in zip(apart, answers, strict=True) if answer is not None}
+        return found | {other: 0.0 for other in others if other == self._here}
+
+    async def ask(self, node: str, needs: Needs) -> Answer:
+        if node == self._here:
+            return Answer(accepted=True)
+        answer = await super().ask(node, needs)
+        if answer.accepted and answer.load > self._most_load:
+            return msgspec.structs.replace(answer, accepted=False, reason=f"its load is {answer.load:.1f} per core")
+        return answer
+
+
+class OptimizerParts(NamedTuple):
+    """Parts that a node's optimizer is given, and from which each decision reads."""
+
+    context: Context
+    operators: OperatorHost
+    records: RecordAcceptors
+    settings: AdaptationSettings
+    placement: PlacementSettings
+
+    async def links_of(self, operator: str) -> tuple[Link, ...]:
+        """Return the links of an operator of this node to all queries that read it, as :func:`once_a_node`.
+
+        Errors are those of :func:`~sbon_node.hosting.neighbours.neighbours`.
+        """
+        found = await neighbours(self.context, self.operators, operator)
+        return once_a_node([Link(one.component, one.node, one.rate_bytes_s or 0.0, one.reads) for one in found])
+
+    def state_bytes(self, operator: str) -> int:
+        """Return the measured size of an operator's state; 0 while it is unknown."""
+        measures = self.operators.ports.described(operator)
+        return (measures.state_bytes or 0) if measures is not None else 0
+
+    def view(self, beside: str = "") -> AdaptingView:
+        """Return the network for one look: measured within a period, without nodes that are half overloaded.
+
+        The capacity that the query ``beside`` holds at other nodes counts as free.
+        """
+        return AdaptingView(self.context, self.settings.period_s, self.settings.overload / 2, beside=beside)
+
+
+async def measured_delay_ms(context: Context, records: RecordAcceptors, hosted: HostedOperator) -> float | None:
+    """Return the delay from source to sink that 95 % of the newest rows keep; None while it is unknown.
+
+    Raises :class:`SbonError` as :meth:`RecordAcceptors.ask`, as a call to the consumer's node, and ``bad-answer`` for a report of
+    that node that is none.
+    """
+    query = hosted.spec.query
+    locate = LocateComponent(query=query, component=sink_of(query))
+    host = await records.ask(query, hosted.acceptors, locate, ComponentHost)
+    call = DescribeComponents(query=query, streams=(), targets=())
+    answer = await context.ask(host.node, call, ComponentStates, timeout_s=context.settings.component_timeout_s)
+    if answer.delay is None:
+        return None
+    try:
+        return decode_record(answer.delay, SinkDelay).p95_ms
+    except ProtocolError as error:
+        raise SbonError("bad-answer", f"{host.node} reports no delay: {error}", where=query) from error
+
+
+# -- the operator between its neighbours ------------------------------------------------------------------------------------
+
+
+class Scene(NamedTuple):
+    """The links of an operator, the latencies from its host to their nodes, its virtual coordinate, and usage as it is."""
+
+    links: tuple[Link, ...]
+    latencies_ms: dict[str, float]
+    virtual: Point
+    usage: float
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted(self.latencies_ms)
+
+    @property
+    def way_ms(self) -> float:
+        return way_of(self.links, self.latencies_ms)
+
+
+async def scene_of(
+    context: Context, operator: str, links: tuple[Link, ...], view: AdaptingView, *, at_a_glance: bool = False
+) -> Scene:
+    """Measure the links of an operator, and return what its host sees; ``at_a_glance`` with one ping to each neighbour.
+
+    Raises :class:`SbonError` ``latency-unknown`` if a neighbour gives no answer, or none has a coordinate.
+    """
+    nodes = sorted({link.node for link in links})
+    latencies_ms = await (view.glanced_ms(nodes) if at_a_glance else view.measured_ms(context.name, nodes))
+    if silent := [node for node in nodes if node not in latencies_ms]:
+        raise SbonError(LATENCY_UNKNOWN, f"{', '.join(silent)} gives no answer", where=operator)
+    known = {link.vertex: context.directory.coordinate(link.node) for link in links}
+    points = {vertex: coordinate.vector for vertex, coordinate in known.items() if coordinate is not None}
+    if not points:
+        raise SbonError(LATENCY_UNKNOWN, "none of its neighbours has a coordinate", where=operator)
+    virtual = median_positions([operator], _edges(operator, links), points)[operator]
+    return Scene(links, latencies_ms, virtual, usage_of(links, latencies_ms))
+
+
+def usage_at(context: Context, nodes: Iterable[str], links: tuple[Link, ...]) -> dict[str, float]:
+    """Return the usage of the links with the operator at each of these nodes, by estimates; without those that are unknown."""
+    usages = {}
+    for node in nodes:
+        latencies_ms = {link.node: context.directory.estimate_rtt_ms(node, link.node).one_way_ms for link in links}
+        known = {other: ms for other, ms in latencies_ms.items() if ms is not None}
+        if len(known) == len(latencies_ms):
+            usages[node] = usage_of(links, known)
+    return usages
+
+
+async def best_host(
+    operator: str,
+    needs: Needs,
+    scene: Scene,
+    refused: Collection[str],
+    view: AdaptingView,
+    placement: PlacementSettings,
+    *,
+    here: str,
+    pairs: int,
+    most_way_ms: float | None = None,
+) -> Offer | None:
+    """Return the best other host with capacity by the strategy hybrid, with the neighbours where they are.
+
+    None if the operator is at its best host already; this node is a candidate unless it is among ``refused``. At most some
+    ``pairs`` of nodes are measured. With ``most_way_ms`` the longest way through the operator is at most that. Raises
+    :class:`SbonError` ``no-capacity``, ``delay-bound`` where no way is so short, and ``latency-unknown`` for a host that gives no
+    answer.
+    """
+    problem = PlacementProblem(
+        pinned={**{link.vertex: link.node for link in scene.links}, HERE: here},
+        operators=(Operator(id=operator, needs=needs, refused=frozenset(refused)),),
+        edges=_edges(operator, scene.links),
+        bounds=Bounds(max_delay_ms=most_way_ms),
+    )
+    candidates = max(2, pairs // len(scene.latencies_ms))
+    placed = await hybrid(problem, view, msgspec.structs.replace(placement, candidates=candidates))
+    node = placed.hosts()[operator]
+    if node == here:
+        return None
+    there_ms, path_ms = await view.measured_ms(node, scene.nodes), await view.measured_ms(here, [node])
+    if not path_ms or len(there_ms) < len(scene.nodes):
+        raise SbonError(LATENCY_UNKNOWN, f"{node} gives no answer", where=operator)
+    return Offer(node, usage_of(scene.links, there_ms), way_of(scene.links, there_ms), path_ms[node])
+
+
+def _edges(operator: str, links: tuple[Link, ...]) -> tuple[Edge, ...]:
+    return tuple(
+        Edge(link.vertex, operator, link.bytes_s) if link.reads else Edge(operator, link.vertex, link.bytes_s) for link in links
+    )
+
+
+# -- the decision -----------------------------------------------------------------------------------------------------------
 
 
 class Memory:
@@ -258,7 +479,7 @@ class Deciding:
         if clock.now() < memory.no_capacity_until_s or rules.left_lately(spec.past_moves, clock.wall_ms(), self._settings):
             return None
         measures, free = self._operators.ports.described(spec.id), self._operators.free()
-        return throughput.lacks(spec.min_throughput_bytes_s, measures, free.bandwidth_bytes_s, self._settings)
+        return rules.lacks(spec.min_throughput_bytes_s, measures, free.bandwidth_bytes_s, self._settings)
 
     async def _carried(
         self, subject: _Subject, scene: Scene, memory: Memory, view: AdaptingView, lacking: Why, made: Callable[..., MoveDecision]
@@ -269,7 +490,7 @@ class Deciding:
         if offer is None:
             return made(STAYS, Why(lacking.code, f"{lacking.text}; no other node has the capacity"), probes=view.probes)
         cost = rules.cost_of_move(scene.links, subject.state_bytes, offer)
-        why = throughput.carries(scene.way_ms, offer, bounded=subject.bound_ms is not None)
+        why = rules.carries(scene.way_ms, offer, bounded=subject.bound_ms is not None)
         verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{lacking.text}; {why.text}")
         memory.no_capacity_until_s = until_s if verdict == MOVES else memory.no_capacity_until_s
         return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)

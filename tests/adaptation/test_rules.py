@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon_node.adaptation.decision import (
+from sbon_node.adaptation.rules import (
     EXPECTED_FOLLOW_S,
     EXPECTED_PAUSE_S,
     HOUR_MS,
