@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from sbon_node.adaptation.by_hand import OperatorMover
 from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.drain.draining import Draining, Parts
 from sbon_node.adaptation.drain.leaving import Leaving
 from sbon_node.adaptation.drain.targets import MoveTargets
 from sbon_node.adaptation.look import OptimizerParts
 from sbon_node.adaptation.optimizer import LocalOptimizer
+from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.whole.ant_updates import AntUpdates
 from sbon_node.adaptation.whole.replacements import Replacements
 from sbon_node.base.clock import Clock
@@ -223,7 +223,7 @@ class Node:
     def _take_queries(self, records: Records) -> None:
         """Create what accepts, explains and follows queries."""
         config, self._lookup = self._config, QueryLookup(self.context)
-        self._mover = OperatorMover(self.context, self._lookup, self._operator_registers, config.migration.report_s)
+        self._mover = RequestedMoves(self.context, self._lookup, self._operator_registers, config.migration.report_s)
         default = (config.adaptation.default, config.query.durability)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement, *default)
         self.sinks = SinkRequests(self.context, self._lookup, planning, config.connectors)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sbon_node.adaptation.by_hand import OperatorMover
 from sbon_node.adaptation.decisions import LeaderDecisions
+from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
 from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.model.records import QueryRecord
@@ -49,7 +49,7 @@ class AntUpdates:
         self,
         context: Context,
         book: QueryHolder,
-        mover: OperatorMover,
+        mover: RequestedMoves,
         decisions: LeaderDecisions,
         leader: AntLeader,
         placement: PlacementSettings,

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from sbon_node.adaptation.by_hand import OperatorMover
 from sbon_node.adaptation.decisions import LeaderDecisions
+from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.base.tasks import Tasks
 from sbon_node.model.records import QueryRecord
 from sbon_node.queries.holder import QueryHolder
@@ -93,7 +93,7 @@ def settled_hosts(info: QueryInfo) -> dict[str, str] | None:
 
 
 async def move_all(
-    mover: OperatorMover,
+    mover: RequestedMoves,
     decisions: LeaderDecisions,
     query: str,
     hosts: Mapping[str, str],

@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping, Sequence, Set
 
 from sbon_node.adaptation import rules
-from sbon_node.adaptation.by_hand import OperatorMover
 from sbon_node.adaptation.decisions import LeaderDecisions
+from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.rules import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
@@ -51,7 +51,7 @@ class Replacements:
         self,
         context: Context,
         book: QueryHolder,
-        mover: OperatorMover,
+        mover: RequestedMoves,
         decisions: LeaderDecisions,
         settings: AdaptationSettings,
         placement: PlacementSettings,

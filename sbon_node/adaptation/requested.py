@@ -1,4 +1,4 @@
-"""Moves of operators that users ask for, at any node: the operator's host drives each."""
+"""Moves of operators at any node, as users and leaders of queries ask for them: the operator's host drives each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_TARGET = frozenset({"no-capacity", "node-away", "node-drained"})
 """Reasons for which a move is given up that another node to move to would not have."""
 
 
-class OperatorMover:
+class RequestedMoves:
     """Finds an operator's host, asks it to move the operator, and reports every ``report_s`` seconds how far it is."""
 
     def __init__(self, context: Context, lookup: QueryLookup, registers: OperatorRegisters, report_s: float) -> None:
