@@ -21,6 +21,7 @@ from sbon_node.adaptation.drain.draining import Draining, Parts
 from sbon_node.adaptation.drain.leaving import Leaving
 from sbon_node.adaptation.drain.targets import MoveTargets
 from sbon_node.adaptation.look import OptimizerParts
+from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.optimizer import LocalOptimizer
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.whole.ant_updates import AntUpdates
@@ -195,7 +196,8 @@ class Node:
         self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, *ends)
         self._orphans = OrphanCheck(self.context, self.registers, owners, self._destroyer, self._reader_positions)
         optimizer = OptimizerParts(self.context, self._operators, acceptors, config.adaptation, config.placement)
-        self._optimizer = LocalOptimizer(optimizer, self._moves, self._machine.load)
+        self._mover = Mover(self.context, self._moves.departures)
+        self._optimizer = LocalOptimizer(optimizer, self._mover, self._moves.host_check, self._machine.load)
         parts = (self._sources, self._operators, self._moves, self._sinks, self._backups.keeper)
         self._descriptions = Descriptions(self.context, *parts, self._optimizer.decisions)
 
@@ -216,21 +218,23 @@ class Node:
         hosts = (self._sources, self._operators, self._sinks, self._book, self._orphans)
         components = Components(self.context, self.engine, self._space, self._measurer, publisher, *hosts)
         targets = MoveTargets(self.context, self._lookup, self._config.migration.candidates)
-        parts = Parts(self._operators, self._sources, self._moves, targets, self._leaving, self.leaving.set)
+        parts = Parts(self._operators, self._sources, self._moves, self._mover, targets, self._leaving, self.leaving.set)
         self._draining = Draining(self.context, self._config.migration, parts)
         return Operations(self._config, components, self._draining)
 
     def _take_queries(self, records: Records) -> None:
         """Create what accepts, explains and follows queries."""
         config, self._lookup = self._config, QueryLookup(self.context)
-        self._mover = RequestedMoves(self.context, self._lookup, self._operator_registers, config.migration.report_s)
+        self._requested = RequestedMoves(
+            self.context, self._lookup, self._operator_registers, self._mover, config.migration.report_s
+        )
         default = (config.adaptation.default, config.query.durability)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement, *default)
         self.sinks = SinkRequests(self.context, self._lookup, planning, config.connectors)
         self._follows = Follows(self.context, self._sinks, self._lookup, self.sinks)
         self._declarations = Declarations(planning, self._catalogue, self._lookup.check_unread, self._lookup.stop)
         names, leader = QueryNames(self.registers, records, self._lookup.is_over), AntLeader(self.context, self._operators.ants)
-        led = (self.context, self._book, self._mover, self._decisions)
+        led = (self.context, self._book, self._requested, self._decisions)
         self._ants = AntUpdates(*led, leader, config.placement)
         self._replacements = Replacements(*led, config.adaptation, config.placement)
         reuse = Reuse(self.context, planning, self._operator_registers)
@@ -381,10 +385,10 @@ class Node:
         return await self._lookup.stop(query_id)
 
     def move_operator(self, query_id: str, request: MoveRequest) -> AsyncIterator[Moving | Moved]:
-        return self._mover.move(query_id, request)
+        return self._requested.move(query_id, request)
 
     async def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:
-        return await self._mover.cancel(query_id, operator)
+        return await self._requested.cancel(query_id, operator)
 
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
         return (await self._lookup.show(query_id, after_ms))[1]

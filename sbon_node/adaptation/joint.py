@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from sbon_node.adaptation.look import AdaptingView, Deciding, Memory, OptimizerParts
+from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.rules import TOGETHER, Hosts, Latency, Link, Pair, Side, Weighed, Why, weigh
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
@@ -60,12 +61,13 @@ class JointMoves:
         self,
         parts: OptimizerParts,
         deciding: Deciding,
+        mover: Mover,
         host_check: HostCheck,
         memory_of: Callable[[str], Memory],
         busy: Callable[[str], str],
         agreed: Agreed,
     ) -> None:
-        self._parts, self._deciding, self._host_check = parts, deciding, host_check
+        self._parts, self._deciding, self._mover, self._host_check = parts, deciding, mover, host_check
         self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
         self._memory_of, self._busy, self._agreed = memory_of, busy, agreed
         self.proposing: dict[str, None] = {}
@@ -133,7 +135,7 @@ class JointMoves:
             neighbour=spec.id,
             target=hosts[1],
             neighbour_target=hosts[0],
-            attempt=f"{context.rng.getrandbits(64):016x}",
+            attempt=self._mover.attempt(),
             side=_stated(mine),
         )
         decision = self._decision(hosted, hosts[0], f"after {link.vertex} has moved to {hosts[1]}", weighed, view)
@@ -141,33 +143,31 @@ class JointMoves:
 
     async def carry_out(self, proposal: Proposal) -> None:
         """Have the neighbour move; raise :class:`SbonError` why it has not, ``joint-move-refused`` if its host does not agree."""
-        context, call = self._context, proposal.call
-        how = MoveOperator(
-            query=call.query,
-            operator=call.operator,
-            target=call.target,
-            attempt=call.attempt,
-            start=False,
-            wait_s=context.settings.component_timeout_s,
-        )
+        context, call, node = self._context, proposal.call, proposal.node
+        how = MoveOperator(query=call.query, operator=call.operator, target=call.target, attempt=call.attempt)
         state, silent = None, 0
         try:
-            state = await context.ask(proposal.node, call, OperatorMove)
+            state = await context.ask(node, call, OperatorMove)
         except SbonError as error:
             if error.code != UNREACHABLE:
                 raise
         finally:
             self.proposing.pop(call.neighbour, None)
-        while state is None or state.step not in move_states.OVER:
-            try:
-                state, silent = await context.ask(proposal.node, how, OperatorMove), 0
-            except SbonError as error:
-                silent += 1
-                if error.code != UNREACHABLE or silent == TRIES:
-                    raise
-                await context.clock.sleep(BETWEEN_S)
+
+        async def unanswered(error: SbonError) -> bool:
+            nonlocal silent
+            silent += 1
+            if error.code != UNREACHABLE or silent == TRIES:
+                raise error
+            await context.clock.sleep(BETWEEN_S)
+            return True
+
+        every_s = context.settings.component_timeout_s
+        async for newest in self._mover.watch(how, every_s, first=state, host=node, unanswered=unanswered):
+            state, silent = newest, 0 if newest is not state else silent
+        assert state is not None
         if state.step == move_states.GIVEN_UP:
-            raise SbonError(state.code or "move-unknown", f"{call.operator} has not moved: {state.reason}", where=proposal.node)
+            raise SbonError(state.code or "move-unknown", f"{call.operator} has not moved: {state.reason}", where=node)
 
     # -- the other host ------------------------------------------------------------------------------------------------
 

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from sbon_node.adaptation.decisions import DecisionLog, event_of
 from sbon_node.adaptation.joint import REFUSED, JointMoves, Proposal
 from sbon_node.adaptation.look import ALONE, Deciding, Memory, OptimizerParts
+from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.rules import RELIEVES, Why
 from sbon_node.base.tasks import Tasks
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.moves import Moves
+from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.query_ids import name_of
-from sbon_protocol.api.states import move_states
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
 
@@ -50,14 +50,15 @@ class _Kept:
 class LocalOptimizer:
     """Decides for each operator of this node, one after another, and drives its own moves."""
 
-    def __init__(self, parts: OptimizerParts, moves: Moves, load: Callable[[], float]) -> None:
+    def __init__(self, parts: OptimizerParts, mover: Mover, host_check: HostCheck, load: Callable[[], float]) -> None:
         self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
-        self._departures = moves.departures
+        self._mover = mover
         self._deciding = Deciding(parts, load)
         self._joint = JointMoves(
             parts,
             self._deciding,
-            moves.host_check,
+            mover,
+            host_check,
             lambda operator: self._kept(operator).memory,
             self._busy,
             self._agreed,
@@ -102,7 +103,7 @@ class LocalOptimizer:
     async def _consider(self, hosted: HostedOperator, kept: _Kept) -> None:
         """Decide about an operator, and begin the move. An error of this program is kept as a decision to stay."""
         operator, proposal = hosted.spec.id, None
-        if self._departures.under_way(operator) is not None:
+        if self._mover.departures.under_way(operator) is not None:
             return
         try:
             made, members = await self._deciding.decide(hosted, kept.memory)
@@ -164,7 +165,7 @@ class LocalOptimizer:
 
     def _busy(self, operator: str) -> str:
         """Return why an operator of this node may not take part in a joint move for what this node does."""
-        if operator in self._moving or self._departures.under_way(operator) is not None:
+        if operator in self._moving or self._mover.departures.under_way(operator) is not None:
             return "it moves already"
         return f"this node moves {len(self._moving)} others" if len(self._moving) >= self._settings.moves else ""
 
@@ -172,7 +173,7 @@ class LocalOptimizer:
         """Begin a move that the host of a neighbour has proposed; return its first state."""
         kept = self._kept(hosted.spec.id)
         call = MoveOperator(query=hosted.spec.query, operator=hosted.spec.id, target=made.target, attempt=attempt)
-        state = await self._departures.move(call, made.reason)
+        state = await self._mover.begin(call, why=made.reason)
         self._enter(hosted, kept, made)
         self._moving[hosted.spec.id] = None
         self._tasks.start(f"agreed move {hosted.spec.id}", self._watch_agreed(hosted, kept, made, call))
@@ -191,27 +192,19 @@ class LocalOptimizer:
 
     async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> bool:
         """Move the operator, and return whether it has moved."""
-        attempt = f"{self._context.rng.getrandbits(64):016x}"
-        call = MoveOperator(query=hosted.spec.query, operator=hosted.spec.id, target=made.target, attempt=attempt)
-        return await self._ended(hosted, kept, made, call)
+        return await self._ended(hosted, kept, made, self._mover.call(hosted.spec.query, hosted.spec.id, made.target))
 
     async def _ended(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision, call: MoveOperator) -> bool:
         """Make a call for a move and wait for its end; return whether the operator has moved.
 
         After a failure the target is left alone for a while.
         """
-        spec, departures, now_s = hosted.spec, self._departures, self._context.clock.now
-        try:
-            state = await departures.move(call, made.reason)
-            while state.step not in move_states.OVER:
-                state = await departures.move(replace(call, start=False, wait_s=self._settings.period_s))
-            failure = departures.failure(call.attempt)
-        except SbonError as error:
-            failure = error
+        operator, now_s = hosted.spec.id, self._context.clock.now
+        failure = await self._mover.move(call, made.reason, self._settings.period_s)
         if failure is None:
-            log.info("operator-adapted", operator=spec.id, target=made.target, reason=made.reason)
+            log.info("operator-adapted", operator=operator, target=made.target, reason=made.reason)
             return True
-        log.info("adaptation-failed", operator=spec.id, target=made.target, code=failure.code, reason=str(failure))
+        log.info("adaptation-failed", operator=operator, target=made.target, code=failure.code, reason=str(failure))
         kept.decisions.failed(failure)
         kept.memory.glance = None
         if failure.where == made.target:

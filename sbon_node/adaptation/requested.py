@@ -1,12 +1,15 @@
-"""Moves of operators at any node, as users and leaders of queries ask for them: the operator's host drives each."""
+"""Moves of operators at any node, as users and leaders of queries ask for them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
 
-import msgspec
 import structlog
+from msgspec.structs import replace
 
+from sbon_node.adaptation.mover import Mover
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.workflow.context import Context
@@ -27,8 +30,11 @@ OF_TARGET = frozenset({"no-capacity", "node-away", "node-drained"})
 class RequestedMoves:
     """Finds an operator's host, asks it to move the operator, and reports every ``report_s`` seconds how far it is."""
 
-    def __init__(self, context: Context, lookup: QueryLookup, registers: OperatorRegisters, report_s: float) -> None:
-        self._context, self._lookup, self._registers, self._report_s = context, lookup, registers, report_s
+    def __init__(
+        self, context: Context, lookup: QueryLookup, registers: OperatorRegisters, mover: Mover, report_s: float
+    ) -> None:
+        self._context, self._lookup, self._registers = context, lookup, registers
+        self._mover, self._report_s = mover, report_s
 
     async def move(self, query: str, request: MoveRequest, *, why: str = "") -> AsyncGenerator[Moving | Moved, None]:
         """Yield the steps of the move; the last is :class:`Moved`. It goes on if the caller leaves.
@@ -38,27 +44,19 @@ class RequestedMoves:
         Raises :class:`SbonError`: why the move was refused or given up, ``move-unknown`` if nobody knows how it went on.
         """
         info, operator, origin = await self._hosted(query, request.operator)
-        progress = MoveProgress()
-        call = MoveOperator(
-            query=info.uid,
-            operator=operator,
-            target=request.to,
-            attempt=f"{self._context.rng.getrandbits(64):016x}",
-            how=request.how,
-            why=why,
-        )
+        call = self._mover.call(info.uid, operator, request.to, how=request.how, why=why)
         try:
-            state: OperatorMove | None = await self._ask(origin, call, hint="start that node again, then move the operator")
+            state = await self._ask(origin, call, hint="start that node again, then move the operator")
         except SbonError as error:
             if error.where == request.to:
                 raise SbonError(error.code, error.message, where="to", hint=error.hint) from error
             raise
-        call = msgspec.structs.replace(call, start=False, wait_s=self._report_s)
-        while state is not None and state.step not in move_states.OVER:
-            progress = decode_record(state.progress, MoveProgress)
-            yield Moving(step=state.step, progress=progress)
-            state = await self._next(origin, call, state)
-        if state is not None and state.step == move_states.GIVEN_UP:
+        goes_on = partial(self._goes_on, origin, call)
+        async with aclosing(self._mover.watch(call, self._report_s, first=state, host=origin, unanswered=goes_on)) as states:
+            async for state in states:
+                if state.step not in move_states.OVER:
+                    yield Moving(step=state.step, progress=decode_record(state.progress, MoveProgress))
+        if state.step == move_states.GIVEN_UP:
             where = "to" if state.code in OF_TARGET else operator
             raise SbonError(state.code or "move-unknown", state.reason, where=where, hint=f"it goes on at {origin}")
         yield Moved(
@@ -66,8 +64,8 @@ class RequestedMoves:
             operator=operator,
             origin=origin,
             node=request.to,
-            copied_bytes=(progress if state is None else decode_record(state.progress, MoveProgress)).copied_bytes,
-            pause_ms=None if state is None else state.pause_ms,
+            copied_bytes=decode_record(state.progress, MoveProgress).copied_bytes,
+            pause_ms=state.pause_ms if state.step == move_states.MOVED else None,
         )
 
     async def cancel(self, query: str, operator: str) -> MoveCancelled:
@@ -79,7 +77,7 @@ class RequestedMoves:
         call, hint = CancelMove(query=info.uid, operator=operator, wait_s=self._report_s), "see sbon query show"
         state = await self._ask(origin, call, hint=hint)
         while state.step not in move_states.OVER:
-            state = await self._ask(origin, msgspec.structs.replace(call, attempt=state.attempt), hint=hint)
+            state = await self._ask(origin, replace(call, attempt=state.attempt), hint=hint)
         return MoveCancelled(query=info.id, operator=operator, node=origin)
 
     async def _hosted(self, query: str, named: str) -> tuple[QueryInfo, str, str]:
@@ -99,32 +97,32 @@ class RequestedMoves:
             reason = f"{origin}, its host, does not answer: {error}"
             raise SbonError(error.code, reason, where=call.operator, hint=hint) from error
 
-    async def _next(self, origin: str, call: MoveOperator, state: OperatorMove) -> OperatorMove | None:
-        """Return the next state; None if it has moved by its register, and its old host does not tell."""
+    async def _goes_on(self, origin: str, call: MoveOperator, error: SbonError) -> bool:
+        """Return whether a move goes on whose host gave an ``error`` for an answer; False if it has moved by its register.
+
+        Raises :class:`SbonError` if nobody knows how it went on, or it was given up.
+        """
+        away = self._context.presence.away(origin)
+        read = self._registers.settled if away else self._registers.read
         try:
-            return await self._context.ask(origin, call, OperatorMove)
-        except SbonError as error:
-            away = self._context.presence.away(origin)
-            read = self._registers.settled if away else self._registers.read
-            try:
-                register = await read(call.query, call.operator)
-            except SbonError as unread:
-                if away or error.code != "peer-unreachable":
-                    raise
-                log.info("move-not-asked", operator=call.operator, host=origin, reason=str(unread))
-                return state
-            if register.host == call.target:
-                return None
-            if error.code == "move-unknown":
-                message = f"{origin} was restarted amid the move, which is given up"
-                hint = f"it goes on at {register.host}, see sbon query show; move it again if need be"
-                raise SbonError("move-unknown", message, where=call.operator, hint=hint) from error
-            if away:
-                hint = "start it again; sbon query show says where the operator runs then"
-                raise SbonError("node-away", f"{origin} {away}, amid the move", where=call.operator, hint=hint) from error
-            log.info("move-not-asked", operator=call.operator, host=origin, reason=str(error))
+            register = await read(call.query, call.operator)
+        except SbonError as unread:
+            if away or error.code != "peer-unreachable":
+                raise
+            log.info("move-not-asked", operator=call.operator, host=origin, reason=str(unread))
+            return True
+        if register.host == call.target:
+            return False
+        if error.code == "move-unknown":
+            message = f"{origin} was restarted amid the move, which is given up"
+            hint = f"it goes on at {register.host}, see sbon query show; move it again if need be"
+            raise SbonError("move-unknown", message, where=call.operator, hint=hint) from error
+        if away:
+            hint = "start it again; sbon query show says where the operator runs then"
+            raise SbonError("node-away", f"{origin} {away}, amid the move", where=call.operator, hint=hint) from error
+        log.info("move-not-asked", operator=call.operator, host=origin, reason=str(error))
         await self._context.clock.sleep(self._context.settings.retry_s)
-        return state
+        return True
 
 
 def _operator_of(info: QueryInfo, named: str) -> str:

@@ -15,6 +15,7 @@ import structlog
 from sbon_node.adaptation.drain.leaving import Leaving
 from sbon_node.adaptation.drain.moves import DrainMoves, step_of
 from sbon_node.adaptation.drain.targets import MoveTargets
+from sbon_node.adaptation.mover import Mover
 from sbon_node.base.tasks import Tasks
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
@@ -40,6 +41,7 @@ class Parts(NamedTuple):
     operators: OperatorHost
     sources: SourceHost
     moves: Moves
+    mover: Mover
     targets: MoveTargets
     leaving: Leaving
     stop: Callable[[], None]
@@ -77,7 +79,7 @@ class Draining:
 
     def __init__(self, context: Context, settings: MigrationSettings, parts: Parts) -> None:
         self._context, self._settings, self._parts = context, settings, parts
-        self._moves = DrainMoves(context, settings, parts.operators, parts.moves, parts.targets)
+        self._moves = DrainMoves(context, settings, parts.operators, parts.mover, parts.targets)
         self._tasks = Tasks()
         self._run: _Run | None = None
 

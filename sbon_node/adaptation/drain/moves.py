@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
+from msgspec.structs import replace
 
 from sbon_node.adaptation.drain.targets import MoveTargets
+from sbon_node.adaptation.mover import Mover
 from sbon_node.base.backoff import Backoff
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import CANCELLED
-from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.overlay.presence import AS_KEEPER
 from sbon_node.workflow.context import Context
@@ -22,7 +22,7 @@ from sbon_protocol.api.states import move_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
-from sbon_protocol.moving import MoveOperator, OperatorMove
+from sbon_protocol.moving import OperatorMove
 
 PASSING = frozenset({"move-under-way", "no-majority", "not-movable"})
 """Codes of this node's own failures that pass by themselves: another move, too few acceptors, an operator that starts."""
@@ -59,10 +59,10 @@ class DrainMoves:
     """
 
     def __init__(
-        self, context: Context, settings: MigrationSettings, operators: OperatorHost, moves: Moves, targets: MoveTargets
+        self, context: Context, settings: MigrationSettings, operators: OperatorHost, mover: Mover, targets: MoveTargets
     ) -> None:
         self._context, self._settings = context, settings
-        self._operators, self._departures, self._targets = operators, moves.departures, targets
+        self._operators, self._mover, self._targets = operators, mover, targets
 
     async def move(self, hosted: HostedOperator, enter: Callable[[DrainStep], None]) -> None:
         """Move the operator to the best node that takes it, unless its query ends or it stays.
@@ -118,7 +118,7 @@ class DrainMoves:
 
     async def withdraw(self, hosted: HostedOperator, last: DrainStep | None, reason: str) -> DrainStep:
         """Give the operator's move up because of ``reason``; return its end, with the reason of its ``last`` step."""
-        state = await self._departures.withdraw(hosted.spec.id, SbonError("drain-over", reason, where=self._context.name))
+        state = await self._mover.departures.withdraw(hosted.spec.id, SbonError("drain-over", reason, where=self._context.name))
         if state is not None and state.step == move_states.MOVED:
             return _moving(hosted, last.target if last is not None else "", state)
         if state is not None and state.step != move_states.GIVEN_UP:
@@ -130,7 +130,7 @@ class DrainMoves:
 
     def _enter_end(self, hosted: HostedOperator, enter: Callable[[DrainStep], None]) -> None:
         """Enter that the operator has moved, where somebody else has moved it away; else its query is over."""
-        newest = self._departures.newest(hosted.spec.id)
+        newest = self._mover.departures.newest(hosted.spec.id)
         if newest is not None and newest.state.step == move_states.MOVED:
             enter(_moving(hosted, newest.lease.target, newest.state))
 
@@ -152,22 +152,11 @@ class DrainMoves:
 
     async def _move_to(self, hosted: HostedOperator, target: str, enter: Callable[[DrainStep], None]) -> SbonError | None:
         """Try a target; return the failure, None for a move that has happened."""
-        spec, departures = hosted.spec, self._departures
-        attempt = f"{self._context.rng.getrandbits(64):016x}"
-        call = MoveOperator(query=spec.query, operator=spec.id, target=target, attempt=attempt)
-        try:
-            state = await departures.move(call, f"{self._context.name} was drained")
-            call = msgspec.structs.replace(call, start=False, wait_s=self._settings.report_s)
-            while state.step not in move_states.OVER:
-                enter(_moving(hosted, target, state))
-                state = await departures.move(call)
-            failure = departures.failure(attempt)
-        except SbonError as error:
-            failure = error
-        if failure is None:
-            enter(_moving(hosted, target, state))
-        else:
-            other = departures.under_way(spec.id)
+        spec, mover = hosted.spec, self._mover
+        call, why = mover.call(spec.query, spec.id, target), f"{self._context.name} was drained"
+        failure = await mover.move(call, why, self._settings.report_s, lambda state: enter(_moving(hosted, target, state)))
+        if failure is not None:
+            other = mover.departures.under_way(spec.id)
             reason = failure.message if other is None else f"it moves to {other.target} already: {other.step}"
             enter(step_of(hosted, "waiting", target=target if other is None else "", reason=reason))
         return failure
@@ -180,4 +169,4 @@ def step_of(hosted: HostedOperator, step: str, *, target: str = "", reason: str 
 
 def _moving(hosted: HostedOperator, target: str, state: OperatorMove) -> DrainStep:
     progress: MoveProgress = decode_record(state.progress, MoveProgress)
-    return msgspec.structs.replace(step_of(hosted, state.step, target=target), progress=progress)
+    return replace(step_of(hosted, state.step, target=target), progress=progress)

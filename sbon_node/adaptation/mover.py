@@ -1,0 +1,88 @@
+"""Moves of operators as their deciders make them: begun at the operator's host, and watched until they are over.
+
+Six decide that an operator moves: its host, by itself (:mod:`.optimizer`) or with the host of a neighbour (:mod:`.joint`); a node
+that is drained (:mod:`.drain.moves`); a user (:mod:`.requested`); and the leader of its query, by the query's strategy or with
+ants (:mod:`.whole`). None of them carries a move out: :mod:`sbon_node.hosting.moving.departures` does, at the operator's host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from msgspec.structs import replace
+
+from sbon_node.hosting.moving.departures import Departures
+from sbon_node.workflow.context import Context
+from sbon_protocol.api.states import move_states
+from sbon_protocol.errors import SbonError
+from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove
+
+Unanswered = Callable[[SbonError], Awaitable[bool]]
+"""Handles the error of a host that was asked how a move goes on: returns whether to ask again, or raises."""
+
+
+class Mover:
+    """Begins moves of operators, and watches them until they are over; ``departures`` are those from this node."""
+
+    def __init__(self, context: Context, departures: Departures) -> None:
+        self._context, self.departures = context, departures
+
+    def attempt(self) -> str:
+        """Return a name for a new move."""
+        return f"{self._context.rng.getrandbits(64):016x}"
+
+    def call(self, query: str, operator: str, target: str, *, how: MoveHow = "follow", why: str = "") -> MoveOperator:
+        """Return the call for a new move; ``why`` is for users, and empty if one of them wants it."""
+        return MoveOperator(query=query, operator=operator, target=target, attempt=self.attempt(), how=how, why=why)
+
+    async def begin(self, call: MoveOperator, *, why: str = "", host: str = "") -> OperatorMove:
+        """Begin a move, and return its state; ``host`` is the operator's, by default this node, which keeps ``why`` for users.
+
+        Raises :class:`SbonError` for a move that cannot begin now, or a host that gives no answer. The state of a move that has
+        begun already comes after ``wait_s`` seconds of the call, or once it is over.
+        """
+        return await (self._context.ask(host, call, OperatorMove) if host else self.departures.move(call, why))
+
+    async def watch(
+        self,
+        call: MoveOperator,
+        every_s: float,
+        *,
+        first: OperatorMove | None,
+        host: str = "",
+        unanswered: Unanswered | None = None,
+    ) -> AsyncGenerator[OperatorMove, None]:
+        """Yield the states of a move until it is over: the ``first``, if it is known, then one in ``every_s`` seconds at least.
+
+        ``host`` drives the move, by default this node. Its errors go to ``unanswered``, and are raised without it.
+        """
+        state, how = first, replace(call, start=False, wait_s=every_s)
+        while state is None or state.step not in move_states.OVER:
+            if state is not None:
+                yield state
+            try:
+                state = await self.begin(how, host=host)
+            except SbonError as error:
+                if unanswered is None:
+                    raise
+                if not await unanswered(error):
+                    return
+        yield state
+
+    async def move(
+        self, call: MoveOperator, why: str, every_s: float, report: Callable[[OperatorMove], None] | None = None
+    ) -> SbonError | None:
+        """Begin a move of an operator of this node, watch it, and return why it was given up; None once it has moved.
+
+        ``report`` gets each state but that of a move that was given up.
+        """
+        failure = None
+        try:
+            first = await self.begin(call, why=why)
+            async for state in self.watch(call, every_s, first=first):
+                failure = self.departures.failure(call.attempt)
+                if report is not None and failure is None:
+                    report(state)
+        except SbonError as error:
+            return error
+        return failure
