@@ -84,9 +84,15 @@ class AdaptingView(LiveNetworkView):
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
         apart = [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
-        measured_ms = await super().measure(apart) if apart else {}
-        self._measured_ms |= {unordered(pair): ms for pair, ms in measured_ms.items()}
-        return measured_ms
+        if new := [pair for pair in apart if unordered(pair) not in self._measured_ms]:
+            measured_ms = await super().measure(new)
+            self._measured_ms |= {unordered(pair): ms for pair, ms in measured_ms.items()}
+        known = {pair: self._measured_ms.get(unordered(pair)) for pair in apart}
+        return {pair: ms for pair, ms in known.items() if ms is not None}
+
+    def latency_ms(self, a: str, b: str) -> float:
+        known_ms = self._measured_ms.get(unordered((a, b)))
+        return super().latency_ms(a, b) if known_ms is None else known_ms
 
     async def measured_ms(self, node: str, others: Sequence[str]) -> dict[str, float]:
         """Measure and return one-way latencies between ``node`` and others; those that gave no answer are missing."""

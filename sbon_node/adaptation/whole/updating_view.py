@@ -21,9 +21,12 @@ class UpdatingView(LiveNetworkView):
         self._measured_ms: dict[tuple[str, str], float] = {}
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
-        measured_ms = await super().measure([pair for pair in pairs if unordered(pair) not in self._measured_ms])
-        self._measured_ms |= {unordered(pair): ms for pair, ms in measured_ms.items()}
-        return measured_ms
+        apart = [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+        if new := [pair for pair in apart if unordered(pair) not in self._measured_ms]:
+            measured_ms = await super().measure(new)
+            self._measured_ms |= {unordered(pair): ms for pair, ms in measured_ms.items()}
+        known = {pair: self._measured_ms.get(unordered(pair)) for pair in apart}
+        return {pair: ms for pair, ms in known.items() if ms is not None}
 
     def latency_ms(self, a: str, b: str) -> float:
         known_ms = self._measured_ms.get(unordered((a, b)))
