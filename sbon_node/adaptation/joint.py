@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.adaptation.look import AdaptingView, Deciding, Memory, OptimizerParts
+from sbon_node.adaptation.look import Deciding, Memory, OperatorView, OptimizerParts
 from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.rules import TOGETHER, Hosts, Latency, Link, Pair, Side, Weighed, Why, weigh
 from sbon_node.hosting.hosted_operator import HostedOperator
@@ -245,7 +245,7 @@ class JointMoves:
                 )
         return pair
 
-    async def _measured(self, view: AdaptingView, pairs: Collection[tuple[str, str]]) -> Latency:
+    async def _measured(self, view: OperatorView, pairs: Collection[tuple[str, str]]) -> Latency:
         """Measure pairs of nodes; raise ``latency-unknown`` if one gives no answer."""
         apart = sorted({unordered(pair) for pair in pairs if pair[0] != pair[1]})
         measured_ms = await view.measure(apart)
@@ -253,12 +253,12 @@ class JointMoves:
             raise SbonError("latency-unknown", f"from {silent[0][0]} to {silent[0][1]} there is no answer", where=silent[0][1])
         return lambda one, other: 0.0 if one == other else measured_ms[unordered((one, other))]
 
-    async def _weighed(self, view: AdaptingView, pair: Pair, hosts: Hosts, *, bounded: bool) -> Weighed:
+    async def _weighed(self, view: OperatorView, pair: Pair, hosts: Hosts, *, bounded: bool) -> Weighed:
         pairs = pair.measured(pair.hosts) | pair.measured(hosts) | set(zip(pair.hosts, hosts, strict=True))
         latency = await self._measured(view, pairs)
         return weigh(pair, hosts, latency, self._context.clock.wall_ms(), self._settings, bounded=bounded)
 
-    def _decision(self, hosted: HostedOperator, target: str, order: str, weighed: Weighed, view: AdaptingView) -> MoveDecision:
+    def _decision(self, hosted: HostedOperator, target: str, order: str, weighed: Weighed, view: OperatorView) -> MoveDecision:
         why = Why(TOGETHER, f"moves together with its neighbour, {order}; {weighed.why.text}")
         return self._deciding.made(
             hosted,

@@ -63,23 +63,18 @@ GLANCE_S = 2.0
 # -- the network ------------------------------------------------------------------------------------------------------------
 
 
-class AdaptingView(LiveNetworkView):
-    """View for one look: the operator's present host counts as having capacity for it.
+class LookView(LiveNetworkView):
+    """View for one look at a running query: what is measured for it outranks what was known, and is measured once.
 
-    It remembers its own measurements. They are newer than the filtered round-trip times of this node's probes, which need many
-    samples to follow a change.
+    It is newer than the filtered round-trip times of this node's probes, which need many samples to follow a change.
     """
 
     sparing = True
 
-    def __init__(self, context: Context, max_age_s: float, most_load: float = math.inf, beside: str = "") -> None:
-        """Create it; nodes with a load per core above ``most_load`` count as without capacity.
-
-        The capacity that the query ``beside`` holds at other nodes counts as free.
-        """
+    def __init__(self, context: Context, beside: str, max_age_s: float) -> None:
+        """Create it; the capacity that the query ``beside`` holds at nodes counts as free."""
         super().__init__(context, beside)
-        self._most_load = most_load
-        self._here, self.max_age_s = context.name, max_age_s
+        self.max_age_s = max_age_s
         self._measured_ms: dict[tuple[str, str], float] = {}
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
@@ -90,15 +85,32 @@ class AdaptingView(LiveNetworkView):
         known = {pair: self._measured_ms.get(unordered(pair)) for pair in apart}
         return {pair: ms for pair, ms in known.items() if ms is not None}
 
+    async def measure_links(self, problem: PlacementProblem, hosts: Mapping[str, str]) -> None:
+        """Measure the links between different nodes with the operators on ``hosts``."""
+        at = {**problem.pinned, **hosts}
+        await self.measure(sorted((at[edge.source], at[edge.target]) for edge in problem.edges))
+
     def latency_ms(self, a: str, b: str) -> float:
         known_ms = self._measured_ms.get(unordered((a, b)))
         return super().latency_ms(a, b) if known_ms is None else known_ms
 
+
+class OperatorView(LookView):
+    """View for one look at an operator of this node, which counts as having capacity for it.
+
+    Nodes with a load per core above ``most_load`` count as without capacity.
+    """
+
+    def __init__(self, context: Context, beside: str, max_age_s: float, most_load: float) -> None:
+        super().__init__(context, beside, max_age_s)
+        self._here, self._most_load = context.name, most_load
+
     async def measured_ms(self, node: str, others: Sequence[str]) -> dict[str, float]:
         """Measure and return one-way latencies between ``node`` and others; those that gave no answer are missing."""
-        await self.measure([(other, node) if self._here != node else (node, other) for other in others if other != node])
-        known = {other: 0.0 if other == node else self._measured_ms.get(unordered((node, other))) for other in others}
-        return {other: ms for other, ms in known.items() if ms is not None}
+        pairs = {other: (other, node) if self._here != node else (node, other) for other in others if other != node}
+        measured_ms = await self.measure(list(pairs.values()))
+        found = {other: measured_ms[pair] for other, pair in pairs.items() if pair in measured_ms}
+        return found | {other: 0.0 for other in others if other == node}
 
     async def glanced_ms(self, others: Sequence[str]) -> dict[str, float]:
         """Return one-way latencies from this node to others by one ping each; those that gave no answer are missing.
@@ -141,12 +153,12 @@ class OptimizerParts(NamedTuple):
         measures = self.operators.ports.described(operator)
         return (measures.state_bytes or 0) if measures is not None else 0
 
-    def view(self, beside: str = "") -> AdaptingView:
+    def view(self, beside: str = "") -> OperatorView:
         """Return the network for one look: measured within a period, without nodes that are half overloaded.
 
         The capacity that the query ``beside`` holds at other nodes counts as free.
         """
-        return AdaptingView(self.context, self.settings.period_s, self.settings.overload / 2, beside=beside)
+        return OperatorView(self.context, beside, self.settings.period_s, self.settings.overload / 2)
 
 
 async def measured_delay_ms(context: Context, records: RecordAcceptors, hosted: HostedOperator) -> float | None:
@@ -189,7 +201,7 @@ class Scene(NamedTuple):
 
 
 async def scene_of(
-    context: Context, operator: str, links: tuple[Link, ...], view: AdaptingView, *, at_a_glance: bool = False
+    context: Context, operator: str, links: tuple[Link, ...], view: OperatorView, *, at_a_glance: bool = False
 ) -> Scene:
     """Measure the links of an operator, and return what its host sees; ``at_a_glance`` with one ping to each neighbour.
 
@@ -223,7 +235,7 @@ async def best_host(
     needs: Needs,
     scene: Scene,
     refused: Collection[str],
-    view: AdaptingView,
+    view: OperatorView,
     placement: PlacementSettings,
     *,
     here: str,
@@ -380,7 +392,7 @@ class Deciding:
         verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{looked.text}; {why.text}")
         return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
 
-    async def _scene(self, subject: _Subject, memory: Memory, view: AdaptingView, *, is_sure: bool) -> Scene:
+    async def _scene(self, subject: _Subject, memory: Memory, view: OperatorView, *, is_sure: bool) -> Scene:
         """Return the subject between its neighbours: at a glance where that shows no change since the last look."""
         operator = subject.members[0].spec.id
         if memory.glance is not None and not is_sure:
@@ -421,7 +433,7 @@ class Deciding:
         return looked
 
     async def _faster(
-        self, subject: _Subject, scene: Scene, memory: Memory, view: AdaptingView, looked: Why
+        self, subject: _Subject, scene: Scene, memory: Memory, view: OperatorView, looked: Why
     ) -> tuple[Offer, Why] | None:
         """Return a host that shortens the way of rows, if the query is late; None if it is not, or there is no such host.
 
@@ -450,7 +462,7 @@ class Deciding:
         subject: _Subject,
         scene: Scene,
         memory: Memory,
-        view: AdaptingView,
+        view: OperatorView,
         *,
         elsewhere: bool = False,
         most_way_ms: float | None = None,
@@ -488,7 +500,7 @@ class Deciding:
         return rules.lacks(spec.min_throughput_bytes_s, measures, free.bandwidth_bytes_s, self._settings)
 
     async def _carried(
-        self, subject: _Subject, scene: Scene, memory: Memory, view: AdaptingView, lacking: Why, made: Callable[..., MoveDecision]
+        self, subject: _Subject, scene: Scene, memory: Memory, view: OperatorView, lacking: Why, made: Callable[..., MoveDecision]
     ) -> MoveDecision:
         """Decide about an operator whose bound on throughput this node is about to break; without a host, pause looking."""
         until_s, memory.no_capacity_until_s = memory.no_capacity_until_s, self._context.clock.now() + self._settings.look_again_s

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.adaptation.look import AdaptingView
+from sbon_node.adaptation.look import OperatorView
 from sbon_node.hosting.neighbours import neighbours
 from sbon_node.overlay.membership.service import Membership
 from sbon_protocol.moving import LocateComponent
@@ -21,13 +21,13 @@ from tests.workflow.test_moved_operators import FILTER, move, operators
 
 def test_a_look_without_change_pings_each_neighbour_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counter[str] = Counter()
-    pinged, measured = Membership.ping, AdaptingView.measure
+    pinged, measured = Membership.ping, OperatorView.measure
 
     async def counting_ping(self: Membership, name: str, timeout_s: float) -> object:
         counted["pings"] += 1
         return await pinged(self, name, timeout_s)
 
-    async def counting_measure(self: AdaptingView, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    async def counting_measure(self: OperatorView, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], float]:
         counted["measured"] += len(pairs)
         return await measured(self, pairs)
 
@@ -37,7 +37,7 @@ def test_a_look_without_change_pings_each_neighbour_once(tmp_path: Path, monkeyp
         decisions = (await only(cluster)).decisions
         assert decisions[-1].code == "unchanged", [(one.code, one.reason) for one in decisions]
         monkeypatch.setattr(Membership, "ping", counting_ping)
-        monkeypatch.setattr(AdaptingView, "measure", counting_measure)
+        monkeypatch.setattr(OperatorView, "measure", counting_measure)
         await cluster.clock.sleep(20.0)
         assert 3 <= counted["pings"] <= 5  # Its source is at its own node; a period is 5 s, a quarter more or less.
         assert not counted["measured"]

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.settings import preset
-from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.base.events import MoveDecided
 from sbon_node.config.config import Config
 from tests.calm_clusters import CALM
@@ -123,7 +123,7 @@ def test_a_look_believes_its_own_measurements(tmp_path: Path, pair: tuple[str, s
     async def test(cluster: SimulatedCluster) -> None:
         await cluster.sleep(60.0)
         latency["s"] = 0.2
-        view = UpdatingView(cluster.at("a").daemon.context, "q", max_age_s=0.5)
+        view = LookView(cluster.at("a").daemon.context, "q", max_age_s=0.5)
         measured = await ask(cluster, "a", view.measure([pair]))
         assert measured[pair] == pytest.approx(200.0, rel=0.2)
         assert view.latency_ms(*pair) == measured[pair]

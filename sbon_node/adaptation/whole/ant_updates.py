@@ -11,9 +11,9 @@ import math
 from collections.abc import Mapping
 
 from sbon_node.adaptation.decisions import LeaderDecisions
+from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
-from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import latency_by_queueing
@@ -76,7 +76,7 @@ class AntUpdates:
         problem = measured_problem(record.plan, info.operators, record.consumer, None, record, shared=info.shared)
         if not hosts or hosts.keys() != {operator.id for operator in problem.operators}:
             return None
-        view = UpdatingView(context, record.id, settings.update_s / LOOKS)
+        view = LookView(context, record.id, settings.update_s / LOOKS)
         present_ms = await self.latency_ms(problem, hosts, view)
         if now < kept.due_s and present_ms < settings.beta * kept.latency_ms:
             return None
@@ -102,7 +102,7 @@ class AntUpdates:
         kept.latency_ms = found_ms
         return None
 
-    async def latency_ms(self, problem: PlacementProblem, hosts: Mapping[str, str], view: UpdatingView) -> float:
+    async def latency_ms(self, problem: PlacementProblem, hosts: Mapping[str, str], view: LookView) -> float:
         """Return the latency of the longest path with the operators on ``hosts``, by what the nodes say and measure now."""
         await view.measure_links(problem, hosts)
         answers = await view.ask_all(sorted(set(hosts.values())), Needs(cores=0.0, memory_mb=0.0))

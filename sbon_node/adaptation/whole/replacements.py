@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence, Set
 
 from sbon_node.adaptation import rules
 from sbon_node.adaptation.decisions import LeaderDecisions
+from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.rules import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
-from sbon_node.adaptation.whole.updating_view import UpdatingView
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage, processing_ms
@@ -82,7 +82,7 @@ class Replacements:
         kept.due_s = now_s + settings.replace_s * context.rng.uniform(0.75, 1.25)
         refused = self._left_lately(info.operators)
         problem = measured_problem(record.plan, info.operators, record.consumer, refused, record, record.adapt, info.shared)
-        view = UpdatingView(context, record.id, settings.replace_s / LOOKS)
+        view = LookView(context, record.id, settings.replace_s / LOOKS)
         await view.measure_links(problem, hosts)
         try:
             found = (await place(problem, view, self._placement, record.strategy)).hosts()
@@ -113,7 +113,7 @@ class Replacements:
         now_ms = self._context.clock.wall_ms()
         return {one.id: rules.left_lately(one.past_moves, now_ms, self._settings) - {one.node} for one in operators}
 
-    async def _cores(self, problem: PlacementProblem, view: UpdatingView, nodes: Set[str]) -> dict[str, float]:
+    async def _cores(self, problem: PlacementProblem, view: LookView, nodes: Set[str]) -> dict[str, float]:
         """Return the cores that nodes have left beside this query, where a bound on delay counts and they answer."""
         if problem.bounds.max_delay_ms is None:
             return {}
@@ -125,7 +125,7 @@ class Replacements:
         problem: PlacementProblem,
         hosts: Mapping[str, str],
         found: Mapping[str, str],
-        view: UpdatingView,
+        view: LookView,
         operators: Sequence[OperatorInfo],
         cores: Mapping[str, float],
     ) -> Why:
@@ -155,7 +155,7 @@ class Replacements:
         text = f"{names} saves {share:.1%} of the objective, {value:,.1f}"
         return Why(rules.SAVES, text) if share >= least else Why(rules.SAVES_LITTLE, f"{text}, less than {least:.0%}")
 
-    def _price(self, problem: PlacementProblem, moved: OperatorInfo, found: Mapping[str, str], view: UpdatingView) -> float:
+    def _price(self, problem: PlacementProblem, moved: OperatorInfo, found: Mapping[str, str], view: LookView) -> float:
         """Return the cost of an operator's move, in bytes in transit x seconds."""
         at = {**problem.pinned, **found}
         links = tuple(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sbon_node.adaptation.whole.updating_view import UpdatingView
+from sbon_node.adaptation.look import LookView
 from sbon_node.workflow.network_view import LiveNetworkView
 
 
@@ -21,7 +21,7 @@ async def test_a_measurement_of_this_look_outranks_what_was_known(monkeypatch: p
     monkeypatch.setattr(LiveNetworkView, "measure", measure)
     monkeypatch.setattr(LiveNetworkView, "latency_ms", lambda view, a, b: 99.0)
     context: Any = None
-    view = UpdatingView(context, "q", 1.0)
+    view = LookView(context, "q", 1.0)
     measured = [await view.measure(pairs) for pairs in ([("b", "a")], [("b", "a")], [("a", "b"), ("b", "b")])]
     assert measured == [{("b", "a"): 7.0}, {("b", "a"): 7.0}, {("a", "b"): 7.0}]
     assert [view.latency_ms(*pair) for pair in (("a", "b"), ("b", "a"), ("a", "c"))] == [7.0, 7.0, 99.0]
