@@ -311,6 +311,18 @@ class _Subject(NamedTuple):
         return self.members[0].spec.max_delay_ms
 
 
+class _Look(NamedTuple):
+    """A subject between its neighbours as one look sees it, and what is remembered of the last one."""
+
+    subject: _Subject
+    scene: Scene
+    memory: Memory
+    view: OperatorView
+
+    def cost_of_move(self, offer: Offer) -> float:
+        return rules.cost_of_move(self.scene.links, self.subject.state_bytes, offer)
+
+
 class Deciding:
     """Makes decisions; ``load`` returns this machine's load per core."""
 
@@ -356,41 +368,46 @@ class Deciding:
 
     async def _weigh(self, subject: _Subject, memory: Memory, *, group: bool = False) -> MoveDecision:
         """Look at the subject, for a better host if that may pay, and decide."""
-        settings, first = self._settings, subject.members[0]
+        first, last = subject.members[0], memory.glance
         overloaded = not group and self._relieves(first)
         lacking = None if group else self._lacking(first, memory)
         view = self._parts.view()
         is_sure = group or overloaded or lacking is not None or subject.bound_ms is not None
         scene = await self._scene(subject, memory, view, is_sure=is_sure)
-        last = memory.glance
+        look = _Look(subject, scene, memory, view)
         moved_ms = None if last is None or group else math.dist(scene.virtual, last.virtual)
         made = partial(self.made, first, usage=scene.usage, virtual_moved_ms=moved_ms)
-        looked = self._looked(subject, scene, memory, overloaded=overloaded, group=group)
-        if not group and (faster := await self._faster(subject, scene, memory, view, looked)) is not None:
-            shorter, why = faster
-            cost = rules.cost_of_move(scene.links, subject.state_bytes, shorter)
-            return made(MOVES, why, target=shorter.node, usage_there=shorter.usage, cost=cost, probes=view.probes)
-        if lacking is not None:
-            return await self._carried(subject, scene, memory, view, lacking, made)
-        if looked.code == rules.UNCHANGED:
-            return made(STAYS, looked, probes=view.probes)
-        offer = await self._offer(subject, scene, memory, view, elsewhere=overloaded)
+        looked = self._looked(look, overloaded=overloaded, group=group)
+        offer = None
+        if not group and (faster := await self._faster(look, looked)) is not None:
+            offer, why = faster
+        elif lacking is not None:
+            offer, why = await self._carrier(look, lacking)
+        elif looked.code == rules.UNCHANGED:
+            why = looked
+        elif (offer := await self._offer(look, elsewhere=overloaded)) is None:
+            why = Why(IS_BEST, f"{looked.text}; no node is better")
+        else:
+            why = self._worth(look, offer, looked, overloaded=overloaded)
         if offer is None:
-            return made(STAYS, Why(IS_BEST, f"{looked.text}; no node is better"), probes=view.probes)
-        cost = rules.cost_of_move(scene.links, subject.state_bytes, offer)
+            return made(STAYS, why, probes=view.probes)
+        verdict, cost = MOVES if why.code in rules.MOVING else STAYS, look.cost_of_move(offer)
+        return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
+
+    def _worth(self, look: _Look, offer: Offer, looked: Why, *, overloaded: bool) -> Why:
+        """Return why the subject moves to the offer, or stays, after why another host was ``looked`` for."""
         why = rules.decide(
-            scene.usage,
-            scene.way_ms,
+            look.scene.usage,
+            look.scene.way_ms,
             offer,
-            cost,
-            subject.past_moves,
+            look.cost_of_move(offer),
+            look.subject.past_moves,
             self._context.clock.wall_ms(),
-            settings,
-            bounded=subject.bound_ms is not None,
+            self._settings,
+            bounded=look.subject.bound_ms is not None,
             overloaded=overloaded,
         )
-        verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{looked.text}; {why.text}")
-        return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
+        return Why(why.code, f"{looked.text}; {why.text}")
 
     async def _scene(self, subject: _Subject, memory: Memory, view: OperatorView, *, is_sure: bool) -> Scene:
         """Return the subject between its neighbours: at a glance where that shows no change since the last look."""
@@ -420,25 +437,24 @@ class Deciding:
             looked = rules.may_save(looked, usages, self._context.name, self._settings)
         return looked, Glance(scene.virtual, scene.usage, now_s, nodes)
 
-    def _looked(self, subject: _Subject, scene: Scene, memory: Memory, *, overloaded: bool, group: bool) -> Why:
+    def _looked(self, look: _Look, *, overloaded: bool, group: bool) -> Why:
         """Return why to look for another host now; remember the look."""
         if group:
-            others = ", ".join(one.spec.id for one in subject.members[1:])
+            others = ", ".join(one.spec.id for one in look.subject.members[1:])
             return Why(rules.TOGETHER, f"together with {others}")
-        looked, glance = self._change(scene, memory)
+        looked, glance = self._change(look.scene, look.memory)
         if overloaded:
             looked = Why(rules.OVERLOADED, f"this node has {self._load():.1f} runnable processes per core")
         if looked.code != rules.UNCHANGED:
-            memory.glance = glance
+            look.memory.glance = glance
         return looked
 
-    async def _faster(
-        self, subject: _Subject, scene: Scene, memory: Memory, view: OperatorView, looked: Why
-    ) -> tuple[Offer, Why] | None:
+    async def _faster(self, look: _Look, looked: Why) -> tuple[Offer, Why] | None:
         """Return a host that shortens the way of rows, if the query is late; None if it is not, or there is no such host.
 
         Without one, the next look is after ``look_again_s``, or when anything else has changed.
         """
+        subject, scene, memory, _ = look
         now_s, now_ms, settings = self._context.clock.now(), self._context.clock.wall_ms(), self._settings
         if subject.bound_ms is None or (now_s < memory.not_faster_until_s and looked.code == rules.UNCHANGED):
             return None
@@ -449,7 +465,7 @@ class Deciding:
         for shorter_ms in sorted({max(late_ms, least_ms), least_ms}, reverse=True):
             if (most_way_ms := scene.way_ms - shorter_ms) <= 0:
                 continue
-            offer = await self._offer(subject, scene, memory, view, most_way_ms=most_way_ms)
+            offer = await self._offer(look, most_way_ms=most_way_ms)
             if offer is not None:
                 why = rules.hastens(scene.way_ms, late_ms, offer, subject.past_moves, now_ms, settings)
                 if why.code == rules.HASTENS:
@@ -457,20 +473,12 @@ class Deciding:
         memory.not_faster_until_s = now_s + settings.look_again_s
         return None
 
-    async def _offer(
-        self,
-        subject: _Subject,
-        scene: Scene,
-        memory: Memory,
-        view: OperatorView,
-        *,
-        elsewhere: bool = False,
-        most_way_ms: float | None = None,
-    ) -> Offer | None:
+    async def _offer(self, look: _Look, *, elsewhere: bool = False, most_way_ms: float | None = None) -> Offer | None:
         """Return the best other host, ``elsewhere`` if this one is no candidate.
 
         With ``most_way_ms``, None if no way through any host is so short.
         """
+        subject, scene, memory, view = look
         try:
             return await best_host(
                 subject.members[0].spec.id,
@@ -499,19 +507,17 @@ class Deciding:
         measures, free = self._operators.ports.described(spec.id), self._operators.free()
         return rules.lacks(spec.min_throughput_bytes_s, measures, free.bandwidth_bytes_s, self._settings)
 
-    async def _carried(
-        self, subject: _Subject, scene: Scene, memory: Memory, view: OperatorView, lacking: Why, made: Callable[..., MoveDecision]
-    ) -> MoveDecision:
-        """Decide about an operator whose bound on throughput this node is about to break; without a host, pause looking."""
-        until_s, memory.no_capacity_until_s = memory.no_capacity_until_s, self._context.clock.now() + self._settings.look_again_s
-        offer = await self._offer(subject, scene, memory, view, elsewhere=True)
+    async def _carrier(self, look: _Look, lacking: Why) -> tuple[Offer | None, Why]:
+        """Return a host that carries the throughput which this node is about to break, and why; without one, pause looking."""
+        memory, until_s = look.memory, look.memory.no_capacity_until_s
+        memory.no_capacity_until_s = self._context.clock.now() + self._settings.look_again_s
+        offer = await self._offer(look, elsewhere=True)
         if offer is None:
-            return made(STAYS, Why(lacking.code, f"{lacking.text}; no other node has the capacity"), probes=view.probes)
-        cost = rules.cost_of_move(scene.links, subject.state_bytes, offer)
-        why = rules.carries(scene.way_ms, offer, bounded=subject.bound_ms is not None)
-        verdict, why = MOVES if why.code in rules.MOVING else STAYS, Why(why.code, f"{lacking.text}; {why.text}")
-        memory.no_capacity_until_s = until_s if verdict == MOVES else memory.no_capacity_until_s
-        return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
+            return None, Why(lacking.code, f"{lacking.text}; no other node has the capacity")
+        why = rules.carries(look.scene.way_ms, offer, bounded=look.subject.bound_ms is not None)
+        if why.code in rules.MOVING:
+            memory.no_capacity_until_s = until_s
+        return offer, Why(why.code, f"{lacking.text}; {why.text}")
 
     def refused(self, past_moves: tuple[PastMove, ...], memory: Memory) -> frozenset[str]:
         """Return the nodes that are no candidates: those where a move has failed lately, and those that a member has left."""
