@@ -24,7 +24,7 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.overlay.directory.pairs import unordered
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.placement.model.network_view import Answer, Point
-from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem, total
+from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
@@ -215,7 +215,7 @@ async def scene_of(
     points = {vertex: coordinate.vector for vertex, coordinate in known.items() if coordinate is not None}
     if not points:
         raise SbonError(LATENCY_UNKNOWN, "none of its neighbours has a coordinate", where=operator)
-    virtual = median_positions([operator], _edges(operator, links), points)[operator]
+    virtual = median_positions([operator], rules.edges_of(operator, links), points)[operator]
     return Scene(links, latencies_ms, virtual, usage_of(links, latencies_ms))
 
 
@@ -252,7 +252,7 @@ async def best_host(
     problem = PlacementProblem(
         pinned={**{link.vertex: link.node for link in scene.links}, HERE: here},
         operators=(Operator(id=operator, needs=needs, refused=frozenset(refused)),),
-        edges=_edges(operator, scene.links),
+        edges=rules.edges_of(operator, scene.links),
         bounds=Bounds(max_delay_ms=most_way_ms),
     )
     candidates = max(2, pairs // len(scene.latencies_ms))
@@ -264,12 +264,6 @@ async def best_host(
     if not path_ms or len(there_ms) < len(scene.nodes):
         raise SbonError(LATENCY_UNKNOWN, f"{node} gives no answer", where=operator)
     return Offer(node, usage_of(scene.links, there_ms), way_of(scene.links, there_ms), path_ms[node])
-
-
-def _edges(operator: str, links: tuple[Link, ...]) -> tuple[Edge, ...]:
-    return tuple(
-        Edge(link.vertex, operator, link.bytes_s) if link.reads else Edge(operator, link.vertex, link.bytes_s) for link in links
-    )
 
 
 # -- the decision -----------------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class LocalOptimizer:
         self._enter(hosted, kept, made)
         if made.verdict == MOVES:
             self._moving |= dict.fromkeys(one.spec.id for one in members)
-            self._tasks.start(f"move {operator}", self._move_all(members, kept, made, proposal))
+            self._tasks.start(f"move {operator}", self._move_all(members, kept, made, proposal=proposal))
         else:
             self._joint.proposing.pop(operator, None)
 
@@ -137,14 +137,24 @@ class LocalOptimizer:
         return (replace(made, reason=f"{made.reason}; {note}"[:MAX_REASON]) if note else made), (), None
 
     async def _move_all(
-        self, members: tuple[HostedOperator, ...], kept: _Kept, made: MoveDecision, proposal: Proposal | None
+        self,
+        members: tuple[HostedOperator, ...],
+        kept: _Kept,
+        made: MoveDecision,
+        *,
+        proposal: Proposal | None = None,
+        begun: MoveOperator | None = None,
     ) -> None:
-        """Move the operators of a decision, one after another, unless one fails; the neighbour of a ``proposal`` first."""
+        """Move the operators of a decision, one after another, unless one fails; the neighbour of a ``proposal`` first.
+
+        Of one that moves already, watch the move that was ``begun``.
+        """
         try:
             if proposal is not None and not await self._neighbour_moves(proposal, kept):
                 return
             for hosted in members:
-                if not await self._move(hosted, kept, made):
+                call = begun or self._mover.call(hosted.spec.query, hosted.spec.id, made.target)
+                if not await self._move(hosted, kept, made, call):
                     return
             if made.code == RELIEVES:
                 self._deciding.relieved_s = self._context.clock.now()
@@ -176,29 +186,17 @@ class LocalOptimizer:
         state = await self._mover.begin(call, why=made.reason)
         self._enter(hosted, kept, made)
         self._moving[hosted.spec.id] = None
-        self._tasks.start(f"agreed move {hosted.spec.id}", self._watch_agreed(hosted, kept, made, call))
+        moving = self._move_all((hosted,), kept, made, begun=replace(call, start=False))
+        self._tasks.start(f"agreed move {hosted.spec.id}", moving)
         return state
-
-    async def _watch_agreed(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision, call: MoveOperator) -> None:
-        try:
-            await self._ended(hosted, kept, made, replace(call, start=False))
-        finally:
-            self._moving.pop(hosted.spec.id, None)
 
     def _enter(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
         """Remember and publish a decision; equal ones in a row are one."""
         if kept.decisions.enter(made):
             self._context.bus.publish("placement", event_of(name_of(hosted.spec.query), made))
 
-    async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> bool:
-        """Move the operator, and return whether it has moved."""
-        return await self._ended(hosted, kept, made, self._mover.call(hosted.spec.query, hosted.spec.id, made.target))
-
-    async def _ended(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision, call: MoveOperator) -> bool:
-        """Make a call for a move and wait for its end; return whether the operator has moved.
-
-        After a failure the target is left alone for a while.
-        """
+    async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision, call: MoveOperator) -> bool:
+        """Move the operator, and return whether it has moved; after a failure its target is left alone for a while."""
         operator, now_s = hosted.spec.id, self._context.clock.now
         failure = await self._mover.move(call, made.reason, self._settings.period_s)
         if failure is None:

@@ -101,6 +101,13 @@ class Offer(NamedTuple):
     path_ms: float
 
 
+def edges_of(operator: str, links: Iterable[Link]) -> tuple[Edge, ...]:
+    """Return the links of an operator as edges of a placement problem."""
+    return tuple(
+        Edge(link.vertex, operator, link.bytes_s) if link.reads else Edge(operator, link.vertex, link.bytes_s) for link in links
+    )
+
+
 def group_of(operator: str, links: Mapping[str, tuple[Link, ...]]) -> tuple[str, ...]:
     """Return the operators that are linked with ``operator``, directly or through each other, of those in ``links``; sorted."""
     group, added = {operator}, [operator]
@@ -409,11 +416,7 @@ class Pair(NamedTuple):
         first, second = self.ends
         pinned = {link.vertex: link.node for link in (*first, *second)}
         sides = (self.second, self.first) if self.inner.reads else (self.first, self.second)
-        edges = [
-            Edge(link.vertex, side.operator, link.bytes_s) if link.reads else Edge(side.operator, link.vertex, link.bytes_s)
-            for side, links in ((self.first, first), (self.second, second))
-            for link in links
-        ]
+        edges = (*edges_of(self.first.operator, first), *edges_of(self.second.operator, second))
         return PlacementProblem(
             pinned={**pinned, FIRST_HERE: self.first.node, SECOND_HERE: self.second.node},
             operators=tuple(Operator(id=side.operator, needs=side.needs, refused=side.refused) for side in sides),
