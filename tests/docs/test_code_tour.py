@@ -15,7 +15,12 @@ TOUR = text_of(ROOT / "docs" / "code.md")
 ENTRY = re.compile(r"`([\w./-]+\.py)`: (`[\w.]+`(?:, `[\w.]+`)*)")
 ROW = re.compile(r"^\| `([\w./]+)` \| \S", re.MULTILINE)
 PATH = re.compile(r"`((?:sbon_node|protocol|cli|tests|docs)/[\w./-]+)`")
-PATHS = {"From a probe to a coordinate": 15, "From a SQL text to a running operator": 15, "From a row of a file to a sink": 15}
+PATHS = {
+    "From a probe to a coordinate": 15,
+    "From a SQL text to a running operator": 15,
+    "From a row of a file to a sink": 15,
+    "How it moves": 5,
+}
 """Headings, each with the fewest steps it has."""
 MAP = "The packages, from the bottom up"
 CHANGES = (
@@ -28,7 +33,9 @@ CHANGES = (
     "time buckets",
     "setting is added",
 )
-MOST_LINES = 200
+MOST_LINES = 240
+BEGINS_MOVES = re.compile(r"mover\.call\(|(?<!def )\b(?:move_all|MoveOperator)\(")
+"""What a decider of moves calls."""
 
 
 def names_of(source: str) -> set[str]:
@@ -110,6 +117,12 @@ def test_the_tour_names_where_to_change() -> None:
     assert [change for change in CHANGES if not any(change in heading for heading in headings)] == []
     for part in section("Where to change").split("\n**")[1:]:
         assert ENTRY.search(part), part
+
+
+def test_all_that_decide_moves_are_named() -> None:
+    files = [path for path in (ROOT / "sbon_node").rglob("*.py") if BEGINS_MOVES.search(path.read_text(encoding="utf-8"))]
+    deciders = {path.relative_to(ROOT).as_posix() for path in files if path.name != "mover.py"}
+    assert deciders == {path for path, _ in ENTRY.findall(section("Who decides that an operator moves"))}
 
 
 def test_it_is_short() -> None:
