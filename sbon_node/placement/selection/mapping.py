@@ -62,20 +62,20 @@ async def choose_host(
 
 async def first_with_capacity(
     operator: Operator,
-    goal_options: Sequence[str],
+    candidate_nodes: Sequence[str],
     view: NetworkView,
     placed: Sequence[Assignment],
     operators: Sequence[Operator],
     reason: str,
     partial: Partial | None = None,
 ) -> Assignment:
-    """Return the first of ``goal_options`` that has capacity, asked one after another.
+    """Return the first of ``candidate_nodes`` that has capacity, asked one after another.
 
     If ``partial`` is given, the node also keeps the bound on delay. Raises ``no-capacity`` or ``delay-bound`` where there is
     none.
     """
     candidates: list[Candidate] = []
-    for node in goal_options:
+    for node in candidate_nodes:
         if node in operator.refused:
             continue
         answer = (await _ask([node], operator.needs, view, placed, operators))[node]
@@ -99,8 +99,8 @@ def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset
 def along(path: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
     """Return the hosts on ``path`` in its order, then all others. Those nearest to its first node come first."""
     hosts = set(view.nodes())
-    goal_options = [node for node in path if node in hosts]
-    return list(dict.fromkeys([*goal_options, *by_latency(view, path[0], operator.refused)]))
+    candidate_nodes = [node for node in path if node in hosts]
+    return list(dict.fromkeys([*candidate_nodes, *by_latency(view, path[0], operator.refused)]))
 
 
 def no_capacity(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:

@@ -26,7 +26,7 @@ def improved(instance: Instance, start: Ints) -> Ints:
         return better
     descents = []
     for hosts in (start, better):
-        few = [np.union1d(goal_options, hosts) for goal_options in Moves(instance, hosts).cheapest(WIDTH)]
+        few = [np.union1d(candidate_nodes, hosts) for candidate_nodes in Moves(instance, hosts).cheapest(WIDTH)]
         descents.append(descend(instance.narrowed(few), hosts))
     costs = penalised(instance, instance.evaluate(np.array(descents)))
     return descents[int(costs.argmin())]

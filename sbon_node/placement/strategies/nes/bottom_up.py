@@ -28,7 +28,7 @@ async def bottom_up(problem: PlacementProblem, view: NetworkView, settings: Plac
     for operator in problem.operators:
         start = tree.meeting(at[edge.source] for edge in problem.edges if edge.target == operator.id)
         reason = f"at {start}, where its inputs meet on their way to {tree.sink}, or after it"
-        goal_options = along(tree.path(start), view, operator)
-        assignments.append(await first_with_capacity(operator, goal_options, view, assignments, problem.operators, reason))
+        candidate_nodes = along(tree.path(start), view, operator)
+        assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
         at[operator.id] = assignments[-1].node
     return finish("bottom-up", problem, assignments, view, before)

@@ -65,8 +65,8 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
     assignments: list[Assignment] = []
     for operator, host in zip(problem.operators, best.tolist(), strict=True):
         reason = f"best of {settings.iterations} random placements on the paths to {tree.sink}"
-        goal_options = along(tree.path(nodes[host]), view, operator)
-        assignments.append(await first_with_capacity(operator, goal_options, view, assignments, problem.operators, reason))
+        candidate_nodes = along(tree.path(nodes[host]), view, operator)
+        assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
     return finish("ifcop", problem, assignments, view, before)
 
 

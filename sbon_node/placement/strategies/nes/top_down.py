@@ -25,8 +25,8 @@ async def top_down(problem: PlacementProblem, view: NetworkView, settings: Place
     for operator in reversed(problem.operators):
         start = tree.meeting(at[edge.target] for edge in problem.edges if edge.source == operator.id)
         reason = f"at {start}, where its rows are wanted, or below it towards its sources"
-        goal_options = along(_down(tree, start, producers_of(problem, operator.id)), view, operator)
-        assignments.append(await first_with_capacity(operator, goal_options, view, assignments, problem.operators, reason))
+        candidate_nodes = along(_down(tree, start, producers_of(problem, operator.id)), view, operator)
+        assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
         at[operator.id] = assignments[-1].node
     return finish("top-down", problem, assignments[::-1], view, before)
 

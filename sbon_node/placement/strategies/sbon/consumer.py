@@ -21,9 +21,9 @@ async def consumer(problem: PlacementProblem, view: NetworkView, settings: Place
     async def attempt(_: Partial) -> list[Assignment]:
         assignments: list[Assignment] = []
         for operator in problem.operators:
-            goal_options = by_latency(view, node, operator.refused)
+            candidate_nodes = by_latency(view, node, operator.refused)
             reason = f"at or nearest to consumer node {node}"
-            assignments.append(await first_with_capacity(operator, goal_options, view, assignments, problem.operators, reason))
+            assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
         return assignments
 
     return await bounded("consumer", problem, view, settings, attempt)

@@ -34,9 +34,9 @@ async def ip_multicast(problem: PlacementProblem, view: NetworkView, settings: P
         for operator in problem.operators:
             routes = [_route(view, node, end) for node in producers_of(problem, operator.id)]
             shared = [node for node in routes[0] if all(node in route for route in routes)]
-            goal_options = along(shared, view, operator)
+            candidate_nodes = along(shared, view, operator)
             reason = f"at or after router {shared[0]}, where the routes of {len(routes)} producers meet"
-            assignments.append(await first_with_capacity(operator, goal_options, view, assignments, problem.operators, reason))
+            assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
         return assignments
 
     return await bounded("ip-multicast", problem, view, settings, attempt)

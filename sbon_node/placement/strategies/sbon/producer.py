@@ -18,9 +18,9 @@ async def producer(problem: PlacementProblem, view: NetworkView, settings: Place
         assignments: list[Assignment] = []
         for operator in problem.operators:
             node = view.rng.choice(producers_of(problem, operator.id))
-            goal_options = by_latency(view, node, operator.refused)
+            candidate_nodes = by_latency(view, node, operator.refused)
             reason = f"at or nearest to producer node {node}"
-            assignments.append(await first_with_capacity(operator, goal_options, view, assignments, problem.operators, reason))
+            assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
         return assignments
 
     return await bounded("producer", problem, view, settings, attempt)

@@ -20,11 +20,11 @@ async def random_choice(problem: PlacementProblem, view: NetworkView, settings: 
     async def attempt(partial: Partial) -> list[Assignment]:
         assignments: list[Assignment] = []
         for operator in problem.operators:
-            goal_options = view.nodes()
-            view.rng.shuffle(goal_options)
+            candidate_nodes = view.nodes()
+            view.rng.shuffle(candidate_nodes)
             assignments.append(
                 await first_with_capacity(
-                    operator, goal_options, view, assignments, problem.operators, "drawn at random", partial
+                    operator, candidate_nodes, view, assignments, problem.operators, "drawn at random", partial
                 )
             )
         return assignments
