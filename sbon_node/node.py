@@ -70,6 +70,7 @@ from sbon_node.ownership.queries import Records
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.repair import Repair
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.planning.process.planner import Planner, ProcessPlanner
 from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.declarations import Declarations
@@ -229,14 +230,15 @@ class Node:
             self.context, self._lookup, self._operator_registers, self._mover, config.migration.report_s
         )
         default = (config.adaptation.default, config.query.durability)
-        planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement, *default)
+        placing = (config.placement, STRATEGIES)
+        planning = Planning(self.context, self._catalogue, self._measurements, self.engine, *placing, *default)
         self.sinks = SinkRequests(self.context, self._lookup, planning, config.connectors)
         self._follows = Follows(self.context, self._sinks, self._lookup, self.sinks)
         self._declarations = Declarations(planning, self._catalogue, self._lookup.check_unread, self._lookup.stop)
         names, leader = QueryNames(self.registers, records, self._lookup.is_over), AntLeader(self.context, self._operators.ants)
         led = (self.context, self._book, self._requested, self._decisions)
         self._ants = AntUpdates(*led, leader, config.placement)
-        self._replacements = Replacements(*led, config.adaptation, config.placement)
+        self._replacements = Replacements(*led, config.adaptation, *placing)
         reuse = Reuse(self.context, planning, self._operator_registers)
         ours = (self._book, self._operator_registers, names, config.connectors, leader, reuse)
         self._submitter = Submitter(self.context, planning, *ours)
@@ -246,7 +248,7 @@ class Node:
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources, reuse)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         explained = (self.context, planning, self._lookup, reuse)
-        self._placement_explainer = PlacementExplainer(*explained, config.placement, knowledge)
+        self._placement_explainer = PlacementExplainer(*explained, *placing, knowledge)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 

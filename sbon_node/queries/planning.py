@@ -20,8 +20,7 @@ from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.hybrid.auto import auto
-from sbon_node.placement.strategies.registry import AUTO, Strategy
+from sbon_node.placement.strategies.registry import Strategies, Strategy
 from sbon_node.planning.process.planner import Analyse, PlanRequest
 from sbon_node.queries.beginnings import beginning_now
 from sbon_node.queries.step_times import StepTimes
@@ -51,12 +50,14 @@ class Planning:
         measurements: MeasurementStore,
         engine: Engine,
         placement: PlacementSettings,
+        strategies: Strategies,
         adapt: Adapt,
         durability: Durability,
     ) -> None:
         """Create it; ``adapt`` and ``durability`` are those of queries that name none."""
         self._context, self._catalogue, self._measurements = context, catalogue, measurements
-        self._engine, self._placement, self._adapt, self._durability = engine, placement, adapt, durability
+        self._engine, self._placement, self._strategies = engine, placement, strategies
+        self._adapt, self._durability = adapt, durability
 
     @property
     def settings(self) -> PlacementSettings:
@@ -155,16 +156,15 @@ class Planning:
         *,
         adapt: Adapt = OFF,
         sink_follows: bool = False,
-        walking: Mapping[str, Strategy] = MappingProxyType({}),
+        instead: Mapping[str, Strategy] = MappingProxyType({}),
     ) -> Placement:
         """Place the plan within the goal's bounds; exclude the nodes ``refused`` for each operator.
 
         ``adapt`` is how the query will be adapted. With ``sink_follows`` the sink goes to the node of the operator that feeds it,
-        whatever ``consumer`` is. Strategies in ``walking`` are taken instead of those of their names, also by
-        ``auto``; they may reserve what they choose.
+        whatever ``consumer`` is. Strategies ``instead`` of those of their names, also for ``auto``, may reserve what they choose.
         """
         problem = problem_of(plan, consumer, refused, goal, adapt, sink_follows=sink_follows)
-        strategy = partial(auto, walking=walking) if goal.strategy == AUTO else walking.get(goal.strategy, goal.strategy)
+        strategy = self._strategies.named(goal.strategy, instead)
         return await place(problem, LiveNetworkView(self._context), self._placement, strategy)
 
     def _check_alive(self, node: str, what: str) -> None:

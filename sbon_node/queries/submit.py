@@ -302,7 +302,7 @@ class Submitter:
                     refused,
                     adapt=record.adapt,
                     sink_follows=sink_follows,
-                    walking=walking,
+                    instead=walking,
                 )
             hosts = {**record.hosts, **placement.hosts()}
             consumer = hosts[record.plan.outputs[0]] if sink_follows else record.consumer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from sbon_node.placement.strategies.profiles import PROFILES
+from sbon_node.papers.table import STRATEGIES
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement_explanations import (
     Alternative,
@@ -78,7 +78,7 @@ def explained_placement(query: str, question: QuerySpec) -> PlacementExplanation
                 age_s=None,
             ),
         ),
-        strategies=tuple(replace(one, **asdict(PROFILES[one.strategy])) for one in (refused, here, there)),
+        strategies=tuple(replace(one, **asdict(STRATEGIES.profiles[one.strategy])) for one in (refused, here, there)),
         checks=(
             BoundCheck(bound="cores", where=at, limit=1.5, value=0.1, slack=1.4),
             BoundCheck(bound="cores", where="away", limit=None, value=0.1, slack=None),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sbon_cli.commands.queries.explain_placement import show_placement
-from sbon_node.placement.strategies.profiles import PROFILES
+from sbon_node.papers.table import STRATEGIES
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec, Submission
 from sbon_protocol.errors import SbonError
@@ -92,9 +92,9 @@ def test_strategies_are_shown_together_if_they_share_a_profile(capsys: pytest.Ca
     show_placement(explained_placement("q1", QuerySpec(sql="SELECT 1")))
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for name in ("hybrid", "consumer", "ip-multicast"):
-        assert f"{name} {PROFILES[name].knows} {PROFILES[name].sends}" in lines
-    assert f"--adapt {PROFILES['hybrid'].adapts}: consumer, hybrid" in lines
-    assert f"if a node dies meanwhile {PROFILES['hybrid'].lost}: ip-multicast, consumer, hybrid" in lines
+        assert f"{name} {STRATEGIES.profiles[name].knows} {STRATEGIES.profiles[name].sends}" in lines
+    assert f"--adapt {STRATEGIES.profiles['hybrid'].adapts}: consumer, hybrid" in lines
+    assert f"if a node dies meanwhile {STRATEGIES.profiles['hybrid'].lost}: ip-multicast, consumer, hybrid" in lines
     assert not any(line.startswith("ants ") for line in lines)
 
 

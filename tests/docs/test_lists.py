@@ -6,7 +6,7 @@ import re
 
 from msgspec.structs import astuple
 
-from sbon_node.placement.strategies.profiles import PROFILES
+from sbon_node.papers.table import STRATEGIES
 from sbon_protocol.api.strategies import AUTO, OBJECTIVES, STRATEGY_NAMES
 from tests.docs.reading import ROOT, text_of
 
@@ -29,8 +29,9 @@ def test_the_profiles_of_strategies_are_those_that_are_explained() -> None:
     """The page and ``sbon explain placement`` share the words."""
     section = PLACEMENT.split("\n## Which of them when\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", section, re.MULTILINE)
-    assert {name: tuple(cells.split(" | ")) for name, cells in rows} == {name: astuple(one) for name, one in PROFILES.items()}
-    assert list(PROFILES) == list(STRATEGY_NAMES)
+    profiles = STRATEGIES.profiles
+    assert {name: tuple(cells.split(" | ")) for name, cells in rows} == {name: astuple(one) for name, one in profiles.items()}
+    assert list(profiles) == list(STRATEGY_NAMES)
 
 
 def test_the_readme_counts_them() -> None:

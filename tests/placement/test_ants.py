@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Server, Service, busy
 from sbon_node.placement.settings import PlacementSettings
@@ -20,7 +21,6 @@ from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
 from sbon_node.placement.strategies.ants.routing import RoutingAnt
 from sbon_node.placement.strategies.ants.scouting import ScoutingAnt
 from sbon_node.placement.strategies.ants.terrain import Terrain, neighbourhood
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
 

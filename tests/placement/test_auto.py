@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.objective import cost, objective_named
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid import auto as rule
-from sbon_node.placement.strategies.hybrid.auto import auto
+from sbon_node.placement.strategies.registry import AUTO
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.errors import SbonError
 from tests.placement.test_hybrid import SETTINGS, TREE, WIDE, Winding, made, world
 
+auto = STRATEGIES.named(AUTO)
 SMALL = [("s0", "a"), ("s1", "a"), ("a", "b"), ("b", "sink")]
 
 
@@ -107,7 +109,7 @@ async def test_ants_place_a_query_that_ants_adapt() -> None:
     async def walked(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
         return replace(await ants(problem, view, settings), usage=-1.0)
 
-    walking = await auto(problem, view, SETTINGS, walking={"ants": walked})
+    walking = await STRATEGIES.named(AUTO, {"ants": walked})(problem, view, SETTINGS)
     assert (walking.strategy, walking.usage, walking.reason) == ("ants", -1.0, why)
 
 

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.network_view import UNKNOWN_MS, NetworkView
 from sbon_node.placement.model.objective import longest_delay_ms, longest_path
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import AUTO, STRATEGIES
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.api.strategies import AUTO
 from sbon_protocol.errors import SbonError
+from tests.placement.placing import place
 
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0), "far": (0.0, 400.0)}

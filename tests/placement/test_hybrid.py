@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placement.strategies.hybrid import hybrid as hybrid_module
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_node.placement.strategies.sbon.relaxation import relaxation
 from sbon_protocol.api.objective import Bounds

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.objective import cost, latency_by_queueing, objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import (
@@ -25,7 +26,6 @@ from sbon_node.placement.model.queueing import latency_ms as through
 from sbon_node.placement.model.queueing_latency import ThroughServers
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.auto import auto
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_protocol.api.objective import Objective
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError

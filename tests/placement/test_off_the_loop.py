@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from sbon_node.base.executors import Computing
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs

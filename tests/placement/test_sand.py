@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sand.by_zones import vertices_of
 from sbon_node.placement.strategies.sand.configurations import Locations, convex, fixed
 from sbon_node.placement.strategies.sbon.optimal import optimum

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
+from sbon_node.papers.table import STRATEGIES, ants, nes, opb, sand
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import DEFAULT_STRATEGY, STRATEGIES, strategy_named
+from sbon_node.placement.strategies.registry import OWN, Strategies
 from sbon_node.placement.strategies.sbon.producer import producers_of
 from sbon_protocol.api.operators import Needs
-from sbon_protocol.api.strategies import STRATEGY_NAMES
+from sbon_protocol.api.strategies import DEFAULT_STRATEGY, STRATEGY_NAMES
 from sbon_protocol.errors import SbonError
 
+PAPERS = (ants.STRATEGIES, nes.STRATEGIES, opb.STRATEGIES, sand.STRATEGIES)
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0)}
 PROBLEM = PlacementProblem(
@@ -98,9 +100,16 @@ def test_those_that_are_named_are_those_there_are() -> None:
     assert list(STRATEGIES) == [*STRATEGY_NAMES]
 
 
+def test_a_table_has_each_known_name_once() -> None:
+    for tables in ((OWN,), (*PAPERS, OWN, OWN), (*PAPERS, OWN, {"mine": OWN["hybrid"]})):
+        with pytest.raises(ValueError, match="STRATEGY_NAMES"):
+            Strategies(*tables)
+    assert Strategies(*PAPERS, OWN)["hybrid"] is STRATEGIES["hybrid"]
+
+
 def test_an_unknown_strategy_lists_the_known() -> None:
-    assert strategy_named(DEFAULT_STRATEGY) is STRATEGIES["hybrid"]
+    assert STRATEGIES.named(DEFAULT_STRATEGY) is STRATEGIES["hybrid"]
     with pytest.raises(SbonError) as refused:
-        strategy_named("relaxations")
+        STRATEGIES.named("relaxations")
     assert refused.value.code == "unknown-strategy"
     assert refused.value.hint == "did you mean relaxation? there are auto, " + ", ".join(STRATEGIES)

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.network_view import Answer, NetworkView
 from sbon_node.placement.model.objective import OBJECTIVES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import AUTO, STRATEGIES
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Placement
+from sbon_protocol.api.strategies import AUTO
 from sbon_protocol.errors import SbonError
+from tests.placement.placing import place
 
 SETTINGS = PlacementSettings(iterations=200, routing_ants=50, scouting_ants=20)
 MOST_QUESTIONS = 3000

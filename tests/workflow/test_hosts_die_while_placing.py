@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.placement.strategies.profiles import ANTS_LOST, NEXT_OWNER, PROFILES, REFUSED
+from sbon_node.papers.table import STRATEGIES as ALL
+from sbon_node.placement.strategies.ants.plug_in import ANTS_LOST
+from sbon_node.placement.strategies.profiles import REFUSED
+from sbon_node.placement.strategies.sand.plug_in import NEXT_OWNER
 from tests.workflow.clusters import declare, in_cluster, source_at, submitted
 from tests.workflow.test_live_placement import along_s, sized
 
@@ -19,7 +22,7 @@ before the death is known."""
 
 
 def test_each_kind_of_loss_has_a_strategy_here() -> None:
-    assert {PROFILES[name].lost for name in STRATEGIES} == {REFUSED, NEXT_OWNER, ANTS_LOST}
+    assert {ALL.profiles[name].lost for name in STRATEGIES} == {REFUSED, NEXT_OWNER, ANTS_LOST}
 
 
 @pytest.mark.one_part_per_commit("deaths of hosts during placements", parts=16)

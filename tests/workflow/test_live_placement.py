@@ -18,11 +18,10 @@ from sbon_lab.simulation.leak_check import leaks
 from sbon_node.config.config import Config
 from sbon_node.overlay.directory.pairs import Measurement
 from sbon_node.overlay.directory.settings import DirectorySettings
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.placement.strategies.profiles import PROFILES
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.queries.explaining import placements
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_node.workflow.settings import ControlSettings
@@ -174,7 +173,9 @@ def test_a_placement_is_explained_by_what_else_there_is_and_nothing_comes_of_it(
         await cluster.sleep(20.0)
         found = await explained(cluster, "b", max_delay_ms=120.0)
         assert (found.query, found.state, found.max_delay_ms) == ("", "planned", 120.0)
-        assert {one.strategy: one.lost for one in found.strategies} == {name: PROFILES[name].lost for name in STRATEGIES}
+        assert {one.strategy: one.lost for one in found.strategies} == {
+            name: one.lost for name, one in STRATEGIES.profiles.items()
+        }
         (routes,) = (one for one in found.strategies if one.strategy == "ip-multicast")
         assert routes.refused.startswith("no-routes: ")
         (operator,) = found.operators

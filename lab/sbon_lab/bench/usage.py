@@ -25,9 +25,9 @@ from sbon_lab.suite.cases import Case, chosen, simulated
 from sbon_lab.suite.reference import Reference, differences
 from sbon_lab.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.base.logging.output import LogSettings, configure
-from sbon_node.placement.strategies.registry import DEFAULT_STRATEGY, strategy_named
 from sbon_protocol.api.plan import Decompose, Plan
 from sbon_protocol.api.queries import QueryInfo
+from sbon_protocol.api.strategies import DEFAULT_STRATEGY, check_strategy
 from sbon_protocol.errors import SbonError
 
 NODES = dict(zip(SITES, ("new-york", "london", "sao-paulo"), strict=True))
@@ -80,7 +80,7 @@ def run(
 
     Raises :class:`SbonError` ``unknown-suite-query``, ``unknown-strategy``.
     """
-    strategy_named(strategy)
+    check_strategy(strategy)
     configure(LogSettings(level="error"))
     selected, rows = chosen(names) or simulated(), []
     with tempfile.TemporaryDirectory(prefix="sbon-usage-") as folder:

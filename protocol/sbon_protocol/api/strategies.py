@@ -1,4 +1,4 @@
-"""Names of strategies and objectives; the strategies themselves are in ``placement/strategies/registry.py``."""
+"""Names of strategies and objectives; ``sbon_node/papers/table.py`` has the strategies themselves."""
 
 from __future__ import annotations
 

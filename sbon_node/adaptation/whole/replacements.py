@@ -25,6 +25,7 @@ from sbon_node.placement.model.objective import cost, longest_delay_ms, network_
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.registry import Strategies
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, PastMove
@@ -55,9 +56,10 @@ class Replacements:
         decisions: LeaderDecisions,
         settings: AdaptationSettings,
         placement: PlacementSettings,
+        strategies: Strategies,
     ) -> None:
         self._context, self._book, self._mover, self._decisions = context, book, mover, decisions
-        self._settings, self._placement = settings, placement
+        self._settings, self._placement, self._strategies = settings, placement, strategies
         self.led = LedQueries(
             context,
             book,
@@ -85,7 +87,7 @@ class Replacements:
         view = LookView(context, record.id, settings.replace_s / LOOKS)
         await view.measure_links(problem, hosts)
         try:
-            found = (await place(problem, view, self._placement, record.strategy)).hosts()
+            found = (await place(problem, view, self._placement, self._strategies.named(record.strategy))).hosts()
         except SbonError as error:
             return self._decisions.enter(info, STAYS, error.code, f"{record.strategy} finds no placement: {error}")
         if found == hosts:

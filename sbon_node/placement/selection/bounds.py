@@ -13,15 +13,15 @@ from sbon_node.placement.selection.mapping import delay_bound, legs
 from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.selection.sequential import measured
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import Strategy, strategy_named
+from sbon_node.placement.strategies.registry import Strategy
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.errors import SbonError
 
 
-async def place(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, strategy: str | Strategy) -> Placement:
-    """Place the problem by the strategy, given by its name or itself, and check the bounds.
+async def place(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, strategy: Strategy) -> Placement:
+    """Place the problem by the strategy, and check the bounds.
 
     If the delay is bounded, the placement's links are measured, and the measurements count. If a throughput is required, its
     hosts are asked for the bandwidth they have left.
@@ -30,7 +30,7 @@ async def place(problem: PlacementProblem, view: NetworkView, settings: Placemen
     """
     before = view.probes
     try:
-        placement = await (strategy_named(strategy) if isinstance(strategy, str) else strategy)(problem, view, settings)
+        placement = await strategy(problem, view, settings)
     except SbonError as error:
         if error.code == "no-capacity" and problem.bounds.min_throughput_bytes_s is not None:
             raise await _slow(problem, view, error) from error

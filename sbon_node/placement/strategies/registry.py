@@ -1,63 +1,82 @@
-"""The strategies by name. Each is an async function of problem, view and settings, the same for the daemon and experiments."""
+"""Strategies by name. Each is an async function of problem, view and settings, the same for the daemon and experiments.
+
+The SBON paper's strategies and our own are listed here; ``sbon_node/papers/table.py`` adds those of other papers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
-from sbon_node.placement.model.network_view import NetworkView
-from sbon_node.placement.model.problem import PlacementProblem
-from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.centralized import centralized
-from sbon_node.placement.strategies.ants.strategy import ants
+from sbon_node.placement.strategies.hybrid.auto import Strategy as Strategy
 from sbon_node.placement.strategies.hybrid.auto import auto
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.placement.strategies.nes.bottom_up import bottom_up
-from sbon_node.placement.strategies.nes.ifcop import ifcop
-from sbon_node.placement.strategies.nes.local_search import local_search
-from sbon_node.placement.strategies.nes.top_down import top_down
-from sbon_node.placement.strategies.opb.min_delay import min_delay
-from sbon_node.placement.strategies.opb.opb import opb
-from sbon_node.placement.strategies.sand.edge import edge
-from sbon_node.placement.strategies.sand.edge_plus import edge_plus
-from sbon_node.placement.strategies.sand.in_network import in_network
-from sbon_node.placement.strategies.sand.in_network_plus import in_network_plus
+from sbon_node.placement.strategies.profiles import BY_HOSTS, ENDS, KNOWN, NOT_FULL, NOTHING_SENT, REFUSED, Profile
 from sbon_node.placement.strategies.sbon.consumer import consumer
 from sbon_node.placement.strategies.sbon.ip_multicast import ip_multicast
 from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_node.placement.strategies.sbon.producer import producer
 from sbon_node.placement.strategies.sbon.random_choice import random_choice
 from sbon_node.placement.strategies.sbon.relaxation import relaxation
-from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.strategies import AUTO as AUTO
 from sbon_protocol.api.strategies import DEFAULT_STRATEGY as DEFAULT_STRATEGY
-from sbon_protocol.api.strategies import check_strategy
+from sbon_protocol.api.strategies import STRATEGY_NAMES, check_strategy
 
-Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitable[Placement]]
 
-STRATEGIES: dict[str, Strategy] = {
-    "relaxation": relaxation,
-    "hybrid": hybrid,
-    "optimal": optimal,
-    "ip-multicast": ip_multicast,
-    "producer": producer,
-    "consumer": consumer,
-    "random": random_choice,
-    "opb": opb,
-    "min-delay": min_delay,
-    "bottom-up": bottom_up,
-    "top-down": top_down,
-    "ifcop": ifcop,
-    "local-search": local_search,
-    "edge": edge,
-    "edge+": edge_plus,
-    "in-network": in_network,
-    "in-network+": in_network_plus,
-    "ants": ants,
-    "centralized": centralized,
+class Registered(NamedTuple):
+    """A strategy and its profile."""
+
+    place: Strategy
+    profile: Profile
+
+
+class Strategies(Mapping[str, Strategy]):
+    """Strategies by name, in the order of ``STRATEGY_NAMES``; ``auto`` is none of them, but chooses one."""
+
+    def __init__(self, *tables: Mapping[str, Registered]) -> None:
+        """Join the tables. Raises ``ValueError`` unless each known name is in one of them, and no other name is."""
+        registered = [(name, one) for table in tables for name, one in table.items()]
+        if sorted(name for name, _ in registered) != sorted(STRATEGY_NAMES):
+            raise ValueError("the registered strategies are not those of sbon_protocol.api.strategies.STRATEGY_NAMES")
+        by_name = dict(registered)
+        self._by_name = {name: by_name[name].place for name in STRATEGY_NAMES}
+        self.profiles: Mapping[str, Profile] = {name: by_name[name].profile for name in STRATEGY_NAMES}
+        """By name; ``auto`` has those of the strategy that it takes."""
+
+    def __getitem__(self, name: str) -> Strategy:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def named(self, name: str, instead: Mapping[str, Strategy] = MappingProxyType({})) -> Strategy:
+        """Return the strategy of that name; those ``instead`` take the place of others of their names, also for ``auto``.
+
+        Raises :class:`SbonError` ``unknown-strategy``, which lists the known names.
+        """
+        check_strategy(name)
+        known = {**self._by_name, **instead}
+        return partial(auto, strategies=known) if name == AUTO else known[name]
+
+
+OWN: Mapping[str, Registered] = {
+    "relaxation": Registered(relaxation, Profile("coordinates", NOTHING_SENT, BY_HOSTS, REFUSED)),
+    "hybrid": Registered(
+        hybrid,
+        Profile(
+            "coordinates, then measured latencies of candidates", "measurements, and a probe to each candidate", BY_HOSTS, REFUSED
+        ),
+    ),
+    "optimal": Registered(optimal, Profile(KNOWN, NOTHING_SENT, BY_HOSTS, REFUSED)),
+    "ip-multicast": Registered(
+        ip_multicast, Profile("the routes between nodes", NOTHING_SENT, "never: daemons refuse it", REFUSED)
+    ),
+    "producer": Registered(producer, Profile(ENDS, NOTHING_SENT, BY_HOSTS, REFUSED)),
+    "consumer": Registered(consumer, Profile(ENDS, NOTHING_SENT, BY_HOSTS, REFUSED)),
+    "random": Registered(random_choice, Profile("the names of the nodes", NOTHING_SENT, NOT_FULL, REFUSED)),
 }
-
-
-def strategy_named(name: str) -> Strategy:
-    """Return the strategy of that name. Raises :class:`SbonError` ``unknown-strategy``, which lists the known names."""
-    check_strategy(name)
-    return auto if name == AUTO else STRATEGIES[name]

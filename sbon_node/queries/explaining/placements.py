@@ -17,8 +17,7 @@ from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.geometric_median import median_positions
-from sbon_node.placement.strategies.profiles import PROFILES
-from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.placement.strategies.registry import Strategies, Strategy
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 from sbon_node.queries.explaining.compare import Known, alternative, turning_point, weigh
 from sbon_node.queries.explaining.knowledge import Knowledge
@@ -75,10 +74,11 @@ class PlacementExplainer:
         lookup: QueryLookup,
         reuse: Reuse,
         settings: PlacementSettings,
+        strategies: Strategies,
         knowledge: Knowledge,
     ) -> None:
         self._context, self._planning, self._lookup, self._reuse = context, planning, lookup, reuse
-        self._settings, self._knowledge = settings, knowledge
+        self._settings, self._strategies, self._knowledge = settings, strategies, knowledge
 
     async def plan(self, question: QuerySpec) -> PlacementExplanation:
         """Explain the placement of a query that could be submitted."""
@@ -110,8 +110,8 @@ class PlacementExplainer:
         problem = measured_work(problem, subject.measured)
         choice = await self._placed(problem, view, subject.goal.strategy)
         # Each strategy has its own view, so that its requests are counted separately; measurements are shared.
-        others = (self._in_passing(name, problem, DryRunView(self._context, beside, turns), choice) for name in STRATEGIES)
-        outcomes = dict(zip(STRATEGIES, await asyncio.gather(*others), strict=True))
+        others = (self._in_passing(name, problem, DryRunView(self._context, beside, turns), choice) for name in self._strategies)
+        outcomes = dict(zip(self._strategies, await asyncio.gather(*others), strict=True))
         chosen = choice.hosts() if isinstance(choice, Placement) else {}
         hosts = dict(subject.hosts) or chosen
         virtual = _virtual(problem, view, choice)
@@ -155,7 +155,7 @@ class PlacementExplainer:
             ),
             links=tuple(self._knowledge.links(problem, hosts, _measured_streams(subject.plan))),
             strategies=tuple(
-                replace(_compared(name, outcome, problem, view, known), **asdict(PROFILES[name]))
+                replace(_compared(name, outcome, problem, view, known), **asdict(self._strategies.profiles[name]))
                 for name, outcome in outcomes.items()
             ),
             checks=tuple(await self._checks(problem, view, current)),
@@ -168,7 +168,7 @@ class PlacementExplainer:
 
     async def _placed(self, problem: PlacementProblem, view: DryRunView, strategy: str) -> Placement | SbonError:
         try:
-            return await place(problem, view, self._settings, strategy)
+            return await place(problem, view, self._settings, self._strategies.named(strategy))
         except SbonError as error:
             return error
 
@@ -193,10 +193,11 @@ class PlacementExplainer:
         The explanation then shows its cost, and by how much it breaks the bound.
         """
         settings = replace(self._settings, exact_s=min(self._settings.exact_s, self._context.settings.explain_s / 2))
-        outcome = await _attempted(name, problem, view, settings)
+        strategy = self._strategies[name]
+        outcome = await _attempted(strategy, problem, view, settings)
         if isinstance(outcome, SbonError) and outcome.code == "delay-bound":
             unbounded = replace(problem, bounds=replace(problem.bounds, max_delay_ms=None))
-            return await _attempted(name, unbounded, view, settings)
+            return await _attempted(strategy, unbounded, view, settings)
         return outcome
 
     # -- what there is to choose from ---------------------------------------------------------------------------------
@@ -281,10 +282,10 @@ class PlacementExplainer:
 
 
 async def _attempted(
-    name: str, problem: PlacementProblem, view: DryRunView, settings: PlacementSettings
+    strategy: Strategy, problem: PlacementProblem, view: DryRunView, settings: PlacementSettings
 ) -> Placement | SbonError:
     try:
-        return await STRATEGIES[name](problem, view, settings)
+        return await strategy(problem, view, settings)
     except SbonError as error:
         return error
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from sbon_lab.experiments.harness.network import Floats, Network
 from sbon_lab.experiments.harness.network_model import NetworkModel, NetworkModelView, name_of, number_of
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.objective import Latency, longest_delay_ms, network_usage
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.optimal import optimum
 from sbon_protocol.errors import SbonError
 

@@ -25,9 +25,9 @@ from sbon_lab.experiments.harness.network_model import NetworkModel, NetworkMode
 from sbon_lab.experiments.harness.pictures import Lines, Picture
 from sbon_lab.experiments.harness.trials import Trial, best_hosts, exact_usage, judged, place
 from sbon_lab.experiments.harness.workload import CORES, query
+from sbon_node.papers.table import STRATEGIES as ALL
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.registry import STRATEGIES as ALL
 from sbon_protocol.errors import SbonError
 
 TOPOLOGIES = ("ts100", "ts300", "ts1000", "ts1550", "ts3000", "ts10000")

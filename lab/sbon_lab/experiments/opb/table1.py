@@ -34,12 +34,12 @@ from sbon_lab.experiments.harness.network_model import NetworkModel, NetworkMode
 from sbon_lab.experiments.harness.pictures import Lines, Panel, Picture, Row
 from sbon_lab.experiments.harness.trials import Dump, true_latency
 from sbon_lab.experiments.opb.workload import CAPACITIES, Application, application, capacities, some_nodes
+from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.solvers.exact import descend
-from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.errors import SbonError
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import combinations
-from types import MappingProxyType
 
 import msgspec
 
@@ -23,9 +22,7 @@ from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.placement.strategies.nes.local_search import local_search
 from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_protocol.api.adaptation import ANTS, OFF
 from sbon_protocol.api.placement import Placement
@@ -35,6 +32,7 @@ MAX_PLACEMENTS = 1_000_000
 PAIRS, PAIRS_ADAPTED = 100, 10
 LARGE = 12
 """Operators of a large query."""
+LOCAL_SEARCH = "local-search"
 UNSOLVABLE = frozenset({"too-large", "input-missing", "unsupported-objective"})
 
 Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitable[Placement]]
@@ -45,15 +43,15 @@ async def auto(
     view: NetworkView,
     settings: PlacementSettings,
     *,
-    walking: Mapping[str, Strategy] = MappingProxyType({}),
+    strategies: Mapping[str, Strategy],
 ) -> Placement:
     """Place the query; the placement names the strategy taken and why. Raises the errors of that strategy.
 
-    ``walking`` may have a strategy that sends ants to other nodes, instead of the one that computes them here.
+    ``strategies`` has those of papers, by name.
     """
     before = view.probes
     if problem.adapt == ANTS:
-        placement = await walking.get(ANTS, ants)(problem, view, settings)
+        placement = await strategies[ANTS](problem, view, settings)
         return _with_reason(placement, "ants adapt the query, and seek the least latency as it does", view, before)
     why = await _inexact(problem, view, settings)
     if not why:
@@ -63,7 +61,7 @@ async def auto(
         if placed is not None:
             return _with_reason(placed, exactly, view, before)
     if problem.adapt == OFF and len(problem.operators) >= LARGE and _is_hierarchy(view):
-        placed, refused = await _tried(local_search, problem, view, settings)
+        placed, refused = await _tried(strategies[LOCAL_SEARCH], problem, view, settings)
         if placed is not None:
             large = f"{len(problem.operators)} operators over a hierarchy, which stay where they are placed"
             return _with_reason(placed, f"{why}; {large}", view, before)
