@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_node.hosting.ants.port import AntPort
 from sbon_node.hosting.ants.service import Enforcing
 from sbon_node.hosting.ants.walk import Send, Walk
 from sbon_node.hosting.ants.wire import chain_of, load_of, on_wire, state_of
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
-from sbon_node.overlay.membership.ant_port import AntPort
 from sbon_node.overlay.membership.table import Table
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
@@ -379,6 +379,16 @@ def test_an_impossible_enforcement_ant_reserves_nothing(ant: EnforceAnt) -> None
 # -- the port ---------------------------------------------------------------------------------------------------------
 
 
+class Members:
+    """Membership as the port of ants sees it, with the handler that is registered."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def handle(self, kinds: Any, handler: Any) -> None:
+        self.handler = handler
+
+
 def test_ants_come_from_members_at_their_own_address_under_their_own_name() -> None:
     def member(name: str, state: Any = "alive") -> Member:
         return Member(name, Endpoint(f"10.0.0.{len(name)}", 7400), Endpoint("h", 1), 1, state, instance=name)
@@ -387,10 +397,13 @@ def test_ants_come_from_members_at_their_own_address_under_their_own_name() -> N
     for name, state in (("a", "alive"), ("bb", "dead"), ("cccc", "suspect")):
         table.hear(member(name, state), 0.0)
     counters, taken = Counters(lambda: 0.0), list[Any]()
-    port = AntPort("c", table, counters)
-    port.handler = taken.append
+    membership: Any = Members(table)
+    port = AntPort(membership, counters, taken.append)
     state = state_of(walk_at_m().cell.load)
     for name, host in (("a", 1), ("bb", 2), ("cccc", 4), ("a", 4), ("zz", 1)):
-        port.received(CellState(name, state), Address(f"10.0.0.{host}", 7400))
+        membership.handler(CellState(name, state), Address(f"10.0.0.{host}", 7400))
     assert [ant.sender for ant in taken] == ["a", "cccc"]
     assert counters.snapshot()["ant-of-a-stranger"] == 3
+    port.close()
+    membership.handler(CellState("a", state), Address("10.0.0.1", 7400))
+    assert len(taken) == 2

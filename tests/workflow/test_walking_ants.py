@@ -214,8 +214,8 @@ def test_a_site_that_refuses_undoes_the_sites_before(tmp_path: Path) -> None:
 def test_a_lost_enforcement_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await cluster.sleep(4.0)
-        membership, lost = cluster.at("n02").daemon.membership, list[str]()
-        send = membership.ants.send
+        port, lost = service_of(cluster, "n02").port, list[str]()
+        send = port.send
 
         def lose_the_first(node: str, ant: Ant) -> None:
             if isinstance(ant, EnforceAnt) and not lost:
@@ -223,7 +223,7 @@ def test_a_lost_enforcement_is_sent_again(tmp_path: Path, monkeypatch: pytest.Mo
             else:
                 send(node, ant)
 
-        monkeypatch.setattr(membership.ants, "send", lose_the_first)
+        monkeypatch.setattr(port, "send", lose_the_first)
         ants = AntLeader(cluster.at("n02").daemon.context, service_of(cluster, "n02"))
         chain = next_chain(problem_between("n02", "n04"), {})
         assert chain is not None
@@ -268,13 +268,13 @@ def test_a_flood_of_ants_is_dropped_and_the_others_still_pass(tmp_path: Path) ->
     async def test(cluster: SimulatedCluster) -> None:
         await cluster.sleep(4.0)
         victim, service = "n05", service_of(cluster, "n05")
-        stranger, liar = cluster.at("n06").daemon.membership, cluster.at("n09").daemon.membership
+        stranger, liar = service_of(cluster, "n06").port, service_of(cluster, "n09").port
 
         async def flood(seconds: float) -> None:
             for number in range(int(seconds * 2000)):
                 ant = RouteAnt(7, number, "n09", victim, "n04", (), 0.0, 0)
-                liar.ants.send(victim, ant)
-                stranger.ants.send(victim, ant)
+                liar.send(victim, ant)
+                stranger.send(victim, ant)
                 if number % 20 == 0:
                     await asyncio.sleep(0.01)
 
@@ -298,12 +298,12 @@ def test_ants_to_invented_destinations_displace_no_pheromones(tmp_path: Path) ->
     async def test(cluster: SimulatedCluster) -> None:
         await cluster.sleep(4.0)
         victim, service = "n05", service_of(cluster, "n05")
-        liar = cluster.at("n09").daemon.membership
+        liar = service_of(cluster, "n09").port
         for number in range(20):
             invented = msgspec.structs.replace(chain, source="n09", destination=f"invented-{number}")
             scout = ScoutAnt(7, number, "n09", invented, 1, 0.9, None, 0.0, 0, ("n09",), ())
-            liar.ants.send(victim, scout)
-            liar.ants.send(victim, RouteAnt(8, number, "n09", "n09", f"invented-{number}", ("n09",), 1.0, 1))
+            liar.send(victim, scout)
+            liar.send(victim, RouteAnt(8, number, "n09", "n09", f"invented-{number}", ("n09",), 1.0, 1))
         await cluster.sleep(1.0)
         assert service.cell.destinations
         assert set(service.cell.destinations) <= set(NODES)

@@ -13,6 +13,7 @@ import numpy as np
 
 from sbon_node.base.tasks import Tasks
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
+from sbon_node.hosting.ants.port import AntPort
 from sbon_node.hosting.ants.walk import Walk, WalkingAnt
 from sbon_node.hosting.ants.wire import are_whole, chain_of, needs_of, site_of, state_of
 from sbon_node.placement.ant_settings import AntSettings
@@ -104,14 +105,14 @@ class AntService:
         self._rounds: dict[int, Round] = {}
         self._looked_at = self._refreshed_at = self._told_at = -math.inf
         self._tasks = Tasks()
-        context.membership.ants.handler = self._received
+        self.port = AntPort(context.membership, context.counters, self._received)
 
     def start(self) -> None:
         self._tasks.start("tell", self._tell())
         self._tasks.start("explore", self._explore())
 
     async def close(self) -> None:
-        self._context.membership.ants.handler = None
+        self.port.close()
         await self._tasks.close()
 
     # -- rounds of this node -------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class AntService:
         if to == self._context.name:
             self._take(ant)
         else:
-            self._context.membership.ants.send(to, ant)
+            self.port.send(to, ant)
 
     def path_ms(self, source: str, other: str) -> float:
         """Return the one-way latency as far as known here."""
@@ -188,7 +189,7 @@ class AntService:
         if sent is None:
             return
         if sent.to != self._context.name:
-            self._context.membership.ants.send(sent.to, sent.ant)
+            self.port.send(sent.to, sent.ant)
         elif isinstance(sent.ant, RouteReturn | ScoutReturn) and (begun := self._rounds.get(sent.ant.round)) is not None:
             begun.on_report(sent.ant)
 
@@ -286,7 +287,7 @@ class AntService:
         self._told_at = self._context.clock.now()
         state = CellState(self._context.name, state_of(self.cell.load))
         for neighbour in self.cell.neighbours:
-            self._context.membership.ants.send(neighbour, state)
+            self.port.send(neighbour, state)
 
     async def _explore(self) -> None:
         """Send a routing ant to a random member from time to time: pheromones are there before a query needs them."""

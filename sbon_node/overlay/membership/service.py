@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 import structlog
@@ -14,7 +15,6 @@ from sbon_node.base.tasks import Tasks
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
-from sbon_node.overlay.membership.ant_port import AntPort
 from sbon_node.overlay.membership.clocks import PeerClocks
 from sbon_node.overlay.membership.detector.instructions import Call, Disputed, Happened, Instruction, Measured, Refused, Send
 from sbon_node.overlay.membership.detector.pings import Pinged, Pings
@@ -30,12 +30,13 @@ from sbon_node.overlay.membership.views import Listener, MemberView, unknown_nod
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_protocol import datagram
-from sbon_protocol.ants import Ant
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.messages import CoordinateUpdate, Endpoint, Member, MemberState, NodeMeta, Packet, Rumour, StateUpdate
+from sbon_protocol.messages import CoordinateUpdate, Endpoint, Gossip, Member, MemberState, NodeMeta, Packet, Rumour, StateUpdate
 
 log = structlog.get_logger()
 
+DatagramHandler = Callable[[Any, Address], None]
+"""Takes a message that came in a datagram, and the address it came from; must not raise."""
 TICK_S = 0.1
 CHOOSE_EVERY = 48
 """Measurements of neighbours between two choices of neighbours."""
@@ -88,7 +89,7 @@ class Membership:
         self.gossip = GossipQueue(settings.retransmit_margin, settings.coordinate_factor)
         self._coordinate_throttle = CoordinateThrottle(settings)
         self._validation = Validation(self.table, space.dimensions, counters)
-        self.ants = AntPort(identity.cluster, self.table, counters)
+        self._handlers: dict[type, DatagramHandler] = {}
         self._swim = Swim(self.table, self.gossip, settings, rng)
         self._endpoint: DatagramEndpoint | None = None
         self._started = False
@@ -107,7 +108,7 @@ class Membership:
     async def start(self) -> None:
         """Start the service; raises ``OSError`` where the UDP port is taken."""
         self._started = True
-        self._endpoint = self.ants.endpoint = await self._transport.open_datagrams(self._bind, self._received)
+        self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
         # Nodes that start together must not measure in step.
         self._next_measurement = self._clock.now() + self.space.measuring_interval_s * self._rng.random()
         self._tasks.start("membership", self._run())
@@ -116,6 +117,21 @@ class Membership:
     async def join(self, seeds: Sequence[Address]) -> int:
         """See :meth:`sbon_node.overlay.membership.exchanges.Exchanges.join`."""
         return await self._exchanges.join(seeds)
+
+    def handle(self, kinds: Iterable[type], handler: DatagramHandler) -> None:
+        """Register ``handler`` for messages of these kinds, which are not membership's own; without one they are dropped."""
+        self._handlers |= dict.fromkeys(kinds, handler)
+
+    def send(self, to: Address, message: Any) -> bool:
+        """Send a message that is not membership's own; return whether the UDP port is open.
+
+        Raises ``ValueError`` for a message that no datagram can hold.
+        """
+        if self._endpoint is None:
+            return False
+        payload, _ = datagram.fill(self._identity.cluster, message, ())
+        self._endpoint.send(payload, to)
+        return True
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -240,11 +256,11 @@ class Membership:
         now = self._clock.now()
         rumours: tuple[Rumour, ...] = (*packet.members, *packet.state_updates, *packet.coordinate_updates)
         out = self._swim.take_rumours(self._validation.rumours(rumours), now) if rumours else []
-        if isinstance(packet.message, Ant):
-            self.ants.received(packet.message, sender)
-        elif packet.message is not None:
+        if isinstance(packet.message, Gossip):
             message = self._validation.message(packet.message, sender)
             out += self._swim.received(message, Endpoint(sender.host, sender.port), now, size)
+        elif (handler := self._handlers.get(type(packet.message))) is not None:
+            handler(packet.message, sender)
         if self._swim.gossip_due(now):
             out += self._swim.tick(now)
         return out
