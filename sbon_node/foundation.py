@@ -28,7 +28,6 @@ from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.workflow.context import Context
-from sbon_node.workflow.coordinators import ZoneCoordinators
 
 
 class World(NamedTuple):
@@ -51,7 +50,6 @@ class Foundation(NamedTuple):
     space: LocalCoordinate
     measurer: Measurer
     publisher: Publisher
-    coordinators: ZoneCoordinators
 
 
 def lay_foundation(config: Config, world: World) -> Foundation:
@@ -91,7 +89,6 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         rng=world.rng,
         settings=config.control,
         stream_settings=config.streams,
-        ant_settings=config.ants,
         store=store,
         outbox=outbox,
         publisher=publisher,
@@ -109,7 +106,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         bus=Bus(node.name, world.clock.wall_ms, keep=config.control.kept_events),
         drained=Drained(store),
     )
-    return Foundation(context, space, measurer, publisher, ZoneCoordinators(context, config.placement))
+    return Foundation(context, space, measurer, publisher)
 
 
 def _membership(

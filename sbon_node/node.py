@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -44,9 +45,11 @@ from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
+from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.pushes import Pushes
 from sbon_node.hosting.relayed_rows import RelayedRows
 from sbon_node.hosting.result_streams import ResultStreams
+from sbon_node.hosting.room import NodeAnswers, Room
 from sbon_node.hosting.samples import SampleStore
 from sbon_node.hosting.shared_operators import SharedOperators
 from sbon_node.hosting.sink_positions import ReaderPositions
@@ -70,9 +73,9 @@ from sbon_node.ownership.queries import Records
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.repair import Repair
-from sbon_node.papers.table import STRATEGIES
+from sbon_node.papers.interface import Paper, Queries
+from sbon_node.papers.table import STRATEGIES, papers_at
 from sbon_node.planning.process.planner import Planner, ProcessPlanner
-from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.queries.declarations import Declarations
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.explaining.knowledge import Knowledge
@@ -107,6 +110,7 @@ from sbon_protocol.messages import NodeMeta
 
 log = structlog.get_logger()
 
+AnyPaper = TypeVar("AnyPaper", bound=Paper)
 EngineFactory = Callable[[Path, OnOperatorState], MovingEngine]
 """Creates the node's engine, which keeps its files under the given folder and reports the operators' states."""
 
@@ -136,7 +140,7 @@ class Node:
         self.name = config.node.name
         planner = planner or ProcessPlanner(config.query, clock)
         world = World(transport, clock, rng, counters, failpoint, executor, computing or Computing(), planner)
-        self.context, self._space, self._measurer, publisher, self._coordinators = lay_foundation(config, world)
+        self.context, self._space, self._measurer, publisher = lay_foundation(config, world)
         self._distances = Distances(self.context, config.space.load_weight_ms)
         self.membership, self.outbox, self.bus = self.context.membership, self.context.outbox, self.context.bus
         self._rejoin = Rejoin(
@@ -181,7 +185,11 @@ class Node:
         tags, amounts = self.membership.own_meta.tags, (capacity.cores, capacity.memory_mb, capacity.bandwidth_bytes_s)
         self.membership.describe(NodeMeta(tags, *amounts, version=version("sbon")))
         acceptors, owners = self._record_acceptors, self._operator_registers
-        self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
+        ports = OperatorPorts(self.context, config.connectors, acceptors, capacity.speed)
+        room = Room(self.context, capacity, ports, self._machine.load)
+        self.papers = papers_at(self.context, room, config.placement, config.ants)
+        self._answers = NodeAnswers(self.context, room, [paper.booked for paper in self.papers], self.engine.start)
+        self._operators = OperatorHost(self.context, self.engine, room, config.connectors, acceptors)
         self._moves = Moves(config.engine, config.migration, self.context, self._operators, self.engine, owners, acceptors)
         self._backups = NodeBackups(
             self.context, self._operators, self._moves, self.engine, owners, config.backups, config.engine
@@ -235,15 +243,16 @@ class Node:
         self.sinks = SinkRequests(self.context, self._lookup, planning, config.connectors)
         self._follows = Follows(self.context, self._sinks, self._lookup, self.sinks)
         self._declarations = Declarations(planning, self._catalogue, self._lookup.check_unread, self._lookup.stop)
-        names, leader = QueryNames(self.registers, records, self._lookup.is_over), AntLeader(self.context, self._operators.ants)
-        led = (self.context, self._book, self._requested, self._decisions)
-        self._ants = AntUpdates(*led, leader, config.placement)
-        self._replacements = Replacements(*led, config.adaptation, *placing)
+        names = QueryNames(self.registers, records, self._lookup.is_over)
+        led = (self._book, self._requested, self._decisions)
+        self._replacements = Replacements(self.context, *led, config.adaptation, *placing)
         reuse = Reuse(self.context, planning, self._operator_registers)
-        ours = (self._book, self._operator_registers, names, config.connectors, leader, reuse)
+        work = [paper.for_queries(Queries(*led, reuse)) for paper in self.papers]
+        hooks, services = [hook for one in work for hook in one.hooks], [service for one in work for service in one.services]
+        ours = (self._book, self._operator_registers, names, config.connectors, reuse, hooks)
         self._submitter = Submitter(self.context, planning, *ours)
         restarts = Restarts(self.context, records, self._book, self._lookup, self._submitter)
-        adapting = (self._optimizer, self._ants.led, self._replacements.led)
+        adapting = (self._optimizer, *services, self._replacements.led)
         self._unasked = (*adapting, restarts, self._failovers, self._further, self._follows)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources, reuse)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
@@ -266,6 +275,8 @@ class Node:
         await self._rejoin.start()
         self._moves.start()
         self._backups.start()
+        for paper in self.papers:
+            paper.start()
         self._operators.start()
         self._sinks.start()
         self._source_backups.start()
@@ -295,6 +306,8 @@ class Node:
         for part in (self._submitter, self._book, self.registers, self.context.planner, self._shared, self._moves):
             await part.close()
         await self._backups.stop()
+        for paper in self.papers:
+            await paper.close()
         await self._operators.close()
         await self._sinks.close()
         await self._source_backups.stop()
@@ -303,6 +316,10 @@ class Node:
             await last.close()
         self.outbox.close()
         self.context.store.close()
+
+    def paper(self, kind: type[AnyPaper]) -> AnyPaper:
+        """Return the paper of that kind at this node."""
+        return next(one for one in self.papers if isinstance(one, kind))
 
     def _distance_ms(self, node: str) -> float:
         one_way_ms = self.context.directory.estimate_rtt_ms(self.name, node).one_way_ms

@@ -16,13 +16,12 @@ from sbon_node.base.events import OperatorChanged
 from sbon_node.base.store import Kind
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.engine.interface import Engine, EngineCapacity, MovingEngine
-from sbon_node.hosting.ants.service import AntService
+from sbon_node.engine.interface import Engine, MovingEngine
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.node_answers import NodeAnswers
 from sbon_node.hosting.ports import OperatorPorts
+from sbon_node.hosting.room import Room
 from sbon_node.hosting.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.records import OperatorRegister
@@ -58,15 +57,12 @@ class OperatorHost:
         self,
         context: Context,
         engine: MovingEngine,
-        capacity: EngineCapacity,
-        load: Callable[[], float],
+        room: Room,
         connectors: ConnectorSettings,
         records: RecordAcceptors,
     ) -> None:
         self._context, self._engine, self._connectors = context, engine, connectors
-        self._records, self.ports = records, OperatorPorts(context, connectors, records, capacity.speed)
-        shares = (context.settings.reserved_share, context.settings.reserved_s)
-        self._reservations = Reservations(capacity, *shares, self.ports.measures.cost)
+        self._records, self._room, self.ports, self._reservations = records, room, room.ports, room.reservations
         self._hosted = context.store.all("operator", HostedOperator)
         self._stored = tuple(self._hosted)
         self._orphaned, self._swept_s = dict.fromkeys(self._stored), 0.0
@@ -87,13 +83,11 @@ class OperatorHost:
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
             self._states.begin(operator, "waits for its record")
-        self._answers = NodeAnswers(context, self._reservations, self.ports, load, capacity.speed, engine.start)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
 
     def start(self) -> None:
         """Resume operators of an earlier run, each once its query's record confirms it; delete the remains of others."""
-        self._answers.ants.start()
         self._tasks.start("measures", self.ports.measures.run())
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
         if self._orphaned:
@@ -107,7 +101,6 @@ class OperatorHost:
     async def close(self) -> None:
         """Stop every operator after a committed batch; all stay on disk. Accept no new operators meanwhile."""
         self._checks.is_closed = True
-        await self._answers.ants.close()
         await self._tasks.close()
         await self._engine.close()
         for operator in list(self.ports.open):
@@ -147,7 +140,7 @@ class OperatorHost:
 
     def _described(self, known: Sequence[HostedOperator]) -> list[OperatorInfo]:
         described = [operator_info(self._context, self._engine, self.ports, h, *self._states.of(h.spec.id)) for h in known]
-        return self._answers.with_core_times(described)
+        return self._room.with_core_times(described)
 
     def waiting(self) -> list[str]:
         """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
@@ -168,10 +161,6 @@ class OperatorHost:
     def promised(self) -> tuple[str, ...]:
         """Return operators with a reservation that are not yet instantiated."""
         return self._reservations.promised(self._context.clock.now())
-
-    @property
-    def ants(self) -> AntService:
-        return self._answers.ants
 
     def free(self) -> Needs:
         """Return the free capacity; negative where operators hold more than there is: after a restart, or the loss of a host."""
@@ -231,7 +220,7 @@ class OperatorHost:
             raise SbonError("operator-exists", "an operator of that id has not ended yet", where=call.operator)
         now, hold_s = self._context.clock.now(), min(call.hold_s, self._context.settings.reservation_s)
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
-        self._reservations.reserve(call.operator, needs, now, now + hold_s, caller.node, holder=self._answers.holder(caller))
+        self._reservations.reserve(call.operator, needs, now, now + hold_s, caller.node, holder=self._room.holder(caller))
 
     async def _instantiate(self, call: InstantiateOperator, caller: Caller) -> None:
         """Instantiate a reserved operator. A request after the query's end has no reservation and is refused."""
@@ -277,7 +266,7 @@ class OperatorHost:
             reason = "an engine of before this node's restart may still write to it"
             raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
         store = partial(self._context.store.put, kind, spec.id, record)
-        await self._checks.admit(hosted, caller, self._answers.holder(caller), use, store)
+        await self._checks.admit(hosted, caller, self._room.holder(caller), use, store)
 
     def expect(self, hosted: HostedOperator, use: CapacityUse) -> None:
         """Hold the capacity of an operator that was admitted before a restart."""

@@ -7,6 +7,7 @@ scouts, so a peer that lies changes the cost of a placement, and not which opera
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants.chain import Chain, Running, next_chain
 from sbon_node.placement.strategies.ants.passing import passing
 from sbon_node.placement.strategies.ants.scouting import passed_by
-from sbon_node.placement.strategies.registry import AUTO
+from sbon_node.placement.strategies.registry import AUTO, Strategy
 from sbon_node.queries.ant_leader import AntLeader, Known, key_of
 from sbon_node.queries.reuse import EqualOperators, Reuse
 from sbon_node.queries.shared_plan import Choice, with_shared
@@ -49,13 +50,15 @@ class Weighed(NamedTuple):
 
 
 class AntReuse:
-    """Has ants choose which running operators a new query reads."""
+    """Has ants place new queries, and choose which running operators these read: the hook of submissions."""
+
+    strategy = ANTS
 
     def __init__(self, context: Context, leader: AntLeader, reuse: Reuse, placement: PlacementSettings) -> None:
+        self.place: Strategy = leader.place
         self._context, self._leader, self._reuse, self._placement = context, leader, reuse, placement
 
-    @staticmethod
-    def chooses(spec: QuerySpec, adapt: Adapt) -> bool:
+    def chooses(self, spec: QuerySpec, adapt: Adapt) -> bool:
         """Return whether ants place the query: by its strategy, or by ``auto`` because ants adapt it."""
         return spec.strategy == ANTS or (spec.strategy == AUTO and adapt == ANTS)
 
@@ -68,14 +71,14 @@ class AntReuse:
         *,
         silent: frozenset[str] = frozenset(),
         sink_follows: bool = False,
-    ) -> tuple[Plan, Known]:
-        """Return the plan with running operators in place of its own where scouts find that cheaper, and their other reports.
+    ) -> tuple[Plan, Strategy]:
+        """Return the plan with running operators in place of its own where scouts find that cheaper; what else they found counts.
 
         As :class:`Reuse`, it refers to nothing yet, and leaves out operators ``without``. ``silent`` hosts get no operators.
         """
         offers = await self._reuse.offers(plan, spec, without)
         if not any(offers.by_operator.values()):
-            return plan, {}
+            return plan, self.place
         refused = {one.id: silent for one in plan.operators} if silent else {}
         problem = problem_of(plan, consumer, refused, spec, sink_follows=sink_follows)
         running = self._running(offers, fed_counts=not problem.objective.additive)
@@ -84,7 +87,8 @@ class AntReuse:
             operator: Choice(next(offer for offer in offers.of(operator) if offer.id == stream))
             for operator, stream in weighed.passed.items()
         }
-        return with_shared(plan, chosen, offers.streams) if chosen else plan, weighed.reports
+        place = partial(self._leader.place, known=weighed.reports)
+        return with_shared(plan, chosen, offers.streams) if chosen else plan, place
 
     async def _weigh(
         self,

@@ -60,10 +60,6 @@ class Planning:
         self._adapt, self._durability = adapt, durability
 
     @property
-    def settings(self) -> PlacementSettings:
-        return self._placement
-
-    @property
     def engine_runs(self) -> bool:
         return self._engine.status == "running"
 

@@ -6,9 +6,8 @@ Source: docs/design.md, section 10.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 
 import msgspec
 import structlog
@@ -24,16 +23,14 @@ from sbon_node.ownership.names import NameRecord, QueryNames
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.queries import deploy
-from sbon_node.queries.ant_leader import NONE_KNOWN, AntLeader, Known
-from sbon_node.queries.ant_reuse import AntReuse
 from sbon_node.queries.deploy import NotStartedError
 from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.hooks import SubmissionHook
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.record_steps import end_error, has_begun, in_place_of
 from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
-from sbon_protocol.api.adaptation import ANTS
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_protocol.api.query_ids import name_of, new_name, new_uid, uid_of
@@ -57,12 +54,12 @@ class Submitter:
         operators: OperatorRegisters,
         names: QueryNames,
         settings: ConnectorSettings,
-        ants: AntLeader,
         reuse: Reuse,
+        hooks: Sequence[SubmissionHook],
     ) -> None:
-        self._ants, self._ant_reuse = ants, AntReuse(context, ants, reuse, planning.settings)
         self._context, self._planning, self._book, self._operators, self._names = context, planning, book, operators, names
-        self._settings, self._reuse = settings, reuse
+        self._settings, self._reuse, self._hooks = settings, reuse, hooks
+        self._instead: Mapping[str, Strategy] = {hook.strategy: hook.place for hook in hooks}
         self._ending: dict[asyncio.Task[QueryRecord | None], None] = {}
         """Tasks that undo submissions."""
 
@@ -133,11 +130,13 @@ class Submitter:
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}", query=uid)
         times = StepTimes(context.clock)
         plan = await self._planning.plan(submission, uid, times)
-        acceptors, known = self._book.new_acceptors(uid), NONE_KNOWN
+        acceptors, instead = self._book.new_acceptors(uid), self._instead
         follows = submission.sink.kind == STREAM and not submission.consumer
         if lost is None:  # One that begins anew reads its sources from their first frames on, whatever runs.
             with times.step("share"):
-                plan, known = await self._shared(submission, plan, uid, consumer, acceptors, silent, times, sink_follows=follows)
+                plan, instead = await self._shared(
+                    submission, plan, uid, consumer, acceptors, silent, times, sink_follows=follows
+                )
         try:
             if plan.shared:
                 yield Progress(step="sharing", message=f"reading {_named(plan)} in place of its own")
@@ -152,7 +151,7 @@ class Submitter:
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
-            record = await self._place(record, times, stored, silent, known, sink_follows=follows)
+            record = await self._place(record, times, stored, silent, instead, sink_follows=follows)
             if naming.done():
                 await naming
             if record.placement is not None and record.placement.reason:
@@ -190,27 +189,27 @@ class Submitter:
         times: StepTimes,
         *,
         sink_follows: bool,
-    ) -> tuple[Plan, Known]:
+    ) -> tuple[Plan, Mapping[str, Strategy]]:
         """Return the plan with operators of other queries, to which this one refers by then; without those that refuse.
 
-        Ants choose among equal operators, where they place the query; they have reports for the operators that are left, too.
+        A hook may choose among equal operators. The strategies that are taken instead of others know what hooks have found.
         """
         without: list[str] = []
-        by_ants = self._ant_reuse.chooses(submission, self._planning.adaptation(submission))
+        adapt = self._planning.adaptation(submission)
+        hook = next((one for one in self._hooks if one.chooses(submission, adapt)), None)
         for _ in range(SHARE_TRIES):
-            shared, known = plan, NONE_KNOWN
-            if by_ants:
-                shared, known = await self._ant_reuse.shared(
-                    plan, submission, consumer, without, silent=silent, sink_follows=sink_follows
-                )
+            shared, instead = plan, self._instead
+            if hook is not None:
+                shared, place = await hook.shared(plan, submission, consumer, without, silent=silent, sink_follows=sink_follows)
+                instead = {**instead, hook.strategy: place}
             if not shared.shared:
-                shared = await self._reuse.shared(plan, submission, uid, consumer, without, times, equal=not by_ants)
+                shared = await self._reuse.shared(plan, submission, uid, consumer, without, times, equal=hook is None)
             try:
-                return await self._reuse.refer(shared, submission, uid, consumer, acceptors, times), known
+                return await self._reuse.refer(shared, submission, uid, consumer, acceptors, times), instead
             except SbonError as error:
                 log.info("not-shared", query=uid, operator=error.where, code=error.code, reason=error.message)
                 without.append(error.where)
-        return plan, NONE_KNOWN
+        return plan, self._instead
 
     async def _end(self, query: str, stored: list[asyncio.Task[None]], error: BaseException) -> QueryRecord | None:
         """Undo a submission after an error; return its record if the query has begun nevertheless.
@@ -281,16 +280,15 @@ class Submitter:
         times: StepTimes,
         stored: list[asyncio.Task[None]],
         silent: frozenset[str],
-        known: Known,
+        instead: Mapping[str, Strategy],
         *,
         sink_follows: bool,
     ) -> QueryRecord:
         """Place and reserve; exclude a host that refuses from the next round, and ``silent`` hosts from all.
 
         ``stored`` gets the tasks that store the hosts. A stream that is a query's result is at the node of the operator that
-        makes it, unless a consumer was named. Ants begin with the reports that are ``known``.
+        makes it, unless a consumer was named. Strategies ``instead`` of those of their names place the query.
         """
-        walking: dict[str, Strategy] = {ANTS: partial(self._ants.place, known=known)}
         refused = {one.id: silent for one in record.plan.operators} if silent else {}
         reasons: list[str] = []
         for number in range(self._context.settings.placement_rounds):
@@ -302,7 +300,7 @@ class Submitter:
                     refused,
                     adapt=record.adapt,
                     sink_follows=sink_follows,
-                    instead=walking,
+                    instead=instead,
                 )
             hosts = {**record.hosts, **placement.hosts()}
             consumer = hosts[record.plan.outputs[0]] if sink_follows else record.consumer

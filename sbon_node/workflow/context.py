@@ -20,7 +20,6 @@ from sbon_node.net.peers import Peers, PeerServer
 from sbon_node.overlay.directory.view import Directory
 from sbon_node.overlay.membership.service import Membership
 from sbon_node.overlay.presence import Presence
-from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.links.shared.reading import SharedConnections
@@ -42,7 +41,6 @@ class Context:
     rng: random.Random
     settings: ControlSettings
     stream_settings: StreamSettings
-    ant_settings: AntSettings
     store: RecordStore
     outbox: Outbox
     publisher: Publisher

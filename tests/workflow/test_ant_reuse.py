@@ -51,9 +51,9 @@ def in_plane(tmp_path: Path, test: Callable[[SimulatedCluster], Awaitable[None]]
 
 def keep_busy(cluster: SimulatedCluster, node: str, rows_s: float) -> None:
     """Let a node serve foreign rows that take 10 ms each."""
-    answers: Any = cluster.at(node).daemon._operators._answers
+    room: Any = cluster.at(node).daemon._operators._room
     flow = ServedFlow(rows_s=rows_s, row_ms=10.0, row_scv=1.0)
-    answers._measured = lambda load, query: ServerReport(flows=(flow,))
+    room.measured = lambda load, query: ServerReport(flows=(flow,))
 
 
 async def begun(cluster: SimulatedCluster, out: Path, at: str, sql: str = THIRD, rows: int = ROWS) -> None:

@@ -13,6 +13,7 @@ from sbon_node.adaptation.whole.ant_updates import AntUpdates
 from sbon_node.config.config import Config
 from sbon_node.model.servers import ServedFlow, ServerReport
 from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.adaptation.whole.led_queries import LedQueries
 from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import UNHURRIED, declare, in_cluster, source_at, state_of, submitted
 
@@ -35,13 +36,14 @@ def latency_s(one: str, other: str) -> float:
 
 def keep_busy(cluster: SimulatedCluster, node: str, rows_s: float) -> None:
     """Let a node serve foreign rows that take 10 ms each."""
-    answers: Any = cluster.at(node).daemon._operators._answers
+    room: Any = cluster.at(node).daemon._operators._room
     flow = ServedFlow(rows_s=rows_s, row_ms=10.0, row_scv=1.0)
-    answers._measured = lambda load, query: ServerReport(flows=(flow,) if rows_s else ())
+    room.measured = lambda load, query: ServerReport(flows=(flow,) if rows_s else ())
 
 
-def updates_of(cluster: SimulatedCluster, node: str) -> AntUpdates:
-    return cluster.at(node).daemon._ants
+def updates_of(cluster: SimulatedCluster, node: str) -> LedQueries[Any]:
+    """Those of ants are the first of a node."""
+    return next(one for one in cluster.at(node).daemon._unasked if isinstance(one, LedQueries))
 
 
 async def host(cluster: SimulatedCluster) -> str:
@@ -72,7 +74,7 @@ def test_operators_move_once_their_host_is_busy_and_stay_otherwise(tmp_path: Pat
 
     async def test(cluster: SimulatedCluster) -> None:
         await begun(cluster, out, 90)
-        assert [node for node in CONFIGS if updates_of(cluster, node).led.ids()] == ["e"]
+        assert [node for node in CONFIGS if updates_of(cluster, node).ids()] == ["e"]
         keep_busy(cluster, "b", 20.0)
         await cluster.sleep(15.0)
         assert await host(cluster) == "b", "it has become slower, but nothing is faster by beta"
@@ -101,7 +103,7 @@ def test_another_node_leads_when_the_leader_dies(tmp_path: Path) -> None:
         await begun(cluster, out, 70)
         cluster.crash(cluster.at("e"))
         await cluster.sleep(20.0)
-        (leader,) = [node for node in "abcd" if updates_of(cluster, node).led.ids()]
+        (leader,) = [node for node in "abcd" if updates_of(cluster, node).ids()]
         assert leader != "e"
         keep_busy(cluster, "b", 90.0)
         await cluster.sleep(30.0)
@@ -118,6 +120,6 @@ def test_ants_leave_other_queries_alone(tmp_path: Path, adapt: str) -> None:
         await declare(cluster, "a", source_at("a", rows=100, rate=10.0))
         await submitted(cluster, "e", tmp_path / "out.ndjson", consumer="d", adapt=adapt)
         assert (await state_of(cluster, "a")).state == "running"
-        assert [node for node in CONFIGS if updates_of(cluster, node).led.ids()] == []
+        assert [node for node in CONFIGS if updates_of(cluster, node).ids()] == []
 
     in_cluster(tmp_path, "abcde", test, configs=CONFIGS, latency=latency_s)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from sbon_lab.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.hosting.machine_resources import REFERENCE_S, Machine, speed_of
-from sbon_node.hosting.node_answers import BUSIEST, server_report, with_core_times
+from sbon_node.hosting.room import BUSIEST, server_report, with_core_times
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
+from sbon_node.papers.ants_at_node import Ants
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.measured_plan import measured_work
 from sbon_node.placement.model.network_view import Answer
@@ -115,8 +116,8 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
         await declare(cluster, "a", source_at("b", rows=4000, rate=40.0))
         await submitted(cluster, "a", tmp_path / "out.csv", sql=FILTER, strategy="producer")
         await cluster.sleep(15.0)
-        host: Any = cluster.at("b").daemon._operators._answers
-        host._load = lambda: 0.4
+        host: Any = cluster.at("b").daemon
+        host._operators._room.load = lambda: 0.4
         view = LiveNetworkView(cluster.at("a").daemon.context)
         answer: Answer = await ask(cluster, "a", view.ask("b", Needs()))
         assert answer.server is not None
@@ -124,7 +125,7 @@ def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
         assert flow.rate_s == pytest.approx(40.0, rel=0.3)
         assert float(answer.server.traffic().load) == pytest.approx(0.4)
         impossible = {"flows": [{"rows_s": -1.0, "row_ms": 1.0, "row_scv": 1.0}]}
-        monkeypatch.setattr(host, "_server", lambda *_: impossible)
+        monkeypatch.setattr(host._answers, "_server", lambda *_: impossible)
         answer = await ask(cluster, "a", view.ask("b", Needs()))
         assert answer.server is None
         assert answer.free is not None
@@ -158,9 +159,9 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
         assert (own.server.flows, own.load, server_of(PROBLEM, own).flows) == ((), 0.4, ()), "its own load counts as others'"
         assert float(server_of(PROBLEM, other).traffic().load) == pytest.approx(0.6)
         await cluster.sleep(15.0)  # The cell of ants looks at its node from time to time.
-        cell = cluster.at("b").daemon._operators.ants.cell
+        cell = cluster.at("b").daemon.paper(Ants).service.cell
         assert (cell.speed, float(cell.traffic.load)) == (4.0, pytest.approx(0.4, rel=0.05))
-        assert float(cluster.at("c").daemon._operators.ants.cell.traffic.load) == pytest.approx(0.6)
+        assert float(cluster.at("c").daemon.paper(Ants).service.cell.traffic.load) == pytest.approx(0.6)
 
     in_cluster(tmp_path, "abc", test, configs={"b": with_speed(4.0), "c": with_speed(0.25)})
 

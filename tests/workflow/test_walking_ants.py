@@ -18,6 +18,7 @@ from sbon_node.config.config import Config
 from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.ants.wire import on_wire
 from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.papers.ants_at_node import Ants
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service
@@ -44,7 +45,7 @@ def apart_ms(one: str, other: str) -> float:
 
 
 def service_of(cluster: SimulatedCluster, node: str) -> AntService:
-    return cluster.at(node).daemon._operators.ants
+    return cluster.at(node).daemon.paper(Ants).service
 
 
 def in_plane(

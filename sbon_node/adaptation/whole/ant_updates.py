@@ -15,6 +15,7 @@ from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
 from sbon_node.model.records import QueryRecord
+from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import PlacementProblem
@@ -52,10 +53,11 @@ class AntUpdates:
         mover: RequestedMoves,
         decisions: LeaderDecisions,
         leader: AntLeader,
+        settings: AntSettings,
         placement: PlacementSettings,
     ) -> None:
         self._context, self._book, self._mover, self._decisions, self._leader = context, book, mover, decisions, leader
-        self._settings, self._placement = context.ant_settings, placement
+        self._settings, self._placement = settings, placement
         self.led = LedQueries(
             context,
             book,

@@ -16,6 +16,7 @@ from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.hosting.ants.port import AntPort
 from sbon_node.hosting.ants.walk import Walk, WalkingAnt
 from sbon_node.hosting.ants.wire import are_whole, chain_of, needs_of, site_of, state_of
+from sbon_node.hosting.room import Room
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.network_view import UNKNOWN_MS
 from sbon_node.placement.model.queueing import Flow, Server
@@ -63,28 +64,17 @@ class Round(NamedTuple):
     on_report: OnReport
 
 
-class Room(NamedTuple):
-    """The speed of the cell's node, and questions to it: the measured flows and the free capacity."""
-
-    speed: float
-    flows: Callable[[str], Sequence[Flow]]
-    """Without those of a query, if one is named."""
-    free: Callable[[str], Needs]
-    """With what a query holds, if one is named."""
-
-
 class AntService:
     """The cell of this node, with its rounds under way.
 
     The walk itself is pure (:mod:`~sbon_node.hosting.ants.walk`); this class gives it time, datagrams and the node's state.
     """
 
-    def __init__(self, context: Context, room: Room, reserve: Reserve, release: Release) -> None:
+    def __init__(self, context: Context, room: Room, settings: AntSettings) -> None:
         self._context, self._room = context, room
         self.rng = random.Random(repr(context.rng.getstate()))
         """A generator of its own: ants draw often, and others' draws do not depend on them."""
-        self.settings: AntSettings = context.ant_settings
-        settings = self.settings
+        self.settings = settings
         self.cell = Cell(
             context.name,
             {},
@@ -96,7 +86,7 @@ class AntService:
         )
         self.walk = Walk(self.cell, settings, self.rng, self.path_ms, context.counters.count, self._beside)
         self._cells_beside: dict[str, Cell] = {}
-        self._enforcing = Enforcing(self.cell, settings.booked_s, reserve, release)
+        self._enforcing = Enforcing(self.cell, settings.booked_s, room.reserve, room.release)
         self._buckets = TokenBuckets(
             each=lambda: TokenBucket(settings.burst_of_one, max(1.0, settings.ants_s / 2)),
             most=MAX_SENDERS,

@@ -28,6 +28,7 @@ from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, run_cluster
 from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.papers.ants_at_node import Ants
 from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server, Traffic
@@ -37,7 +38,6 @@ from sbon_node.placement.strategies.ants.chain import Chain
 from sbon_node.placement.strategies.ants.scouting import rows_of
 from sbon_node.placement.strategies.ants.strategy import ants as ants_in_one_node
 from sbon_node.placement.strategies.registry import Strategy
-from sbon_node.queries.ant_leader import AntLeader
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.errors import SbonError
@@ -175,7 +175,7 @@ async def _query(cluster: SimulatedCluster, trial: Trial, truth: Truth, problem:
     one_node_ms = None if hosts is None else truth.latency_ms(chain, hosts)
     before, began = _sent(cluster, FOR_QUERIES), cluster.loop.time()
     view = LiveNetworkView(context)
-    ants = AntLeader(context, cluster.at(leader).daemon._operators.ants)
+    ants = cluster.at(leader).daemon.paper(Ants).leader
     hosts = await _hosts(cluster, leader, chain, ants.place, problem, view)
     live_ms = None if hosts is None else truth.latency_ms(chain, hosts, stay=trial.stay)
     seconds, sent = cluster.loop.time() - began, _sent(cluster, FOR_QUERIES)

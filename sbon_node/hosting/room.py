@@ -1,13 +1,13 @@
-"""Answers to nodes that look for a host of an operator: whether this node has room for it."""
+"""The room for operators at this node: its capacity, its load, and the answers to nodes that look for a host."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from sbon_node.hosting.ants.service import AntService, Room
+from sbon_node.engine.interface import EngineCapacity
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
@@ -24,29 +24,80 @@ from sbon_protocol.errors import SbonError
 STRANGERS = ""
 SHORT_MS = 1.0
 """Assumed length of what other programs do at a time; at a given load, longer work lets rows wait longer."""
+Booked = Callable[[str], Sequence[Flow]]
+"""Returns flows that will come and that no operator has measured yet, without those of a query, if one is named."""
 
 
-class NodeAnswers:
-    """Answers by what is reserved, by this node's load and by what its operators measure."""
+class Room:
+    """This node as a host: what is reserved, its load, and what its operators measure."""
 
-    def __init__(
-        self,
-        context: Context,
-        reservations: Reservations,
-        ports: OperatorPorts,
-        load: Callable[[], float],
-        speed: float,
-        start_engine: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._context, self._reservations, self._ports, self._load = context, reservations, ports, load
-        self._speed, self._start_engine = speed, start_engine
-        self.ants = AntService(context, Room(speed, self._flows, self._free), self._reserve, self._release)
-        context.server.handle(AskNode, self._answer)
+    def __init__(self, context: Context, capacity: EngineCapacity, ports: OperatorPorts, load: Callable[[], float]) -> None:
+        self._context, self.ports, self.load, self.speed = context, ports, load, capacity.speed
+        shares = (context.settings.reserved_share, context.settings.reserved_s)
+        self.reservations = Reservations(capacity, *shares, ports.measures.cost)
 
     def holder(self, caller: Caller) -> str:
         """Return the holder that reservations count for; all callers that are not members share one holder."""
         member = self._context.membership.get(caller.node)
         return caller.node if member is not None and member.state == "alive" else STRANGERS
+
+    def measured(self, load: float, query: str) -> ServerReport:
+        """Return the speed and the measured flows, without those of a query."""
+        measures = {operator: port.measures() for operator, port in sorted(self.ports.open.items())}
+        own = [one for operator, one in measures.items() if query and operator.startswith(f"{query}.")]
+        return server_report(load, self.speed, measures.values(), own)
+
+    def with_core_times(self, described: list[OperatorInfo]) -> list[OperatorInfo]:
+        """Return the descriptions of operators here with the time that their rows keep a core busy."""
+        return with_core_times(self.load(), self.speed, [port.measures() for port in self.ports.open.values()], described)
+
+    # -- for strategies that look and reserve by messages of their own ---------------------------------------------------
+
+    def flows(self, query: str) -> list[Flow]:
+        """Return the measured flows, without those of a query; for the load of other programs, one of short messages."""
+        report = self.measured(self.load(), query)
+        flows = [Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in report.flows]
+        return flows or list(busy(report.other_load, SHORT_MS, report.speed).flows)
+
+    def free(self, query: str) -> Needs:
+        """Return the capacity that any member may count on, with what ``query`` holds; nothing where no operator may come."""
+        now = self._context.clock.now()
+        if self._context.drained or self.reservations.refusal(NOTHING, now, beside=query):
+            return NOTHING
+        free = self.reservations.free(now, beside=query)
+        cores, memory_mb, bandwidth_bytes_s = (max(0.0, left) for left in free.amounts)
+        return Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
+
+    def reserve(self, leader: str, sender: str, needs: dict[str, Needs], hold_s: float) -> None:
+        """Reserve for all operators or none; the reservations count for the ``sender`` until the leader itself asks."""
+        self._context.drained.check()
+        now = self._context.clock.now()
+        until = now + min(hold_s, self._context.settings.reservation_s)
+        reserved: list[str] = []
+        try:
+            for operator, need in needs.items():
+                self.reservations.reserve(operator, need, now, until, leader, holder=sender)
+                reserved.append(operator)
+        except SbonError:
+            self.release(leader, tuple(reserved))
+            raise
+
+    def release(self, leader: str, operators: tuple[str, ...]) -> None:
+        """Release what a leader has reserved for operators that do not run."""
+        promised = self.reservations.promised(self._context.clock.now())
+        for operator in operators:
+            if operator in promised:
+                self.reservations.release(operator, leader)
+
+
+class NodeAnswers:
+    """Answers nodes that look for a host of an operator: whether there is room for it."""
+
+    def __init__(
+        self, context: Context, room: Room, booked: Sequence[Booked], start_engine: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._context, self._room, self._booked, self._start_engine = context, room, booked, start_engine
+        context.server.handle(AskNode, self._answer)
 
     async def _answer(self, call: AskNode, caller: Caller) -> NodeAnswer:
         answer = self._offer(call, caller)
@@ -55,16 +106,17 @@ class NodeAnswers:
         return answer
 
     def _offer(self, call: AskNode, caller: Caller) -> NodeAnswer:
-        now, holder, load = self._context.clock.now(), self.holder(caller), self._load()
+        now, holder, load = self._context.clock.now(), self._room.holder(caller), self._room.load()
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
-        free = self._reservations.free(now, holder, beside=call.query)
-        reason = self._reservations.refusal(needs, now, holder, beside=call.query)
+        reservations = self._room.reservations
+        free = reservations.free(now, holder, beside=call.query)
+        reason = reservations.refusal(needs, now, holder, beside=call.query)
         if self._context.drained:
             reason = "it has been drained"
         return NodeAnswer(
             accepted=not reason,
             reason=reason,
-            operators=self._reservations.operators(),
+            operators=reservations.operators(),
             free_cores=max(0.0, free.cores),
             free_memory_mb=max(0.0, free.memory_mb),
             free_bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s),
@@ -73,59 +125,14 @@ class NodeAnswers:
         )
 
     def _server(self, load: float, query: str) -> ServerReport:
-        """Return the speed, the measured flows, and those for which ants have reserved capacity, without those of a query."""
+        """Return the speed, the measured flows and the booked ones, without those of a query."""
         booked = tuple(
             ServedFlow(rows_s=flow.rate_s, row_ms=flow.service.mean_ms, row_scv=flow.service.scv)
-            for flow in self.ants.booked(query)
+            for flows in self._booked
+            for flow in flows(query)
         )
-        measured = self._measured(load, query)
+        measured = self._room.measured(load, query)
         return replace(measured, flows=(*measured.flows, *booked)[:MAX_FLOWS])
-
-    def _measured(self, load: float, query: str) -> ServerReport:
-        measures = {operator: port.measures() for operator, port in sorted(self._ports.open.items())}
-        own = [one for operator, one in measures.items() if query and operator.startswith(f"{query}.")]
-        return server_report(load, self._speed, measures.values(), own)
-
-    def with_core_times(self, described: list[OperatorInfo]) -> list[OperatorInfo]:
-        """Return the descriptions of operators here with the time that their rows keep a core busy."""
-        return with_core_times(self._load(), self._speed, [port.measures() for port in self._ports.open.values()], described)
-
-    # -- the cell of ants ----------------------------------------------------------------------------------------------
-
-    def _flows(self, query: str) -> list[Flow]:
-        """Return the measured flows; for the load of other programs, one of short messages."""
-        report = self._measured(self._load(), query)
-        flows = [Flow(rate_s=flow.rows_s, service=Service(mean_ms=flow.row_ms, scv=flow.row_scv)) for flow in report.flows]
-        return flows or list(busy(report.other_load, SHORT_MS, report.speed).flows)
-
-    def _free(self, query: str) -> Needs:
-        """Return the capacity that any member may count on, with what ``query`` holds; nothing where no operator may come."""
-        now = self._context.clock.now()
-        if self._context.drained or self._reservations.refusal(NOTHING, now, beside=query):
-            return NOTHING
-        free = self._reservations.free(now, beside=query)
-        cores, memory_mb, bandwidth_bytes_s = (max(0.0, left) for left in free.amounts)
-        return Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
-
-    def _reserve(self, leader: str, sender: str, needs: dict[str, Needs], hold_s: float) -> None:
-        """Reserve for all operators or none; the reservations count for the ant's sender until the leader itself asks."""
-        self._context.drained.check()
-        now = self._context.clock.now()
-        until = now + min(hold_s, self._context.settings.reservation_s)
-        reserved: list[str] = []
-        try:
-            for operator, need in needs.items():
-                self._reservations.reserve(operator, need, now, until, leader, holder=sender)
-                reserved.append(operator)
-        except SbonError:
-            self._release(leader, tuple(reserved))
-            raise
-
-    def _release(self, leader: str, operators: tuple[str, ...]) -> None:
-        promised = self._reservations.promised(self._context.clock.now())
-        for operator in operators:
-            if operator in promised:
-                self._reservations.release(operator, leader)
 
 
 # -- The queue that a node reports to strategies: one flow of rows for each of its operators. Pure --------------------

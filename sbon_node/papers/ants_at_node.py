@@ -1,0 +1,39 @@
+"""ANTS at a node: its cell, the placement of queries by ants, and the updates of those that it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sbon_node.hosting.ants.service import AntService
+from sbon_node.hosting.room import Room
+from sbon_node.papers.interface import Paper, Queries, QueryWork
+from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.placement.model.queueing import Flow
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.queries.ant_leader import AntLeader
+from sbon_node.queries.ant_reuse import AntReuse
+from sbon_node.queries.ant_updates import AntUpdates
+from sbon_node.workflow.context import Context
+
+
+class Ants(Paper):
+    """The ants of one node."""
+
+    def __init__(self, context: Context, room: Room, placement: PlacementSettings, settings: AntSettings) -> None:
+        self._context, self._placement = context, placement
+        self.service = AntService(context, room, settings)
+        self.leader = AntLeader(context, self.service)
+
+    def start(self) -> None:
+        self.service.start()
+
+    async def close(self) -> None:
+        await self.service.close()
+
+    def booked(self, query: str) -> Sequence[Flow]:
+        return self.service.booked(query)
+
+    def for_queries(self, queries: Queries) -> QueryWork:
+        book, mover, decisions, reuse = queries
+        updates = AntUpdates(self._context, book, mover, decisions, self.leader, self.service.settings, self._placement)
+        return QueryWork((AntReuse(self._context, self.leader, reuse, self._placement),), (updates.led,))

@@ -1,0 +1,59 @@
+"""The interface between a node and the papers that it is built with, beside their strategies.
+
+``Node`` makes the papers of the table once it has its room for operators, starts them before its operators, and closes them after
+all that uses them. A paper whose strategies only compute has no part here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from sbon_node.placement.model.queueing import Flow
+from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.hooks import SubmissionHook
+from sbon_node.adaptation.decisions import LeaderDecisions
+from sbon_node.adaptation.requested import RequestedMoves
+from sbon_node.queries.reuse import Reuse
+
+
+class Service(Protocol):
+    """Work in the background, from :meth:`start` to :meth:`close`."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Queries(NamedTuple):
+    """Parts of the node that look after queries, for a paper to use."""
+
+    book: QueryHolder
+    mover: RequestedMoves
+    decisions: LeaderDecisions
+    reuse: Reuse
+
+
+class QueryWork(NamedTuple):
+    """Work of a paper for queries: hooks of their submission, and services that look after running ones."""
+
+    hooks: tuple[SubmissionHook, ...] = ()
+    services: tuple[Service, ...] = ()
+
+
+class Paper:
+    """A paper at one node. Its constructor registers handlers of messages; a paper overrides the methods that it needs."""
+
+    def start(self) -> None:
+        """Start the services that other nodes use."""
+
+    async def close(self) -> None:
+        """End them."""
+
+    def booked(self, query: str) -> Sequence[Flow]:
+        """Return flows that will come here and that no operator has measured yet, without those of a query, if one is named."""
+        return ()
+
+    def for_queries(self, queries: Queries) -> QueryWork:
+        """Return the work for queries that this node takes or leads."""
+        return QueryWork()
