@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon_node.papers.opb.opb import opb, phases
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.network_view import Window
@@ -20,7 +21,6 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.opb.opb import opb, phases
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError

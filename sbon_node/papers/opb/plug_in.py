@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sbon_node.placement.strategies.opb.min_delay import min_delay
-from sbon_node.placement.strategies.opb.opb import opb
+from sbon_node.papers.opb.min_delay import min_delay
+from sbon_node.papers.opb.opb import opb
 from sbon_node.placement.strategies.profiles import BY_HOSTS, REFUSED, Profile
 from sbon_node.placement.strategies.registry import Registered
 
