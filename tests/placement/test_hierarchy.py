@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sbon_lab.experiments.harness.network import lightest_paths
-from sbon_node.placement.strategies.nes.hierarchy import Hierarchy, configured, hierarchy
+from sbon_node.papers.nes.hierarchy import Hierarchy, configured, hierarchy
 from tests.placement.conftest import Plane
 
 TREE = Hierarchy("cloud", {"fog1": "cloud", "fog2": "cloud", "a": "fog1", "b": "fog1", "c": "fog2"})

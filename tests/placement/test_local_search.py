@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
+from sbon_node.papers.nes.local_search import STARTS, local_search
 from sbon_node.placement.model.instance import RESOURCES, Instance
 from sbon_node.placement.model.objective import objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.moves import Moves
-from sbon_node.placement.strategies.nes.local_search import STARTS, local_search
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 from sbon_protocol.api.objective import Bounds, Objective
 from sbon_protocol.api.operators import Needs

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_node.papers.nes.bottom_up import bottom_up
+from sbon_node.papers.nes.ifcop import ifcop
+from sbon_node.papers.nes.top_down import top_down
 from sbon_node.placement.model.objective import network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.nes.bottom_up import bottom_up
-from sbon_node.placement.strategies.nes.ifcop import ifcop
-from sbon_node.placement.strategies.nes.top_down import top_down
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
 from tests.placement.conftest import Plane

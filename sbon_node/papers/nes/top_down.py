@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from sbon_node.papers.nes.hierarchy import Hierarchy, hierarchy
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.mapping import along, finish, first_with_capacity
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.nes.hierarchy import Hierarchy, hierarchy
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_node.placement.strategies.sbon.producer import producers_of
 from sbon_protocol.api.placement import Assignment, Placement

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from sbon_node.papers.nes.hierarchy import hierarchy
 from sbon_node.placement.model.instance import Instance, Ints, numbers
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
@@ -24,7 +25,6 @@ from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import along, finish, first_with_capacity
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.exact import penalised
-from sbon_node.placement.strategies.nes.hierarchy import hierarchy
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_node.placement.strategies.sbon.producer import producers_of
 from sbon_protocol.api.placement import Assignment, Placement

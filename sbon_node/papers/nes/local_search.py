@@ -12,6 +12,9 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from sbon_node.papers.nes.bottom_up import bottom_up
+from sbon_node.papers.nes.ifcop import ifcop
+from sbon_node.papers.nes.top_down import top_down
 from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.instance import Instance, numbers
 from sbon_node.placement.model.network_view import NetworkView
@@ -22,9 +25,6 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.exact import penalised
 from sbon_node.placement.solvers.moves import Moves
 from sbon_node.placement.solvers.repair import WIDTH, improved
-from sbon_node.placement.strategies.nes.bottom_up import bottom_up
-from sbon_node.placement.strategies.nes.ifcop import ifcop
-from sbon_node.placement.strategies.nes.top_down import top_down
 from sbon_protocol.api.placement import Assignment, Placement
 from sbon_protocol.errors import SbonError
 
