@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.placement.strategies.sand import in_network
-from sbon_node.placement.strategies.sand.by_zones import Proxy
-from sbon_node.placement.strategies.sand.configurations import Configurations, DeadEndError
-from sbon_node.placement.strategies.sand.coordinator import Rule, bits
-from sbon_node.placement.strategies.sand.coordinators import RULES, Coordinators, Kept
+from sbon_node.papers.sand.algorithm import in_network
+from sbon_node.papers.sand.algorithm.by_zones import Proxy
+from sbon_node.papers.sand.algorithm.configurations import Configurations, DeadEndError
+from sbon_node.papers.sand.algorithm.coordinator import Rule, bits
+from sbon_node.papers.sand.algorithm.coordinators import RULES, Coordinators, Kept
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import (

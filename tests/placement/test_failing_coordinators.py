@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon_node.papers.sand.algorithm.by_zones import Proxy
+from sbon_node.papers.sand.algorithm.coordinators import Coordinators
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import Proxy
-from sbon_node.placement.strategies.sand.coordinators import Coordinators
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import (

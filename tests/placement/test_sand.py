@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon_node.papers.sand.algorithm.by_zones import vertices_of
+from sbon_node.papers.sand.algorithm.configurations import Locations, convex, fixed
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import vertices_of
-from sbon_node.placement.strategies.sand.configurations import Locations, convex, fixed
 from sbon_node.placement.strategies.sbon.optimal import optimum
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon_node.papers.sand.algorithm.by_zones import Proxy, roots_of
+from sbon_node.papers.sand.algorithm.coordinators import RULES
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.objective import network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.strategies.sand.by_zones import Proxy, roots_of
-from sbon_node.placement.strategies.sand.coordinators import RULES
 from sbon_node.placement.strategies.sbon.optimal import optimum
 from tests.placement.trees import SETTINGS, direct_ms, everywhere, points, tree
 

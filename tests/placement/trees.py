@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from sbon_node.papers.sand.algorithm.configurations import Bools
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.configurations import Bools
 
 SETTINGS = PlacementSettings()
 

@@ -13,7 +13,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.ownership.queries import LIVE
-from sbon_node.papers.sand_at_node import Sand
+from sbon_node.papers.sand.at_node import Sand
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.calls import CALLS
 from sbon_protocol.errors import SbonError

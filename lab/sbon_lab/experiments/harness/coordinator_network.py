@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from sbon_node.net.peers import error_of
 from sbon_node.net.server import failure_of
+from sbon_node.papers.sand.algorithm.coordinators import Coordinators
 from sbon_node.placement.model.network_view import Answered, NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.coordinators import Coordinators
 from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sbon_node.net.peers import Caller
+from sbon_node.papers.sand.algorithm.coordinators import Coordinators
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.coordinators import Coordinators
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.coordinating import send_to_coordinator
 from sbon_node.workflow.network_view import LiveNetworkView

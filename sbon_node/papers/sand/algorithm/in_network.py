@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sbon_node.papers.sand.algorithm.by_zones import on_routes, place_by_zones
+from sbon_node.papers.sand.algorithm.configurations import Bools, Configurations, Locations, convex, separation_ms
+from sbon_node.papers.sand.algorithm.edge import cheapest
+from sbon_node.papers.sand.algorithm.edge_plus import four_cases
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import on_routes, place_by_zones
-from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, convex, separation_ms
-from sbon_node.placement.strategies.sand.edge import cheapest
-from sbon_node.placement.strategies.sand.edge_plus import four_cases
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.zones import ZoneVertex
 

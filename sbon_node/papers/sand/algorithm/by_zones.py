@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from sbon_node.papers.sand.algorithm.configurations import Bools, DeadEndError
+from sbon_node.papers.sand.algorithm.coordinator import SHARE, bits, failed, newer
 from sbon_node.placement.model.all_pairs import check_pairs
 from sbon_node.placement.model.instance import Instance, numbers
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
@@ -27,8 +29,6 @@ from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import delay_bound, finish, nowhere_in_time
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.repair import repaired
-from sbon_node.placement.strategies.sand.configurations import Bools, DeadEndError
-from sbon_node.placement.strategies.sand.coordinator import SHARE, bits, failed, newer
 from sbon_node.placement.strategies.sbon.consumer import consumer_of
 from sbon_protocol.api.placement import Assignment, Placement
 from sbon_protocol.errors import SbonError

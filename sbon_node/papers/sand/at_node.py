@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sbon_node.papers.interface import Paper
+from sbon_node.papers.sand.service import ZoneCoordinators
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.workflow.context import Context
-from sbon_node.workflow.coordinators import ZoneCoordinators
 
 
 class Sand(Paper):

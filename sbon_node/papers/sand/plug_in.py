@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sbon_node.papers.sand.algorithm.edge import edge
+from sbon_node.papers.sand.algorithm.edge_plus import edge_plus
+from sbon_node.papers.sand.algorithm.in_network import in_network
+from sbon_node.papers.sand.algorithm.in_network_plus import in_network_plus
 from sbon_node.placement.strategies.profiles import BY_HOSTS, Profile
 from sbon_node.placement.strategies.registry import Registered, Strategy
-from sbon_node.placement.strategies.sand.edge import edge
-from sbon_node.placement.strategies.sand.edge_plus import edge_plus
-from sbon_node.placement.strategies.sand.in_network import in_network
-from sbon_node.placement.strategies.sand.in_network_plus import in_network_plus
 
 NEXT_OWNER = "the next owner of the zone replaces a coordinator; else as for the others"
 

@@ -2,7 +2,7 @@
 
 A zone is a subtree of operators; the paper studies zones of a single operator. Its coordinator is the node that owns the id of
 its last operator, the root. A message comes in, and messages to other nodes go out;
-:mod:`~sbon_node.placement.strategies.sand.coordinators` carries them. A zone is placed with the last of its operators: they are
+:mod:`~sbon_node.papers.sand.algorithm.coordinators` carries them. A zone is placed with the last of its operators: they are
 where all together cost least, and only then are nodes told, as the paper batches it.
 
 Departures from the paper: ADDSUBTREE names the readers of an operator and their coordinators; the paper sends the path to the
@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sbon_node.papers.sand.algorithm.configurations import Bools, Configurations, DeadEndError, Locations, fixed
 from sbon_node.placement.model.instance import Floats
 from sbon_node.placement.model.network_view import Sent
-from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError, Locations, fixed
 from sbon_protocol.errors import SbonError
 from sbon_protocol.zones import (
     AddSubtree,

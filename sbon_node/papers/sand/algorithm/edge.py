@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sbon_node.papers.sand.algorithm.by_zones import place_by_zones
+from sbon_node.papers.sand.algorithm.configurations import Bools, Configurations, DeadEndError, Locations, joined
 from sbon_node.placement.model.instance import Floats, Ints
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import place_by_zones
-from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError, Locations, joined
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.zones import ZoneVertex
 

@@ -18,13 +18,13 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from sbon_node.papers.sand.algorithm import edge, edge_plus, in_network, in_network_plus
+from sbon_node.papers.sand.algorithm.configurations import DeadEndError, Locations
+from sbon_node.papers.sand.algorithm.coordinator import SHARE, Coordinator, Rule, Step, bad, failed, newer
 from sbon_node.placement.model.instance import Floats
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand import edge, edge_plus, in_network, in_network_plus
-from sbon_node.placement.strategies.sand.configurations import DeadEndError, Locations
-from sbon_node.placement.strategies.sand.coordinator import SHARE, Coordinator, Rule, Step, bad, failed, newer
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import (

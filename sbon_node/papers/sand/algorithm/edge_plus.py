@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sbon_node.papers.sand.algorithm.by_zones import place_by_zones
+from sbon_node.papers.sand.algorithm.configurations import Bools, Configurations, Locations, apart, joined
+from sbon_node.papers.sand.algorithm.edge import cases, cheapest, rates
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.sand.by_zones import place_by_zones
-from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, Locations, apart, joined
-from sbon_node.placement.strategies.sand.edge import cases, cheapest, rates
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.zones import ZoneVertex
 
