@@ -36,7 +36,7 @@ from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.overlay.membership.settings import PRESETS as MEMBERSHIP_PRESETS
 from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_node.overlay.space.settings import SpaceSettings
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.streams.settings import StreamSettings

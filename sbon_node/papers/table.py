@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from sbon_node.hosting.room import Room
-from sbon_node.papers.ants_at_node import Ants
+from sbon_node.papers.ants import plug_in as ants
+from sbon_node.papers.ants.at_node import Ants
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.papers.interface import Paper
 from sbon_node.papers.nes import plug_in as nes
 from sbon_node.papers.opb import plug_in as opb
 from sbon_node.papers.sand import plug_in as sand
 from sbon_node.papers.sand.at_node import Sand
-from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants import plug_in as ants
 from sbon_node.placement.strategies.registry import OWN, Strategies
 from sbon_node.workflow.context import Context
 

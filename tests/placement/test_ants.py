@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from sbon_node.papers.ants.algorithm import enforcement, routing, scouting
+from sbon_node.papers.ants.algorithm.cell import FORGET_AFTER, Cell, Pheromones
+from sbon_node.papers.ants.algorithm.chain import Chain, Task, next_chain
+from sbon_node.papers.ants.algorithm.colony import Colony
+from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt
+from sbon_node.papers.ants.algorithm.routing import RoutingAnt
+from sbon_node.papers.ants.algorithm.scouting import ScoutingAnt
+from sbon_node.papers.ants.algorithm.terrain import Terrain, neighbourhood
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Server, Service, busy
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants import enforcement, routing, scouting
-from sbon_node.placement.strategies.ants.cell import FORGET_AFTER, Cell, Pheromones
-from sbon_node.placement.strategies.ants.chain import Chain, Task, next_chain
-from sbon_node.placement.strategies.ants.colony import Colony
-from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
-from sbon_node.placement.strategies.ants.routing import RoutingAnt
-from sbon_node.placement.strategies.ants.scouting import ScoutingAnt
-from sbon_node.placement.strategies.ants.terrain import Terrain, neighbourhood
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from sbon_node.papers.ants.algorithm.strategy import ants
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.objective import cost, objective_named
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.strategy import ants
 from sbon_node.placement.strategies.hybrid import auto as rule
 from sbon_node.placement.strategies.registry import AUTO
 from sbon_protocol.api.placement import Placement

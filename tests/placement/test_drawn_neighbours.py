@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbon_node.placement.strategies.ants.terrain import FEW, drawn_neighbours, own_neighbours, ring_neighbours
+from sbon_node.papers.ants.algorithm.terrain import FEW, drawn_neighbours, own_neighbours, ring_neighbours
 
 MEAN = 6.0
 NEAREST = 16

@@ -7,15 +7,15 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from sbon_node.papers.ants.algorithm import enforcement, scouting
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.algorithm.chain import Chain, Running, Task, next_chain
+from sbon_node.papers.ants.algorithm.colony import Colony
+from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt
+from sbon_node.papers.ants.algorithm.passing import own_part, passing
+from sbon_node.papers.ants.algorithm.scouting import ScoutingAnt, Site
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Service, busy
-from sbon_node.placement.strategies.ants import enforcement, scouting
-from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.chain import Chain, Running, Task, next_chain
-from sbon_node.placement.strategies.ants.colony import Colony
-from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
-from sbon_node.placement.strategies.ants.passing import own_part, passing
-from sbon_node.placement.strategies.ants.scouting import ScoutingAnt, Site
 
 PLACES = {"s": 0.0, "m": 10.0, "d": 20.0, "x": 35.0}
 HOPS = {"s": ("m",), "m": ("s", "d"), "d": ("m", "x"), "x": ("d",)}

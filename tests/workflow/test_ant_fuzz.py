@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sbon_node.hosting.ants.service import MAX_BOOKINGS, Enforcing
-from sbon_node.hosting.ants.walk import Walk
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.network.service import MAX_BOOKINGS, Enforcing
+from sbon_node.papers.ants.network.walk import Walk
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
-from sbon_node.placement.strategies.ants.cell import Cell
 from sbon_protocol.ants import (
     AntChain,
     AntSite,

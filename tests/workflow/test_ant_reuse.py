@@ -15,14 +15,14 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.hosting.ants.walk import Walk
-from sbon_node.hosting.ants.wire import on_wire
 from sbon_node.model.servers import ServedFlow, ServerReport
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.algorithm.chain import Chain, Running, Task
+from sbon_node.papers.ants.network.walk import Walk
+from sbon_node.papers.ants.network.wire import on_wire
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Server, Service
-from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.chain import Chain, Running, Task
 from sbon_protocol.ants import AntSite, ScoutAnt, ScoutReturn
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.operators import Needs

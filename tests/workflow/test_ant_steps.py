@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.hosting.ants.port import AntPort
-from sbon_node.hosting.ants.service import Enforcing
-from sbon_node.hosting.ants.walk import Send, Walk
-from sbon_node.hosting.ants.wire import chain_of, load_of, on_wire, state_of
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.overlay.membership.table import Table
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.algorithm.cell import Cell, Pheromones
+from sbon_node.papers.ants.algorithm.chain import Chain, Task
+from sbon_node.papers.ants.algorithm.trails import Trail, Trails
+from sbon_node.papers.ants.network.port import AntPort
+from sbon_node.papers.ants.network.service import Enforcing
+from sbon_node.papers.ants.network.walk import Send, Walk
+from sbon_node.papers.ants.network.wire import chain_of, load_of, on_wire, state_of
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service
-from sbon_node.placement.strategies.ants.cell import Cell, Pheromones
-from sbon_node.placement.strategies.ants.chain import Chain, Task
-from sbon_node.placement.strategies.ants.trails import Trail, Trails
 from sbon_protocol.ants import (
     AntSite,
     CellState,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_node.papers.ants.plug_in import ANTS_LOST
 from sbon_node.papers.sand.plug_in import NEXT_OWNER
 from sbon_node.papers.table import STRATEGIES as ALL
-from sbon_node.placement.strategies.ants.plug_in import ANTS_LOST
 from sbon_node.placement.strategies.profiles import REFUSED
 from tests.workflow.clusters import declare, in_cluster, source_at, submitted
 from tests.workflow.test_live_placement import along_s, sized

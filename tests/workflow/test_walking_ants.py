@@ -15,17 +15,17 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_node.config.config import Config
-from sbon_node.hosting.ants.service import AntService
-from sbon_node.hosting.ants.wire import on_wire
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.papers.ants_at_node import Ants
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.algorithm.chain import next_chain
+from sbon_node.papers.ants.algorithm.scouting import Site
+from sbon_node.papers.ants.at_node import Ants
+from sbon_node.papers.ants.network.leader import AntLeader, Scouted
+from sbon_node.papers.ants.network.service import AntService
+from sbon_node.papers.ants.network.wire import on_wire
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.chain import next_chain
-from sbon_node.placement.strategies.ants.scouting import Site
-from sbon_node.queries.ant_leader import AntLeader, Scouted
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
 from sbon_protocol.api.operators import Needs

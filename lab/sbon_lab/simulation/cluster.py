@@ -39,7 +39,7 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.node import Node
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.planning.process.planner import InlinePlanner
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.settings import ControlSettings

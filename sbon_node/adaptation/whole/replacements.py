@@ -1,10 +1,10 @@
 """Placing running queries again as a whole, for queries with ``--adapt full``: their strategy's periodic adaptation.
 
 From time to time the leader of a query has its strategy place it anew, with measured rates and new measurements of latency, as
-SAND's coordinators do (SAND, section 3) and as ANTS does by its ants (:mod:`.ant_updates`). If the placement that is found
-saves enough, or keeps a bound on delay that the present one breaks, its operators move there one by one. Between these, the hosts
-of operators move them by themselves, as with ``--adapt local``: a host sees only the neighbours of its operators, and so finds no
-placement that differs in several of them at once.
+SAND's coordinators do (SAND, section 3) and as ANTS does by its ants. If the placement that is found saves enough, or keeps a
+bound on delay that the present one breaks, its operators move there one by one. Between these, the hosts of operators move them
+by themselves, as with ``--adapt local``: a host sees only the neighbours of its operators, and so finds no placement that differs
+in several of them at once.
 """
 
 from __future__ import annotations

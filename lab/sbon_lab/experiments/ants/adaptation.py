@@ -15,8 +15,8 @@ from sbon_lab.experiments.ants.world import World, chain_of, chain_query
 from sbon_lab.experiments.harness.experiment import Notify
 from sbon_lab.experiments.harness.network import Floats, Network
 from sbon_lab.experiments.harness.trials import Dump
+from sbon_node.papers.ants.algorithm.chain import Chain
 from sbon_node.placement.model.problem import PlacementProblem
-from sbon_node.placement.strategies.ants.chain import Chain
 
 SECONDS, EVERY_S = 100, 10
 RISES_S, LOADS = (20, 60), (0.8, 0.94)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sbon_lab.experiments.harness.network import Floats, Ints
+from sbon_node.papers.ants.algorithm.chain import Chain
 from sbon_node.placement.model.queueing import MAX_LOAD, Traffic, delayed_ms, latency_ms, traffic_of
-from sbon_node.placement.strategies.ants.chain import Chain
 
 
 class ChainOptimum(NamedTuple):

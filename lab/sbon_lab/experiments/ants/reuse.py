@@ -17,8 +17,8 @@ from sbon_lab.experiments.harness.experiment import Notify
 from sbon_lab.experiments.harness.network import Network
 from sbon_lab.experiments.harness.network_model import number_of
 from sbon_lab.experiments.harness.trials import Dump
-from sbon_node.placement.strategies.ants.chain import Chain, Running
-from sbon_node.placement.strategies.ants.scouting import rows_of
+from sbon_node.papers.ants.algorithm.chain import Chain, Running
+from sbon_node.papers.ants.algorithm.scouting import rows_of
 from sbon_protocol.ants import MAX_RUNNING
 
 NEVER, WEIGHED, LATE, ALWAYS = "own tasks alone", "weighed", "weighed with the way up to it", "the nearest always"

@@ -12,15 +12,15 @@ from sbon_lab.experiments.ants.chain_optimum import ChainOptimum, chain_optimum
 from sbon_lab.experiments.harness.network import Floats, Network, lightest_paths
 from sbon_lab.experiments.harness.network_model import NetworkModel, NetworkModelView, name_of, number_of
 from sbon_lab.experiments.harness.trials import place
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.algorithm.chain import Chain, next_chain
+from sbon_node.papers.ants.algorithm.colony import Colony, Report
+from sbon_node.papers.ants.algorithm.scouting import rows_of
+from sbon_node.papers.ants.algorithm.terrain import Terrain
 from sbon_node.placement.model.objective import OBJECTIVES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import MAX_LOAD, Server, Traffic, busy
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.chain import Chain, next_chain
-from sbon_node.placement.strategies.ants.colony import Colony, Report
-from sbon_node.placement.strategies.ants.scouting import rows_of
-from sbon_node.placement.strategies.ants.terrain import Terrain
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
 

@@ -31,10 +31,10 @@ from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, run_cluster
 from sbon_node.config.config import Config
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.algorithm.chain import Chain, Task
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Flow as Served
 from sbon_node.placement.model.queueing import Server, Service
-from sbon_node.placement.strategies.ants.chain import Chain, Task
 from sbon_protocol.api.adaptation import ANTS, MOVES, OFF, Adapt
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.queries import Accepted, QueryInfo, SinkSpec, Submission

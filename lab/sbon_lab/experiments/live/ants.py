@@ -28,15 +28,15 @@ from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.outcome import Ended, run_cluster
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.papers.ants_at_node import Ants
-from sbon_node.placement.ant_settings import AntSettings
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.algorithm.chain import Chain
+from sbon_node.papers.ants.algorithm.scouting import rows_of
+from sbon_node.papers.ants.algorithm.strategy import ants as ants_in_one_node
+from sbon_node.papers.ants.at_node import Ants
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server, Traffic
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.chain import Chain
-from sbon_node.placement.strategies.ants.scouting import rows_of
-from sbon_node.placement.strategies.ants.strategy import ants as ants_in_one_node
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.placement import Placement

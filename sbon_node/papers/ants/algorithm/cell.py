@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from sbon_node.papers.ants.algorithm.chain import Chain, Running
 from sbon_node.placement.model.problem import has_capacity, total
 from sbon_node.placement.model.queueing import MAX_LOAD, Flow, Server, Traffic, traffic_of, waiting_ms
-from sbon_node.placement.strategies.ants.chain import Chain, Running
 from sbon_protocol.api.operators import Needs
 
 MOST_TABLES = 10_000

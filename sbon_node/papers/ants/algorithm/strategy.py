@@ -2,8 +2,8 @@
 
 The ants of one query walk over the placing node's knowledge. The cells are the nodes with the least detour between the pinned
 ends; each is asked once for its load and capacity. Latencies are not measured anew. The steps of an ant at a cell are in files of
-their own, and need only the cell (:mod:`~sbon_node.placement.strategies.ants.routing`,
-:mod:`~sbon_node.placement.strategies.ants.scouting`, :mod:`~sbon_node.placement.strategies.ants.enforcement`).
+their own, and need only the cell (:mod:`~sbon_node.papers.ants.algorithm.routing`,
+:mod:`~sbon_node.papers.ants.algorithm.scouting`, :mod:`~sbon_node.papers.ants.algorithm.enforcement`).
 
 Ants minimise latency under every objective. If no scout finds hosts for all tasks, more ants walk, and stray farther, then
 among twice as many nodes, up to all.
@@ -16,6 +16,10 @@ from functools import partial
 
 import numpy as np
 
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.algorithm.chain import next_chain
+from sbon_node.papers.ants.algorithm.colony import Colony, Report
+from sbon_node.papers.ants.algorithm.terrain import Terrain
 from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.network_view import NOTHING, NetworkView
 from sbon_node.placement.model.problem import Operator, PlacementProblem, has_capacity
@@ -24,10 +28,6 @@ from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.selection.offers import Offer, ask_offers
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.chain import next_chain
-from sbon_node.placement.strategies.ants.colony import Colony, Report
-from sbon_node.placement.strategies.ants.terrain import Terrain
 from sbon_protocol.api.placement import Assignment, Candidate, Placement
 
 

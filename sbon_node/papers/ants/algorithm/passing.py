@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sbon_node.papers.ants.algorithm.chain import Chain
+from sbon_node.papers.ants.algorithm.scouting import Site, passed_by
 from sbon_node.placement.model.problem import PlacementProblem
-from sbon_node.placement.strategies.ants.chain import Chain
-from sbon_node.placement.strategies.ants.scouting import Site, passed_by
 
 
 def own_part(chain: Chain, sites: Sequence[Site]) -> tuple[Chain, tuple[Site, ...]]:

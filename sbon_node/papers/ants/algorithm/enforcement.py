@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.chain import Chain
-from sbon_node.placement.strategies.ants.scouting import Site
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.algorithm.chain import Chain
+from sbon_node.papers.ants.algorithm.scouting import Site
 
 TOLERANCE = 0.1
 """Relative excess over the reported cost that a site may have."""

@@ -14,18 +14,18 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from sbon_node.hosting.ants.service import AntService, Report
-from sbon_node.hosting.ants.wire import are_whole, on_wire, site_of, sites_on_wire
+from sbon_node.papers.ants.algorithm.chain import Chain, next_chain
+from sbon_node.papers.ants.algorithm.colony import BEYOND, FLATTER, LEAST_ALPHA
+from sbon_node.papers.ants.algorithm.passing import own_part
+from sbon_node.papers.ants.algorithm.scouting import Site, latency_ms, passed_by, stops_of
+from sbon_node.papers.ants.network.service import AntService, Report
+from sbon_node.papers.ants.network.wire import are_whole, on_wire, site_of, sites_on_wire
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import MAX_LOAD
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.chain import Chain, next_chain
-from sbon_node.placement.strategies.ants.colony import BEYOND, FLATTER, LEAST_ALPHA
-from sbon_node.placement.strategies.ants.passing import own_part
-from sbon_node.placement.strategies.ants.scouting import Site, latency_ms, passed_by, stops_of
 from sbon_node.workflow.context import Context
 from sbon_protocol.ants import (
     MAX_TASKS,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sbon_node.hosting.ants.service import AntService
 from sbon_node.hosting.room import Room
+from sbon_node.papers.ants.network.leader import AntLeader
+from sbon_node.papers.ants.network.reuse import AntReuse
+from sbon_node.papers.ants.network.service import AntService
+from sbon_node.papers.ants.network.updates import AntUpdates
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.papers.interface import Paper, Queries, QueryWork
-from sbon_node.placement.ant_settings import AntSettings
 from sbon_node.placement.model.queueing import Flow
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.queries.ant_leader import AntLeader
-from sbon_node.queries.ant_reuse import AntReuse
-from sbon_node.queries.ant_updates import AntUpdates
 from sbon_node.workflow.context import Context
 
 

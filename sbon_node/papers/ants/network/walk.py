@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.hosting.ants.wire import are_whole, chain_of, load_of, site_of, sites_on_wire, state_of
-from sbon_node.placement.ant_settings import AntSettings
-from sbon_node.placement.strategies.ants import routing, scouting
-from sbon_node.placement.strategies.ants.cell import NO_ROOM, Cell, Quote, ServerLoad
-from sbon_node.placement.strategies.ants.chain import Chain
-from sbon_node.placement.strategies.ants.colony import FAILURES
-from sbon_node.placement.strategies.ants.routing import RoutingAnt
-from sbon_node.placement.strategies.ants.scouting import PathLatency, ScoutingAnt
-from sbon_node.placement.strategies.ants.trails import Trail, Trails
+from sbon_node.papers.ants.algorithm import routing, scouting
+from sbon_node.papers.ants.algorithm.cell import NO_ROOM, Cell, Quote, ServerLoad
+from sbon_node.papers.ants.algorithm.chain import Chain
+from sbon_node.papers.ants.algorithm.colony import FAILURES
+from sbon_node.papers.ants.algorithm.routing import RoutingAnt
+from sbon_node.papers.ants.algorithm.scouting import PathLatency, ScoutingAnt
+from sbon_node.papers.ants.algorithm.trails import Trail, Trails
+from sbon_node.papers.ants.network.wire import are_whole, chain_of, load_of, site_of, sites_on_wire, state_of
+from sbon_node.papers.ants.settings import AntSettings
 from sbon_protocol.ants import AntSite, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, ServerState
 
 LEAST_SHARE = 0.5

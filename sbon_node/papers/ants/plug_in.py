@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sbon_node.placement.strategies.ants.centralized import centralized
-from sbon_node.placement.strategies.ants.strategy import ants
+from sbon_node.papers.ants.algorithm.centralized import centralized
+from sbon_node.papers.ants.algorithm.strategy import ants
 from sbon_node.placement.strategies.profiles import BY_HOSTS, KNOWN, REFUSED, Profile
 from sbon_node.placement.strategies.registry import Registered
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sbon_node.model.servers import LEAST_SPEED, MOST_SPEED
+from sbon_node.papers.ants.algorithm.cell import ServerLoad
+from sbon_node.papers.ants.algorithm.chain import Chain, Running, Task
+from sbon_node.papers.ants.algorithm.scouting import Site
 from sbon_node.placement.model.queueing import Floats, Service, Traffic, waiting_ms
-from sbon_node.placement.strategies.ants.cell import ServerLoad
-from sbon_node.placement.strategies.ants.chain import Chain, Running, Task
-from sbon_node.placement.strategies.ants.scouting import Site
 from sbon_protocol.ants import MAX_REFUSED, MAX_RUNNING, MAX_TASKS, AntChain, AntRunning, AntSite, AntTask, ServerState
 from sbon_protocol.api.operators import Needs
 

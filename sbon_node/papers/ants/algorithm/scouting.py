@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from sbon_node.placement.strategies.ants.cell import Cell, Quote
-from sbon_node.placement.strategies.ants.chain import Chain, Running
+from sbon_node.papers.ants.algorithm.cell import Cell, Quote
+from sbon_node.papers.ants.algorithm.chain import Chain, Running
 
 MOST_HOPS = 256
 MOST_FAILURES = 1000
@@ -35,7 +35,7 @@ CostOf = Callable[[tuple[str, ...]], float]
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks first .. last - 1 of a chain at one node, and their cost there.
 
-    See :class:`~sbon_node.placement.strategies.ants.cell.Quote`.
+    See :class:`~sbon_node.papers.ants.algorithm.cell.Quote`.
     """
 
     node: str

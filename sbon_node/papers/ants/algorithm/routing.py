@@ -10,7 +10,7 @@ import random
 
 import msgspec
 
-from sbon_node.placement.strategies.ants.cell import Cell
+from sbon_node.papers.ants.algorithm.cell import Cell
 
 MOST_STEPS = 256
 

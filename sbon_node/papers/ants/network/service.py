@@ -13,22 +13,22 @@ import numpy as np
 
 from sbon_node.base.tasks import Tasks
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
-from sbon_node.hosting.ants.port import AntPort
-from sbon_node.hosting.ants.walk import Walk, WalkingAnt
-from sbon_node.hosting.ants.wire import are_whole, chain_of, needs_of, site_of, state_of
 from sbon_node.hosting.room import Room
-from sbon_node.placement.ant_settings import AntSettings
-from sbon_node.placement.model.network_view import UNKNOWN_MS
-from sbon_node.placement.model.queueing import Flow, Server
-from sbon_node.placement.strategies.ants.cell import Cell
-from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt, exceeds
-from sbon_node.placement.strategies.ants.terrain import (
+from sbon_node.papers.ants.algorithm.cell import Cell
+from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt, exceeds
+from sbon_node.papers.ants.algorithm.terrain import (
     LEAST_MS,
     drawn_neighbours,
     onward_weights,
     own_neighbours,
     ring_neighbours,
 )
+from sbon_node.papers.ants.network.port import AntPort
+from sbon_node.papers.ants.network.walk import Walk, WalkingAnt
+from sbon_node.papers.ants.network.wire import are_whole, chain_of, needs_of, site_of, state_of
+from sbon_node.papers.ants.settings import AntSettings
+from sbon_node.placement.model.network_view import UNKNOWN_MS
+from sbon_node.placement.model.queueing import Flow, Server
 from sbon_node.workflow.context import Context
 from sbon_protocol.ants import (
     Ant,
@@ -67,7 +67,8 @@ class Round(NamedTuple):
 class AntService:
     """The cell of this node, with its rounds under way.
 
-    The walk itself is pure (:mod:`~sbon_node.hosting.ants.walk`); this class gives it time, datagrams and the node's state.
+    The walk itself (:mod:`~sbon_node.papers.ants.network.walk`) is pure; this class gives it time, datagrams and the state of the
+    node.
     """
 
     def __init__(self, context: Context, room: Room, settings: AntSettings) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sbon_node.papers.ants.algorithm import enforcement, routing, scouting
+from sbon_node.papers.ants.algorithm.cell import Cell, Quote
+from sbon_node.papers.ants.algorithm.chain import Chain
+from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt
+from sbon_node.papers.ants.algorithm.routing import RoutingAnt
+from sbon_node.papers.ants.algorithm.scouting import PathLatency, ScoutingAnt, Site
 from sbon_node.placement.model.queueing import MAX_LOAD
-from sbon_node.placement.strategies.ants import enforcement, routing, scouting
-from sbon_node.placement.strategies.ants.cell import Cell, Quote
-from sbon_node.placement.strategies.ants.chain import Chain
-from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
-from sbon_node.placement.strategies.ants.routing import RoutingAnt
-from sbon_node.placement.strategies.ants.scouting import PathLatency, ScoutingAnt, Site
 
 FAILURES = 3
 """Scouts of different greed that must fail on a path before a scout discourages others."""
@@ -137,7 +137,7 @@ class _Memory:
         self._balanced: dict[tuple[str, tuple[Site, ...]], tuple[Site, ...]] = {}
 
     def balanced(self, cell: Cell, ant: ScoutingAnt) -> ScoutingAnt:
-        """Return :func:`~sbon_node.placement.strategies.ants.scouting.balance` of the ant, from the cache if known."""
+        """Return :func:`~sbon_node.papers.ants.algorithm.scouting.balance` of the ant, from the cache if known."""
         key = cell.name, ant.sites
         if key not in self._balanced:
             self._balanced[key] = scouting.balance(cell, ant, self._quote, self._cost_of).sites

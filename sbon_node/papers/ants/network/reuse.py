@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon_node.papers.ants.algorithm.chain import Chain, Running, next_chain
+from sbon_node.papers.ants.algorithm.passing import passing
+from sbon_node.papers.ants.algorithm.scouting import passed_by
+from sbon_node.papers.ants.network.leader import AntLeader, Known, key_of
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.ants.chain import Chain, Running, next_chain
-from sbon_node.placement.strategies.ants.passing import passing
-from sbon_node.placement.strategies.ants.scouting import passed_by
 from sbon_node.placement.strategies.registry import AUTO, Strategy
-from sbon_node.queries.ant_leader import AntLeader, Known, key_of
 from sbon_node.queries.reuse import EqualOperators, Reuse
 from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.workflow.context import Context
@@ -34,7 +34,7 @@ from sbon_protocol.api.queries import QuerySpec
 class RunningOperator(NamedTuple):
     """An operator of another query, by its stream, that may be read in place of one to place.
 
-    ``fed_ms`` is that of :class:`~sbon_node.placement.strategies.ants.chain.Running`.
+    ``fed_ms`` is that of :class:`~sbon_node.papers.ants.algorithm.chain.Running`.
     """
 
     stream: str
