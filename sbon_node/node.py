@@ -25,7 +25,6 @@ from sbon_node.adaptation.look import OptimizerParts
 from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.optimizer import LocalOptimizer
 from sbon_node.adaptation.requested import RequestedMoves
-from sbon_node.adaptation.whole.ant_updates import AntUpdates
 from sbon_node.adaptation.whole.replacements import Replacements
 from sbon_node.base.clock import Clock
 from sbon_node.base.events import MemberChanged

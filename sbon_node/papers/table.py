@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from sbon_node.hosting.room import Room
 from sbon_node.papers.ants import plug_in as ants
-from sbon_node.papers.ants.at_node import Ants
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.papers.interface import Paper
 from sbon_node.papers.nes import plug_in as nes
 from sbon_node.papers.opb import plug_in as opb
 from sbon_node.papers.sand import plug_in as sand
-from sbon_node.papers.sand.at_node import Sand
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import OWN, Strategies
 from sbon_node.workflow.context import Context
@@ -19,6 +17,6 @@ STRATEGIES = Strategies(OWN, opb.STRATEGIES, nes.STRATEGIES, sand.STRATEGIES, an
 """All strategies but ``auto``."""
 
 
-def papers_at(context: Context, room: Room, placement: PlacementSettings, ants: AntSettings) -> tuple[Paper, ...]:
+def papers_at(context: Context, room: Room, placement: PlacementSettings, walking: AntSettings) -> tuple[Paper, ...]:
     """Return the papers that do more at a node than their strategies, of which none runs yet."""
-    return Sand(context, placement), Ants(context, room, placement, ants)
+    return sand.Sand(context, placement), ants.Ants(context, room, placement, walking)

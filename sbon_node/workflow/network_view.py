@@ -17,12 +17,12 @@ from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Answered,
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.workflow.context import Context
-from sbon_node.workflow.coordinating import send_to_coordinator
 from sbon_protocol.api.operators import Needs
-from sbon_protocol.calls import AskNode, NodeAnswer
+from sbon_protocol.calls import CALLS, AskNode, NodeAnswer, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.messages import Call
+from sbon_protocol.zones import PlacedOperators
 
 T = TypeVar("T")
 
@@ -167,6 +167,17 @@ class LiveNetworkView:
         """Return the node's cores in all, as its gossip reports them."""
         member = self._context.membership.get(node)
         return member.meta.cores if member is not None and member.meta.cores > 0 else math.inf
+
+
+async def send_to_coordinator(context: Context, node: str, message: Call, within_s: float) -> PlacedOperators | None:
+    """Return the answer of a node to a message for a query's coordinators; raises :class:`SbonError`.
+
+    A message that causes others is answered after them, and may take ``within_s``; the others get as long as any short answer.
+    """
+    if CALLS[method_of(message)][1] is None:
+        await context.call(node, message, timeout_s=min(within_s, context.settings.call_timeout_s))
+        return None
+    return await context.ask(node, message, PlacedOperators, timeout_s=within_s)
 
 
 def _server(report: ServerReport) -> Server:

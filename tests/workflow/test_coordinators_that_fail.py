@@ -13,7 +13,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.ownership.queries import LIVE
-from sbon_node.papers.sand.at_node import Sand
+from sbon_node.papers.sand.plug_in import Sand
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.calls import CALLS
 from sbon_protocol.errors import SbonError
@@ -136,7 +136,7 @@ def test_a_query_whose_coordinators_stay_away_is_refused_whole(tmp_path: Path) -
             operators = cluster.at(name).daemon._operators
             assert (operators.hosted(), operators._reservations.operators()) == ((), ())
         await cluster.sleep(PlacementSettings().zones_kept_s)
-        assert not any(cluster.at(name).daemon.paper(Sand).coordinators.table.mapped() for name in NAMES)
+        assert not any(cluster.at(name).daemon.paper(Sand).table.mapped() for name in NAMES)
 
     in_cluster(tmp_path, NAMES, test, seed=SEED, configs=by_coordinators(4.0, 1))
 

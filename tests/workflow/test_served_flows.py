@@ -13,7 +13,7 @@ from sbon_node.config.config import Config
 from sbon_node.hosting.machine_resources import REFERENCE_S, Machine, speed_of
 from sbon_node.hosting.room import BUSIEST, server_report, with_core_times
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
-from sbon_node.papers.ants.at_node import Ants
+from sbon_node.papers.ants.plug_in import Ants
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.measured_plan import measured_work
 from sbon_node.placement.model.network_view import Answer

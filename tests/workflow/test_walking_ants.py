@@ -18,10 +18,10 @@ from sbon_node.config.config import Config
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.papers.ants.algorithm.chain import next_chain
 from sbon_node.papers.ants.algorithm.scouting import Site
-from sbon_node.papers.ants.at_node import Ants
 from sbon_node.papers.ants.network.leader import AntLeader, Scouted
 from sbon_node.papers.ants.network.service import AntService
 from sbon_node.papers.ants.network.wire import on_wire
+from sbon_node.papers.ants.plug_in import Ants
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service

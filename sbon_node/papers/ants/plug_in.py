@@ -1,13 +1,23 @@
-"""ANTS's strategies by name."""
+"""ANTS: its strategies by name, and the ants of a node."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from sbon_node.hosting.room import Room
 from sbon_node.papers.ants.algorithm.centralized import centralized
 from sbon_node.papers.ants.algorithm.strategy import ants
+from sbon_node.papers.ants.network.leader import AntLeader
+from sbon_node.papers.ants.network.reuse import AntReuse
+from sbon_node.papers.ants.network.service import AntService
+from sbon_node.papers.ants.network.updates import AntUpdates
+from sbon_node.papers.ants.settings import AntSettings
+from sbon_node.papers.interface import Paper, Queries, QueryWork
+from sbon_node.placement.model.queueing import Flow
+from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.profiles import BY_HOSTS, KNOWN, REFUSED, Profile
 from sbon_node.placement.strategies.registry import Registered
+from sbon_node.workflow.context import Context
 
 BY_ANTS = "ants; local works against them"
 ANTS_LOST = "its ants; what they reserved ends by itself; a host as for the others"
@@ -19,3 +29,26 @@ STRATEGIES: Mapping[str, Registered] = {
     ),
     "centralized": Registered(centralized, Profile(f"{KNOWN}; queues of all nodes", "a probe to each node", BY_HOSTS, REFUSED)),
 }
+
+
+class Ants(Paper):
+    """The ants of one node."""
+
+    def __init__(self, context: Context, room: Room, placement: PlacementSettings, settings: AntSettings) -> None:
+        self._context, self._placement = context, placement
+        self.service = AntService(context, room, settings)
+        self.leader = AntLeader(context, self.service)
+
+    def start(self) -> None:
+        self.service.start()
+
+    async def close(self) -> None:
+        await self.service.close()
+
+    def booked(self, query: str) -> Sequence[Flow]:
+        return self.service.booked(query)
+
+    def for_queries(self, queries: Queries) -> QueryWork:
+        book, mover, decisions, reuse = queries
+        updates = AntUpdates(self._context, book, mover, decisions, self.leader, self.service.settings, self._placement)
+        return QueryWork((AntReuse(self._context, self.leader, reuse, self._placement),), (updates.led,))

@@ -32,7 +32,7 @@ from sbon_node.papers.ants.algorithm.cell import Cell
 from sbon_node.papers.ants.algorithm.chain import Chain
 from sbon_node.papers.ants.algorithm.scouting import rows_of
 from sbon_node.papers.ants.algorithm.strategy import ants as ants_in_one_node
-from sbon_node.papers.ants.at_node import Ants
+from sbon_node.papers.ants.plug_in import Ants
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server, Traffic
