@@ -1,4 +1,4 @@
-"""The interface of engines that run operators (SBON, section 2.2): Spark in production, a flow model in simulation."""
+"""The interface of engines that run operators (SBON, section 3): Spark in production, a flow model in simulation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Operators of this node that several queries read: offered to others, kept for each that refers to them, ended with the last.
 
-Source: SBON (Pietzuch et al., ICDE 2006), section 3.4; docs/design.md, section 10.
+Source: SBON (Pietzuch et al., ICDE 2006), section 3.2; docs/design.md, section 10.
 """
 
 from __future__ import annotations

@@ -497,7 +497,7 @@ class UsageHistories:
 
 # -- Network usage: bytes x one-way latency on every link, against the consumer baseline ------------------------------
 
-# Bytes x latency is SBON's network usage (section 2.1: rate x latency) integrated over the query's life. The consumer baseline
+# Bytes x latency is SBON's network usage (section 2.3: rate x latency) integrated over the query's life. The consumer baseline
 # sends all rows of every source to the consumer.
 
 

@@ -4,7 +4,7 @@ An operator of equal signature gives the rows of the query's own if it has begun
 retained, and so are the first frames of all its sources. An operator that contains these rows gives them to a residual one. It is
 shared where that carries less data over the network than operators of its own.
 
-Source: SBON (Pietzuch et al., ICDE 2006), section 3.4; docs/design.md, section 10.
+Source: SBON (Pietzuch et al., ICDE 2006), section 3.2; docs/design.md, section 10.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Reuse:
         return float("inf") if one_way_ms is None else one_way_ms
 
     async def _pays(self, shared: Plan, alone: Plan, spec: QuerySpec, consumer: str) -> bool:
-        """Return whether the query carries hardly more data with the shared operators than alone, both placed by relaxation.
+        """Return whether the query carries hardly more data with the shared operators than alone, both placed by hybrid.
 
         Also if its own operators have no place.
         """

@@ -1,4 +1,4 @@
-"""A query as a DAG of operators: sources and sinks are pinned, operators are not (SBON, section 2.1)."""
+"""A query as a DAG of operators: sources and sinks are pinned, operators are not (SBON, section 2)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Reuse: what a host says of a running operator that other queries may read.
 
-Source: SBON (Pietzuch et al., ICDE 2006), section 3.4.
+Source: SBON (Pietzuch et al., ICDE 2006), section 3.2.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Latency = Callable[[str, str], float]
 def network_usage(problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency) -> float:
     """Return u(q), the bytes in flight: the sum over links of rate x one-way latency.
 
-    Source: SBON, section 2.1, equation 1. ``hosts`` names the node of every operator; a link inside a node costs nothing.
+    Source: SBON, section 2.3, equation 1. ``hosts`` names the node of every operator; a link inside a node costs nothing.
     """
     return sum(edge.rate_bytes_s * ms / 1000.0 for edge, ms in _links(problem.edges, {**problem.pinned, **hosts}, latency_ms))
 

@@ -1,4 +1,4 @@
-"""The placement problem and its answer, as data (SBON, section 2.1). A strategy maps a problem to a placement."""
+"""The placement problem and its answer, as data (SBON, section 2). A strategy maps a problem to a placement."""
 
 from __future__ import annotations
 
