@@ -18,7 +18,7 @@ from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.objective import network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.strategies.sbon.optimal import optimum
-from tests.placement.trees import SETTINGS, direct_ms, everywhere, points, tree
+from tests.papers.sand.trees import SETTINGS, direct_ms, everywhere, points, tree
 
 
 def test_zones_are_subtrees_of_limited_size() -> None:

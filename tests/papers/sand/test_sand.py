@@ -23,7 +23,7 @@ from sbon_node.placement.strategies.sbon.optimal import optimum
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
-from tests.placement.trees import SETTINGS, direct_ms, points, tree
+from tests.papers.sand.trees import SETTINGS, direct_ms, points, tree
 
 SAND = ("edge", "edge+", "in-network", "in-network+")
 

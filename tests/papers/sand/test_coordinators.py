@@ -30,7 +30,7 @@ from sbon_protocol.zones import (
     ZoneLink,
     ZoneVertex,
 )
-from tests.placement.trees import SETTINGS, direct_ms, everywhere, points, tree
+from tests.papers.sand.trees import SETTINGS, direct_ms, everywhere, points, tree
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

@@ -21,7 +21,7 @@ from sbon_protocol.zones import (
     OperatorPlace,
     PlacedOperators,
 )
-from tests.placement.trees import SETTINGS, direct_ms, everywhere, points, tree
+from tests.papers.sand.trees import SETTINGS, direct_ms, everywhere, points, tree
 
 
 async def placed(view: Any, problem: Any, settings: PlacementSettings = SETTINGS) -> dict[str, str]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sbon_node.placement.model.queueing import Flow, Service
-from tests.workflow.test_ant_steps import Held, enforcement, enforcing
+from tests.papers.ants.test_ant_steps import Held, enforcement, enforcing
 
 
 @pytest.mark.parametrize(("cores", "rate_s"), [(0.0, 0.0), (0.05, 10.0), (0.1, 20.0), (0.5, 20.0)])
