@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.states.query_states import FAILED, FINISHED, LIVE, PLACING, RUNNING, STOPPED
+from sbon_protocol.api.states.source_states import PAUSED
 
-PLACING: Final = "placing"
-RUNNING: Final = "running"
-PAUSED: Final = "paused"
-FINISHED: Final = "finished"
-STOPPED: Final = "stopped"
-FAILED: Final = "failed"
-UNREACHABLE: Final = "unreachable"
-LOST: Final = "lost"
-
-LIVE: Final = frozenset({PLACING, RUNNING})
-"""States of a query that is not over."""
+__all__ = ["FAILED", "FINISHED", "LIVE", "LOST", "PAUSED", "PLACING", "RUNNING", "STOPPED", "UNREACHABLE"]

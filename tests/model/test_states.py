@@ -11,9 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-import sbon.states
 from sbon_protocol.api.states import backup_states, move_states, operator_states, query_states, sink_states, source_states
-from sbon_protocol.api.states import lifecycle as derived
 from sbon_protocol.api.states.lifecycle import Lifecycle
 from sbon_protocol.errors import BrokenInvariantError
 from sbon_protocol.moving import MoveStep
@@ -35,9 +33,8 @@ OTHER_LIFECYCLES = {
     "sbon_node/api/server/serving.py": "the HTTP server's",
     "sbon_node/streams/links/link.py": "a link's",
     "cli/sbon_cli/commands/nodes/cluster.py": "a process's of a local cluster",
-    "cli/sbon/states.py": "the Python API cannot import the node's",
 }
-"""Files with states of something else, or with a copy that a test compares."""
+"""Files with states of something else."""
 
 each = pytest.mark.parametrize("lifecycle", LIFECYCLES, ids=[one.subject for one in LIFECYCLES])
 
@@ -83,12 +80,6 @@ def test_the_type_of_a_state_names_the_states_of_its_lifecycle(type_: Any, state
 
 def test_a_query_that_is_not_over_is_in_a_live_state() -> None:
     assert set(query_states.LIFECYCLE.states) - query_states.LIFECYCLE.terminal == query_states.LIVE
-
-
-def test_the_python_api_has_the_same_states() -> None:
-    own = {name: value for name, value in vars(sbon.states).items() if name.isupper()}
-    node = {**vars(derived), **vars(source_states), **vars(query_states)}
-    assert {name: node[name] for name in own} == own
 
 
 def test_no_other_file_spells_a_state() -> None:
