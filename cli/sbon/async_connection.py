@@ -1,32 +1,36 @@
-"""The same as :mod:`.connection` on asyncio. A task that is cancelled leaves its socket at once, and no thread is used.
+"""An overlay from Python on asyncio: streams, queries and their rows, asked of one of its nodes.
 
-async with connect_async("http://127.0.0.1:7480") as overlay:
-    async with await overlay.sql("SELECT symbol, price FROM trades WHERE price > 100") as query:
-        async for row in query:
-            print(row["symbol"])
+    async with connect_async("http://127.0.0.1:7480") as overlay:
+        async with await overlay.sql("SELECT symbol, price FROM trades WHERE price > 100") as query:
+            async for row in query:
+                print(row["symbol"])
+
+A task that is cancelled leaves its socket at once, and no thread is used. :mod:`.connection` has the same calls, blocking.
+Everything raises :class:`SbonError`: the node's refusal with its code, or ``node-unreachable``.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping
+import re
+import time
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
 import pyarrow as pa
 
 from sbon_protocol.api.queries import SinkBegin
+from sbon_protocol.errors import SbonError
 
-from . import endpoints
-from .async_follower import AsyncFollower
-from .async_http import AsyncHttp
-from .connection import PAUSE_S
-from .described import KnownQuery, Row, ended_well, tables_of
+from . import endpoints, states
+from .follower import Follower
 from .model import (
     Accepted,
     Explanation,
+    Finished,
     Listing,
     MemberInfo,
     MoveCancelled,
@@ -45,8 +49,25 @@ from .model import (
     ViewDeclaration,
 )
 from .pushed_rows import Tabular
-from .requests import DEFAULT_API, PLANNING_S, not_accepted, not_moved
+from .requests import DEFAULT_API, not_accepted, not_moved
+from .schema import Tables
 from .states import LIVE
+from .transport import Transport
+
+PAUSE_S = 0.2
+"""Seconds between two looks at a query while waiting for it."""
+Row = dict[str, Any]
+"""Values by column: ``timestamp`` is an aware ``datetime``, ``decimal`` a ``Decimal``, ``binary`` ``bytes``, NULL ``None``."""
+
+_ADVICE = re.compile(r" \(sbon submit --on-error [^()]*\)\Z")
+"""The node's advice for the command line, at the end of a reason."""
+_BAD_ROWS = re.compile(r"SQLSTATE: 22")
+"""Data exceptions (ISO 9075), in a reason that was cut off before the advice."""
+_CONTINUE = 'submit it with on_error="skip", or "null", which continues after such rows'
+_LOOK = "info() of the query has the state of each operator"
+
+SQL_SHOWN = 60
+"""Number of SQL characters in a representation."""
 
 
 def connect_async(api: str = DEFAULT_API) -> Connecting:
@@ -73,23 +94,30 @@ class Connecting:
             await self._connection.close()
 
     async def _connected(self) -> AsyncConnection:
-        connection = AsyncConnection(AsyncHttp(self._api))
-        try:
-            await connection.status()
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
+        from .async_http import AsyncHttp  # asyncio is for those who use it
+
+        return await connected(AsyncHttp(self._api))
+
+
+async def connected(node: Transport) -> AsyncConnection:
+    """Return a connection to a node that answers; raise ``node-unreachable``."""
+    connection = AsyncConnection(node)
+    try:
+        await connection.status()
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
 
 
 class AsyncConnection:
-    """A connection; see :class:`.connection.Connection`."""
+    """A connection to one node. Queries continue when it is closed."""
 
-    def __init__(self, http: AsyncHttp) -> None:
-        self._http = http
+    def __init__(self, node: Transport) -> None:
+        self._node = node
 
     def __repr__(self) -> str:
-        return f"<AsyncConnection to {self._http.api}>"
+        return f"<AsyncConnection to {self._node.api}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,39 +126,49 @@ class AsyncConnection:
         await self.close()
 
     async def close(self) -> None:
-        await self._http.close()
+        await self._node.close()
 
     async def status(self) -> NodeStatus:
-        return await self._http.ask(endpoints.status())
+        return await self._node.ask(endpoints.status())
 
     async def members(self) -> Listing[MemberInfo]:
-        members = await self._http.ask(endpoints.members())
-        return Listing(members)
+        return Listing(await self._node.ask(endpoints.members()))
 
     async def streams(self) -> Listing[StreamInfo]:
-        streams = await self._http.ask(endpoints.streams())
-        return Listing(streams)
+        return Listing(await self._node.ask(endpoints.streams()))
 
     async def stream(self, name: str) -> StreamInfo:
-        return await self._http.ask(endpoints.stream(name))
+        return await self._node.ask(endpoints.stream(name))
 
     async def create_stream(
         self, name: str, schema: str = "", *, event_time: str = "", delay_ms: int = 0, comment: str = "", as_: str = ""
     ) -> StreamInfo:
+        """Declare a stream, or make it the result of a query.
+
+        ``schema`` is as in SQL: ``"ts timestamp, price double"``; rows may come ``delay_ms`` behind the newest. ``as_`` is a
+        query that is submitted, and whose result the stream is; :meth:`sql` takes more options of it, with the sink
+        ``SinkSpec(kind="stream", options={"stream": name})``.
+        """
         if as_:
             endpoints.check_result(schema, event_time, delay_ms, comment)
             await self._submitted(endpoints.result_of(name, as_))
             return await self.stream(name)
-        return await self._http.ask(endpoints.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment)))
+        return await self._node.ask(endpoints.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment)))
 
     async def create_view(self, name: str, sql: str, *, comment: str = "", replace: bool = False) -> StreamInfo:
-        return await self._http.ask(endpoints.create_view(ViewDeclaration(name=name, sql=sql, comment=comment, replace=replace)))
+        """Create a view, a name for a query, which is read in its place when a query that names it is submitted.
+
+        With ``replace``, it takes the place of a view of that name, which stays if this one is refused.
+        """
+        return await self._node.ask(endpoints.create_view(ViewDeclaration(name=name, sql=sql, comment=comment, replace=replace)))
 
     async def drop_stream(self, name: str) -> None:
-        await self._http.ask(endpoints.drop_stream(name))
+        """Drop a stream with its sources and their stored rows; rejected while a query reads it."""
+        await self._node.ask(endpoints.drop_stream(name))
 
     async def attach(
         self,
+        /,
         stream: str,
         connector: str = "",
         *,
@@ -140,48 +178,74 @@ class AsyncConnection:
         rows_s: float | None = None,
         **options: Any,
     ) -> StreamInfo:
+        """Attach a source at ``node``, by default the connected node, with the connector's options (docs/connectors.md).
+
+        ``file`` is short for the connector ``file`` and its ``path``.
+        """
         at = node or (await self.status()).name
         source = endpoints.source_at(at, stream, connector, file=file, name=name, rows_s=rows_s, options=options)
-        return await self._http.ask(endpoints.attach(source))
+        return await self._node.ask(endpoints.attach(source))
 
     async def detach(self, stream: str, source: str = "") -> StreamInfo:
-        return await self._http.ask(endpoints.detach(stream, source or (await self.status()).name))
+        """Detach a source by name, by default the connected node's; rejected while a query reads the stream."""
+        return await self._node.ask(endpoints.detach(stream, source or (await self.status()).name))
 
     async def push(self, stream: str, rows: Iterable[Mapping[str, Any]] | Tabular, *, source: str = "", key: str = "") -> Pushed:
-        return await self._http.ask(endpoints.push_rows(stream, rows, source, key))
+        """Post rows to the stream's ``http`` source at this node; they are durable when it returns.
 
-    async def sql(self, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:
+        The rows are dicts, or a table: a pandas or Polars DataFrame, or an Arrow table.
+        Only one of several posts with the same ``key`` counts.
+        """
+        return await self._node.ask(endpoints.push_rows(stream, rows, source, key))
+
+    async def sql(self, /, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:
+        """Submit a query and wait until it runs.
+
+        ``options`` are the fields of a ``Submission`` (docs/api.md): ``name``, ``strategy``, ``objective``, ``max_delay_ms``,
+        ``min_throughput_bytes_s``, ``consumer`` and so on; with ``to`` its rows go to a sink.
+        """
         return await self._submitted(endpoints.submission_of(text, to, options))
 
     async def _submitted(self, submission: Submission | Mapping[str, Any]) -> AsyncQuery:
-        async with aclosing(self._http.events(endpoints.submit(submission))) as events:
+        async with aclosing(self._node.events(endpoints.submit(submission))) as events:
             async for event in events:
                 if isinstance(event, Accepted):
-                    return AsyncQuery(self._http, event.query)
-        raise not_accepted(self._http.api)
+                    return AsyncQuery(self._node, event.query)
+        raise not_accepted(self._node.api)
 
     async def query(self, query_id: str) -> AsyncQuery:
-        return AsyncQuery(self._http, await self._http.ask(endpoints.query(query_id)))
+        return AsyncQuery(self._node, await self._node.ask(endpoints.query(query_id)))
 
     async def queries(self) -> QueryList:
-        return endpoints.query_list(*await self._http.answer(endpoints.queries()))
+        """Return all queries; ``unanswered`` of the list names the members that may hold more."""
+        return endpoints.query_list(*await self._node.answer(endpoints.queries()))
 
-    async def explain(self, text: str, **options: Any) -> Explanation:
-        return await self._http.ask(endpoints.explain({"sql": text, **options}), PLANNING_S)
+    async def explain(self, /, text: str, **options: Any) -> Explanation:
+        return await self._node.ask(endpoints.explain({"sql": text, **options}))
 
-    async def explain_placement(self, text: str, **options: Any) -> PlacementExplanation:
-        return await self._http.ask(endpoints.explain_placement({"sql": text, **options}), PLANNING_S)
+    async def explain_placement(self, /, text: str, **options: Any) -> PlacementExplanation:
+        return await self._node.ask(endpoints.explain_placement({"sql": text, **options}))
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
-        return await self._http.ask(endpoints.anything(method, path, body))
+        """Send any other request of docs/api.md with a JSON answer: ``request("POST", "/v1/doctor")``."""
+        return await self._node.ask(endpoints.anything(method, path, body))
 
 
-class AsyncQuery(KnownQuery):
-    """A query; see :class:`.connection.Query`."""
+class AsyncQuery:
+    """A query that runs or has ended. Its rows can be taken once, by any of its methods.
 
-    def __init__(self, http: AsyncHttp, info: QueryInfo) -> None:
-        super().__init__(info)
-        self._http = http
+    Asking for the next frame acknowledges the previous frame, so that unfinished rows come again after a crash. As a context
+    manager it stops the query at the end of the block, unless the query is over.
+    """
+
+    def __init__(self, node: Transport, info: QueryInfo) -> None:
+        self._node = node
+        self._heard(info)
+        self._collected: list[pa.Table] = []
+        """Rows of an interrupted call, which the node does not send again."""
+
+    def __repr__(self) -> str:
+        return shown(self._info, time.monotonic() - self._known_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -191,17 +255,34 @@ class AsyncQuery(KnownQuery):
             await self.stop()
 
     @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def state(self) -> str:
+        """The last known state: ``running``, ``finished``, ``stopped``, ``failed``. :meth:`info` asks again."""
+        return self._info.state
+
+    @property
     def schema(self) -> pa.Schema:
+        """The schema of its rows."""
         return tables_of(self._info).schema
 
-    def __aiter__(self) -> AsyncIterator[Row]:
-        return self._rows()
-
     async def info(self) -> QueryInfo:
-        return self._heard(await self._http.ask(endpoints.query(self.id)))
+        """Return the query's present record."""
+        return self._heard(await self._node.ask(endpoints.query(self.id)))
+
+    async def __aiter__(self) -> AsyncGenerator[Row, None]:
+        async with aclosing(self.tables()) as tables:
+            async for table in tables:
+                for row in table.to_pylist():
+                    yield row
 
     async def tables(self) -> AsyncGenerator[pa.Table, None]:
-        """Yield a table for each frame as it arrives, until the query is over; raise ``query-failed`` if it fails."""
+        """Yield a table for each frame as it arrives, until the query is over; raise ``query-failed`` if it fails.
+
+        Close the generator to stop reading: the query continues, and waits for its next follower.
+        """
         while self._collected:
             yield self._collected.pop(0)
         async with aclosing(self._arriving()) as arriving:
@@ -209,62 +290,113 @@ class AsyncQuery(KnownQuery):
                 yield table
 
     async def to_arrow(self) -> pa.Table:
+        """Return all rows, once the query is over: its sources are finite, or somebody stops it.
+
+        An interrupted call has already acknowledged its rows; this object keeps them for the next call.
+        """
         async with aclosing(self._arriving()) as arriving:
             async for table in arriving:
                 self._collected.append(table)
-        return self._all_collected(await self._planned())
+        planned = await self._planned()
+        batches, self._collected = self._collected, []
+        return pa.concat_tables(batches) if batches else tables_of(planned).empty()
+
+    async def to_pandas(self) -> Any:
+        """Return all rows as :meth:`to_arrow` does, as a data frame; needs the package pandas."""
+        return (await self.to_arrow()).to_pandas()
 
     async def _arriving(self) -> AsyncGenerator[pa.Table, None]:
         tables = tables_of(await self._planned())
-        follower = AsyncFollower(self._http, self.id)
+        follower = Follower(self._node, self.id)
         async with aclosing(follower.frames()) as frames:
-            async for frame in frames:
+            async for frame, written in frames:
                 if frame.rows:
                     yield tables.of(frame)
+                written()
         assert follower.end is not None
-        self._over(follower.end)
-
-    async def to_pandas(self) -> Any:
-        return (await self.to_arrow()).to_pandas()
+        ended_well(self._heard(over(self._info, follower.end)))
 
     async def wait(self) -> QueryInfo:
-        while (info := await self.info()).state in LIVE:  # noqa: ASYNC110  the state is at the node
-            await asyncio.sleep(PAUSE_S)
+        """Wait until the query is over, for queries whose rows go to a sink; raise ``query-failed``."""
+        while (info := await self.info()).state in LIVE:
+            await self._node.sleep(PAUSE_S)
         return ended_well(info)
 
     async def stop(self) -> QueryInfo:
-        return self._heard(await self._http.ask(endpoints.stop(self.id)))
+        return self._heard(await self._node.ask(endpoints.stop(self.id)))
 
     async def move(self, operator: str, to: str, *, how: str = "follow") -> Moved:
-        async with aclosing(self._http.events(endpoints.move(self.id, operator, to, how))) as events:
+        """Move an operator to the node ``to`` with its state, while the query runs; if it fails, it goes on where it was.
+
+        Args:
+            operator: Its id, or the part after the query's.
+            to: Name of the node.
+            how: ``follow`` has ``to`` follow the operator until it is level; ``stop`` stops the operator while its state is
+                copied, which takes no more of the engines than before but pauses the query for as long.
+        """
+        async with aclosing(self._node.events(endpoints.move(self.id, operator, to, how))) as events:
             async for event in events:
                 if isinstance(event, Moved):
                     return event
-        raise not_moved(self._http.api, operator)
+        raise not_moved(self._node.api, operator)
 
     async def cancel_move(self, operator: str) -> MoveCancelled:
-        return await self._http.ask(endpoints.cancel_move(self.id, operator))
+        """Give up the move of an operator, which goes on where it is; raise ``move-committed`` where that is too late."""
+        return await self._node.ask(endpoints.cancel_move(self.id, operator))
 
     async def add_sink(self, to: SinkSpec, *, consumer: str = "", begin: SinkBegin = "") -> SinkInfo:
-        return await self._http.ask(endpoints.add_sink(self.id, SinkRequest(sink=to, consumer=consumer, begin=begin)))
+        """Add a sink, which begins with the ``earliest`` row or ``now``; by default with the earliest if no row is gone."""
+        return await self._node.ask(endpoints.add_sink(self.id, SinkRequest(sink=to, consumer=consumer, begin=begin)))
 
     async def remove_sink(self, sink: str) -> SinkInfo:
-        return await self._http.ask(endpoints.remove_sink(self.id, sink))
+        """Remove a sink that was added; what it has delivered stays."""
+        return await self._node.ask(endpoints.remove_sink(self.id, sink))
 
     async def query_usage(self) -> QueryUsage:
-        return await self._http.ask(endpoints.query_usage(self.id))
+        return await self._node.ask(endpoints.query_usage(self.id))
 
     async def explain(self) -> Explanation:
-        return await self._http.ask(endpoints.explain_query(self.id))
+        """Explain the running query, with its measurements."""
+        return await self._node.ask(endpoints.explain_query(self.id))
 
     async def explain_placement(self) -> PlacementExplanation:
-        return await self._http.ask(endpoints.explain_query_placement(self.id), PLANNING_S)
-
-    async def _rows(self) -> AsyncGenerator[Row, None]:
-        async with aclosing(self.tables()) as tables:
-            async for table in tables:
-                for row in table.to_pylist():
-                    yield row
+        return await self._node.ask(endpoints.explain_query_placement(self.id))
 
     async def _planned(self) -> QueryInfo:
         return self._info if self._info.plan is not None else await self.info()
+
+    def _heard(self, info: QueryInfo) -> QueryInfo:
+        self._info, self._known_s = info, time.monotonic()
+        return info
+
+
+def shown(info: QueryInfo, age_s: float) -> str:
+    """Return ``<AsyncQuery errors running, 1,204 rows at paris, 3 s ago: SELECT host FROM access>``."""
+    reason = f" ({info.reason})" if info.reason else ""
+    rows = "" if info.rows is None else f", {info.rows:,} row{'' if info.rows == 1 else 's'}"
+    at = f" at {info.consumer}" if info.consumer else ""
+    sql = " ".join(info.sql.split())
+    sql = sql if len(sql) <= SQL_SHOWN else sql[: SQL_SHOWN - 1] + "…"
+    return f"<AsyncQuery {info.id} {info.state}{reason}{rows}{at}, {age_s:.0f} s ago: {sql}>"
+
+
+def tables_of(info: QueryInfo) -> Tables:
+    """Return the converter of the query's frames; raise :class:`SbonError` ``no-plan``."""
+    if info.plan is None:
+        raise SbonError("no-plan", "the query has not been planned", where=info.id)
+    return Tables(info.plan.schema)
+
+
+def over(info: QueryInfo, end: Finished) -> QueryInfo:
+    """Return the record after the end of the query's rows; their number has to be requested again."""
+    return msgspec.structs.replace(info, state=end.state, reason=end.reason, rows=None)
+
+
+def ended_well(info: QueryInfo) -> QueryInfo:
+    """Return the record; raise ``query-failed`` if the query failed."""
+    if info.state == states.FAILED:
+        advice = _ADVICE.search(info.reason)
+        bad_rows = advice is not None or _BAD_ROWS.search(info.reason) is not None
+        message = info.reason[: advice.start()] if advice else info.reason
+        raise SbonError("query-failed", message, where=info.id, hint=_CONTINUE if bad_rows else _LOOK)
+    return info

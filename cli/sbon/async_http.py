@@ -1,20 +1,24 @@
-""":mod:`.http` on asyncio: a cancelled task closes its socket at once."""
+"""A :class:`.transport.Transport` on asyncio: a cancelled task closes its socket at once, and no thread is used."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 import httpx
 from httpx_sse import EventSource
 
 from . import signs_of_life
-from .http import NOT_KEPT, Answer, decoded, errors, line, no_authorities, plain, streaming
-from .requests import ANSWER_S, Ask, base_url, frozen, problem_of
+from .http import NOT_KEPT, IdleTimedStream, answered, decoded, errors, line, no_authorities, plain, streaming
+from .requests import Ask, base_url, frozen, problem_of
+from .transport import Answer, Work, nothing
 
 R = TypeVar("R")
+
+LAST_S = 2.0
+"""Longest wait in seconds for the last turn of a worker, also where its task is cancelled."""
 
 
 class AsyncHttp:
@@ -24,31 +28,34 @@ class AsyncHttp:
         self.api = api
         self._client = httpx.AsyncClient(base_url=base_url(api), limits=NOT_KEPT, trust_env=False, verify=no_authorities())
 
-    async def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
-        return ask.decoded((await self.answer(ask, within_s)).body)
+    async def ask(self, ask: Ask[R]) -> R:
+        return ask.decoded((await self.answer(ask)).body)
 
-    async def answer(self, ask: Ask[Any], within_s: float = ANSWER_S) -> Answer:
-        """Return the body, undecoded."""
+    async def answer(self, ask: Ask[Any]) -> Answer:
         with errors(self.api):
-            response = await self._answered(self._client.request(*line(ask), **plain(ask, within_s)))
-        if response.is_error:
-            raise problem_of(ask, response.status_code, response.content)
-        return Answer(response.content, response.headers)
+            response = await self._answered(self._client.request(*line(ask), **plain(ask)))
+        return answered(ask, response)
 
-    async def events(self, ask: Ask[R]) -> AsyncGenerator[R, None]:
-        """Yield the events of a response."""
+    async def events(self, ask: Ask[R], idle: Callable[[], None] = nothing) -> AsyncGenerator[R, None]:
         with errors(self.api):
             request = self._client.build_request(*line(ask), **streaming(ask))
             response = await self._answered(self._client.send(request, stream=True))
             try:
                 if response.is_error:
                     raise problem_of(ask, response.status_code, await response.aread())
+                response.stream = IdleTimedStream(response.stream, idle)
                 async with aclosing(EventSource(response).aiter_sse()) as events:
                     async for event in events:
                         if event.data:
                             yield decoded(ask, event)
             finally:
                 await response.aclose()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def worker(self, name: str, work: Work) -> _Task:
+        return _Task(name, work)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -74,3 +81,28 @@ class AsyncHttp:
         except httpx.TransportError:
             pass  # Something is said, as in signs_of_life.
         return True
+
+
+class _Task:
+    """A worker in a task."""
+
+    def __init__(self, name: str, work: Work) -> None:
+        self._work = work
+        self._due = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=name)
+
+    def wake(self) -> None:
+        self._due.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S):
+                await self._work()
+
+    async def _run(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await asyncio.sleep(await self._work())

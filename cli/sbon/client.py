@@ -44,7 +44,7 @@ from .model import (
     ViewDeclaration,
 )
 from .readiness import UNREADY, unready
-from .requests import DEFAULT_API, PLANNING_S, base_url, not_accepted
+from .requests import DEFAULT_API, base_url, not_accepted
 
 
 class Client(Http):
@@ -148,17 +148,17 @@ class Client(Http):
 
     def explain(self, question: QuerySpec) -> Explanation:
         """Explain a query; wait as long as an engine may take to start."""
-        return self.ask(endpoints.explain(question), PLANNING_S)
+        return self.ask(endpoints.explain(question))
 
     def explain_query(self, query_id: str) -> Explanation:
         return self.ask(endpoints.explain_query(query_id))
 
     def explain_placement(self, question: QuerySpec) -> PlacementExplanation:
         """Explain a placement; wait as long as an engine may take to start."""
-        return self.ask(endpoints.explain_placement(question), PLANNING_S)
+        return self.ask(endpoints.explain_placement(question))
 
     def explain_query_placement(self, query_id: str) -> PlacementExplanation:
-        return self.ask(endpoints.explain_query_placement(query_id), PLANNING_S)
+        return self.ask(endpoints.explain_query_placement(query_id))
 
     def submit(self, submission: Submission) -> Generator[Progress | Accepted, None, None]:
         """Yield the steps of a submission; the last is :class:`Accepted`."""

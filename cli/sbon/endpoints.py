@@ -48,7 +48,7 @@ from .model import (
     ViewDeclaration,
 )
 from .pushed_rows import ndjson
-from .requests import Ask
+from .requests import PLANNING_S, Ask
 
 STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 UNANSWERED_HEADER = "Sbon-Unanswered"
@@ -221,7 +221,7 @@ def query_usage(query_id: str) -> Ask[QueryUsage]:
 
 
 def explain(question: QuerySpec | Mapping[str, Any]) -> Ask[Explanation]:
-    return Ask("POST", "/v1/explain", Explanation, msgspec.json.encode(question))
+    return Ask("POST", "/v1/explain", Explanation, msgspec.json.encode(question), within_s=PLANNING_S)
 
 
 def explain_query(query_id: str) -> Ask[Explanation]:
@@ -229,11 +229,11 @@ def explain_query(query_id: str) -> Ask[Explanation]:
 
 
 def explain_placement(question: QuerySpec | Mapping[str, Any]) -> Ask[PlacementExplanation]:
-    return Ask("POST", "/v1/explain/placement", PlacementExplanation, msgspec.json.encode(question))
+    return Ask("POST", "/v1/explain/placement", PlacementExplanation, msgspec.json.encode(question), within_s=PLANNING_S)
 
 
 def explain_query_placement(query_id: str) -> Ask[PlacementExplanation]:
-    return Ask("GET", f"/v1/queries/{_part(query_id)}/explain/placement", PlacementExplanation)
+    return Ask("GET", f"/v1/queries/{_part(query_id)}/explain/placement", PlacementExplanation, within_s=PLANNING_S)
 
 
 def add_sink(query_id: str, request: SinkRequest) -> Ask[SinkInfo]:

@@ -6,34 +6,19 @@ The follower acknowledges a frame only after its rows have been written out. It 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from sbon_protocol.errors import SbonError
 
-from . import states
-from .acknowledge import Acknowledger
-from .following import Following, Recorded, connection_ended, perhaps_terminal, recorded_end
+from . import endpoints, following, states
+from .following import Following, Unacknowledged, connection_ended, perhaps_terminal, recorded_end
 from .model import Finished, Reader, Rows
+from .transport import Transport
 
-Frames = Generator[tuple[Rows, Callable[[], None]], None, Finished]
-
-
-class Followed(Protocol):
-    """A client of a query's consumer."""
-
-    @property
-    def api(self) -> str: ...
-
-    def rows(
-        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = ..., sink: str = ""
-    ) -> Iterator[Reader | Rows | Finished]: ...
-
-    def query(self, query_id: str) -> Recorded: ...
-
-    def acknowledge(self, query_id: str, numbers: dict[str, int], reader: str, sink: str = "") -> None: ...
+Frames = AsyncGenerator[tuple[Rows, Callable[[], None]], None]
 
 
 class Listening:
@@ -54,60 +39,111 @@ class Follower:
     delivers by itself; ``sink`` is the id of that then.
     """
 
-    client: Followed
+    node: Transport
     query: str
     notice: Callable[[str], None] = lambda text: None
     listening: Listening = field(default_factory=Listening)
-    sleep: Callable[[float], None] = time.sleep
-    now: Callable[[], float] = time.monotonic
-    seen: dict[str, int] = field(default_factory=dict)
-    rows: int = 0
     sink: str = ""
+    rows: int = field(default=0, init=False)
+    end: Finished | None = field(default=None, init=False)
+    """The query's end, once :meth:`frames` is done."""
+    _seen: dict[str, int] = field(default_factory=dict, init=False)
 
-    def frames(self) -> Frames:
-        """Yield each frame once, with a callback for when its rows are stored; return the query's end.
+    async def frames(self) -> Frames:
+        """Yield each frame once, with a callback for when its rows are stored, until the query's end.
 
         Raises :class:`SbonError` if the query cannot be followed, or no longer.
         """
-        with Acknowledger(self.client, self.query, self.notice) as acknowledger:
-            return (yield from self._frames(acknowledger))
+        acknowledger = _Acknowledger(self.node, self.query, self.notice)
+        try:
+            async with aclosing(self._frames(acknowledger)) as frames:
+                async for frame in frames:
+                    yield frame, partial(self._written, frame, acknowledger)
+        finally:
+            await acknowledger.close()
 
-    def _frames(self, acknowledger: Acknowledger) -> Frames:
-        state = Following(self.seen)
-        while True:
+    async def _frames(self, acknowledger: _Acknowledger) -> AsyncGenerator[Rows, None]:
+        state = Following(self._seen)
+        while self.end is None:
             try:
-                for event in self.client.rows(self.query, self.seen, self.listening.lasts, self.sink):
-                    if isinstance(event, Reader):
-                        acknowledger.reader = event.word
-                        continue
-                    new = state.is_new(event)
-                    if isinstance(event, Finished):
-                        return self._with_reason(event)
-                    self.sink = acknowledger.sink = event.sink
-                    if new:
-                        yield event, partial(self._written, event, acknowledger)
-                    self.listening.broken()
-                error = connection_ended(self.client.api)
+                events = self.node.events(endpoints.rows(self.query, self._seen, self.sink), self.listening.lasts)
+                async with aclosing(events):
+                    async for event in events:
+                        if isinstance(event, Reader):
+                            acknowledger.reader = event.word
+                            continue
+                        new = state.is_new(event)
+                        if isinstance(event, Finished):
+                            # A closed sink does not know the reason.
+                            self.end = (await self._recorded_end() if event.state == states.STOPPED else None) or event
+                            return
+                        self.sink = acknowledger.sink = event.sink
+                        if new:
+                            yield event
+                        self.listening.broken()
+                error = connection_ended(self.node.api)
             except SbonError as refusal:
                 error = refusal
-            if perhaps_terminal(error) and (end := self._recorded()) is not None:
-                return end
-            pause_s = state.pause_s(error, self.now())
-            if state.tries == 1:
-                self.notice(f"lost the node ({error.message}); trying again")
-            self.sleep(pause_s)
+            if perhaps_terminal(error):
+                self.end = await self._recorded_end()
+            if self.end is None:
+                await self._reconnects(state, error)
 
-    def _written(self, frame: Rows, acknowledger: Acknowledger) -> None:
+    async def _reconnects(self, state: Following, error: SbonError) -> None:
+        pause_s = state.pause_s(error, time.monotonic())
+        if state.tries == 1:
+            self.notice(f"lost the node ({error.message}); trying again")
+        await self.node.sleep(pause_s)
+
+    def _written(self, frame: Rows, acknowledger: _Acknowledger) -> None:
         self.rows += len(frame.rows)
-        self.seen[frame.stream] = frame.number
-        acknowledger.written(frame.stream, frame.number)
+        self._seen[frame.stream] = frame.number
+        acknowledger.written(frame)
 
-    def _with_reason(self, end: Finished) -> Finished:
-        """Return the end with the reason from the query's record; a closed sink does not know the reason."""
-        return (self._recorded() if end.state == states.STOPPED else None) or end
-
-    def _recorded(self) -> Finished | None:
+    async def _recorded_end(self) -> Finished | None:
         try:
-            return recorded_end(self.client.query(self.query))
+            return recorded_end(await self.node.ask(endpoints.query(self.query)))
         except SbonError:
             return None
+
+
+class _Acknowledger:
+    """Acknowledgements of a follower, sent beside its reading: a few each second, for any number of frames.
+
+    It retries a failed request: without it the query would wait for the acknowledgement of its last frames. Closing it tries once
+    more, so that the next follower begins where this follower ended.
+    """
+
+    def __init__(self, node: Transport, query: str, notice: Callable[[str], None]) -> None:
+        self._node, self._query, self._notice = node, query, notice
+        self.reader = ""
+        """The word with which the rows began."""
+        self.sink = ""
+        """The further sink whose rows these are; empty for the query's first one."""
+        self._due = Unacknowledged()
+        self._failing = self._over = False
+        self._worker = node.worker(f"acknowledge {query}", self._send)
+
+    def written(self, frame: Rows) -> None:
+        self._due.written(frame.stream, frame.number)
+        self._worker.wake()
+
+    async def close(self) -> None:
+        self._over = True
+        await self._worker.close()
+
+    async def _send(self) -> float:
+        numbers = self._due.numbers
+        if not numbers:
+            return 0.0
+        try:
+            await self._node.ask(endpoints.acknowledge(self._query, numbers, self.reader, self.sink))
+        except SbonError as error:
+            if not self._failing and not self._over:
+                self._notice(f"cannot acknowledge rows yet: {error.message}")
+            self._failing = True
+            self._worker.wake()
+            return following.ACKNOWLEDGE_RETRY_S
+        self._failing = False
+        self._due.sent(numbers)
+        return following.ACKNOWLEDGE_PAUSE_S

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
-from sbon_protocol.api.states.query_states import QueryState
 from sbon_protocol.errors import SbonError
 
-from .model import Finished, Rows
+from .model import Finished, QueryInfo, Rows
 from .states import LIVE
 
 PATIENCE_S = 600.0
@@ -27,16 +27,6 @@ _PASSING = frozenset(
 """Temporary rejections, due to a restart."""
 _PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "consumer-unreachable", "not-followable"})
 _PERHAPS_TERMINAL = frozenset({"consumer-unreachable", "not-followable", "query-over", "node-unreachable"})
-
-
-class Recorded(Protocol):
-    """The part of a query's record that describes its end."""
-
-    @property
-    def state(self) -> QueryState: ...
-
-    @property
-    def reason(self) -> str: ...
 
 
 class Member(Protocol):
@@ -94,7 +84,7 @@ def perhaps_terminal(error: SbonError) -> bool:
     return error.code in _PERHAPS_TERMINAL
 
 
-def recorded_end(record: Recorded) -> Finished | None:
+def recorded_end(record: QueryInfo) -> Finished | None:
     return Finished(state=record.state, reason=record.reason) if record.state not in LIVE else None
 
 
@@ -103,18 +93,21 @@ def connection_ended(api: str) -> SbonError:
 
 
 class Unacknowledged:
-    """The newest frame number of each stream that is written out but not acknowledged."""
+    """The newest frame number of each stream that is written out but not acknowledged; safe for threads."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
+        self._changing = threading.Lock()
 
     def written(self, stream: str, number: int) -> None:
         """Record that all rows up to frame ``number`` have been written out."""
-        self.numbers[stream] = number
+        with self._changing:
+            self.numbers = {**self.numbers, stream: number}
 
     def sent(self, numbers: Mapping[str, int]) -> None:
         """Record that these numbers have been acknowledged; later numbers stay."""
-        self.numbers = {stream: number for stream, number in self.numbers.items() if number > numbers.get(stream, 0)}
+        with self._changing:
+            self.numbers = {stream: number for stream, number in self.numbers.items() if number > numbers.get(stream, 0)}
 
 
 class Elsewhere:

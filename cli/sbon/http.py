@@ -1,4 +1,4 @@
-"""Requests and event streams over HTTP, by httpx and httpx-sse; :mod:`.async_http` has them on asyncio.
+"""Blocking requests and event streams over HTTP, by httpx and httpx-sse; :mod:`.async_http` has them on asyncio.
 
 It keeps no connection open between requests. It ignores the environment's proxies and contacts a node's API directly.
 """
@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from .requests import ANSWER_S, SILENCE_S, Ask, bad_answer, base_url, frozen, problem_of, unreachable
+from .requests import SILENCE_S, Ask, bad_answer, base_url, frozen, problem_of, unreachable
 from .signs_of_life import CONNECT_S, Watch, longest_silence_s
+from .transport import Answer, nothing
 
 R = TypeVar("R")
 
@@ -23,40 +24,28 @@ _PROBLEM = "problem"
 NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
-class Answer(NamedTuple):
-    """A plain answer: its body, and its headers by name in any case."""
-
-    body: bytes
-    headers: httpx.Headers
-
-
 class Http:
-    """A blocking client of one node, safe for threads.
-
-    Raises :class:`SbonError`: the node's own error, or ``node-unreachable``.
-    """
+    """A blocking client of one node, safe for threads; its calls are those of :class:`.transport.Transport`."""
 
     def __init__(self, api: str) -> None:
         self.api = api
         self._client = httpx.Client(base_url=base_url(api), limits=NOT_KEPT, trust_env=False, verify=no_authorities())
 
-    def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
-        return ask.decoded(self.answer(ask, within_s).body)
+    def ask(self, ask: Ask[R]) -> R:
+        return ask.decoded(self.answer(ask).body)
 
-    def answer(self, ask: Ask[Any], within_s: float = ANSWER_S) -> Answer:
+    def answer(self, ask: Ask[Any]) -> Answer:
         """Return the body, undecoded."""
         with self.awaiting(ask) as watch, errors(self.api, watch):
-            response = self._client.request(*line(ask), **plain(ask, within_s), extensions={"trace": watch.trace})
-        if response.is_error:
-            raise problem_of(ask, response.status_code, response.content)
-        return Answer(response.content, response.headers)
+            response = self._client.request(*line(ask), **plain(ask), extensions={"trace": watch.trace})
+        return answered(ask, response)
 
-    def events(self, ask: Ask[R], idle: Callable[[], None] = lambda: None) -> Generator[R, None, None]:
+    def events(self, ask: Ask[R], idle: Callable[[], None] = nothing) -> Generator[R, None, None]:
         """Yield the events of a response. Calls ``idle`` for each comment, which the node sends when it has no event."""
         with errors(self.api), closing(self._begun(ask)) as response:
             if response.is_error:
                 raise problem_of(ask, response.status_code, response.read())
-            response.stream = _IdleTimedStream(response, idle)
+            response.stream = IdleTimedStream(response.stream, idle)
             for event in EventSource(response).iter_sse():
                 if event.data:
                     yield decoded(ask, event)
@@ -78,29 +67,38 @@ class Http:
         self._client.close()
 
 
-class _IdleTimedStream(httpx.SyncByteStream):
-    """The bytes of a response; calls ``idle`` for a piece that begins with a comment."""
+class IdleTimedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The bytes of a response, blocking or on asyncio; calls ``idle`` for a piece that begins with a comment."""
 
-    def __init__(self, response: httpx.Response, idle: Callable[[], None]) -> None:
-        assert isinstance(response.stream, httpx.SyncByteStream)
-        self._stream, self._idle = response.stream, idle
+    def __init__(self, stream: Any, idle: Callable[[], None]) -> None:
+        self._stream, self._idle = stream, idle
 
     def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._stream:
-            if chunk.startswith(b":"):
-                self._idle()
-            yield chunk
+        yield from map(self._heard, self._stream)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield self._heard(piece)
 
     def close(self) -> None:
         self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _heard(self, piece: bytes) -> bytes:
+        if piece.startswith(b":"):
+            self._idle()
+        return piece
 
 
 def line(ask: Ask[Any]) -> tuple[str, str]:
     return ask.method, ask.path
 
 
-def plain(ask: Ask[Any], within_s: float) -> dict[str, Any]:
-    return {"content": ask.body, "headers": ask.headers, "timeout": httpx.Timeout(within_s, connect=min(CONNECT_S, within_s))}
+def plain(ask: Ask[Any]) -> dict[str, Any]:
+    timeout = httpx.Timeout(ask.within_s, connect=min(CONNECT_S, ask.within_s))
+    return {"content": ask.body, "headers": ask.headers, "timeout": timeout}
 
 
 def streaming(ask: Ask[Any]) -> dict[str, Any]:
@@ -109,6 +107,12 @@ def streaming(ask: Ask[Any]) -> dict[str, Any]:
         "headers": {**ask.headers, "Accept": "text/event-stream", "Cache-Control": "no-store"},
         "timeout": httpx.Timeout(SILENCE_S, connect=CONNECT_S),
     }
+
+
+def answered(ask: Ask[Any], response: httpx.Response) -> Answer:
+    if response.is_error:
+        raise problem_of(ask, response.status_code, response.content)
+    return Answer(response.content, response.headers)
 
 
 def decoded(ask: Ask[R], event: ServerSentEvent) -> R:

@@ -9,7 +9,7 @@ import msgspec
 
 from sbon_protocol.errors import SbonError
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 DEFAULT_API = "http://127.0.0.1:7480"
 SILENCE_S = 60.0
@@ -20,24 +20,26 @@ PLANNING_S = 600.0
 """Longest wait for a plan, in seconds; it may have to start an engine."""
 
 
-class Ask(NamedTuple, Generic[R]):
-    """One request; ``reply`` is the type of the answer, or of each event. ``key`` is set if the request must count only
-    once.
+class Ask(NamedTuple, Generic[R_co]):
+    """One request; ``reply`` is the type of the answer, or of each event.
+
+    ``key`` is set if the request must count only once. ``within_s`` is the longest wait for a plain answer.
     """
 
     method: str
     path: str
-    reply: type[R]
+    reply: type[R_co]
     body: bytes | None = None
     media_type: str = "application/json"
     key: str = ""
+    within_s: float = ANSWER_S
 
     @property
     def headers(self) -> dict[str, str]:
         headers = {"Idempotency-Key": self.key} if self.key else {}
         return {"Content-Type": self.media_type, **headers} if self.body is not None else headers
 
-    def decoded(self, body: bytes | str) -> R:
+    def decoded(self, body: bytes | str) -> R_co:
         """Return the typed answer; raise :class:`SbonError` ``bad-answer`` if the server is not a node."""
         try:
             return msgspec.json.decode(body or b"null", type=self.reply)

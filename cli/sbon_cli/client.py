@@ -7,9 +7,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from sbon import client
-from sbon.http import Answer
-from sbon.requests import ANSWER_S, DEFAULT_API, Ask
+from sbon.requests import DEFAULT_API, Ask
 from sbon.signs_of_life import Watch
+from sbon.transport import Answer
 from sbon_cli import operations
 from sbon_cli.terminal.waiting import waiting
 from sbon_node.base.events import Kind, Level, NodeEvent
@@ -25,8 +25,8 @@ class Client(client.Client):
         super().__init__(api)
         self._patience_s = patience_s
 
-    def answer(self, ask: Ask[Any], within_s: float = ANSWER_S) -> Answer:
-        return super().answer(ask, within_s if self._patience_s is None else self._patience_s)
+    def answer(self, ask: Ask[Any]) -> Answer:
+        return super().answer(ask if self._patience_s is None else ask._replace(within_s=self._patience_s))
 
     @contextmanager
     def awaiting(self, ask: Ask[Any]) -> Iterator[Watch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 import sbon
 from sbon import connect, connect_async, model
+from sbon.blocking import run
 from sbon.schema import Tables
 from sbon_node.api.encoding import encode
 from sbon_node.queries.listing import Unanswered
@@ -329,6 +331,20 @@ async def test_leaving_off_in_the_middle_lets_the_next_one_follow(api: str, plan
         break
     await asyncio.sleep(0.2)
     assert (await query.to_arrow()).num_rows == 1
+
+
+@pytest.mark.parametrize("blocking, asynchronous", [(sbon.Connection, sbon.AsyncConnection), (sbon.Query, sbon.AsyncQuery)])
+def test_both_kinds_have_the_same_calls(blocking: type, asynchronous: type) -> None:
+    def calls(kind: type) -> dict[str, list[str]]:
+        methods = {name: one for name, one in inspect.getmembers(kind, callable) if not name.startswith("_")}
+        return {name: [str(one) for one in inspect.signature(method).parameters.values()] for name, method in methods.items()}
+
+    assert calls(blocking) == calls(asynchronous)
+
+
+def test_a_blocking_call_that_would_wait_for_an_event_loop_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="waits for an event loop"):
+        run(asyncio.sleep(0))
 
 
 def test_every_exported_name_exists() -> None:

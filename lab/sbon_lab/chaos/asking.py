@@ -50,11 +50,11 @@ class Asking:
         raise failure
 
     def query(self, query: str) -> QueryInfo:
-        return self.ask(lambda client: client.ask(endpoints.query(query), ANSWER_S))
+        return self.ask(lambda client: client.ask(endpoints.query(query)._replace(within_s=ANSWER_S)))
 
     def live(self) -> list[QueryInfo]:
         """Return the descriptions of all queries that have not ended."""
-        found = self.ask(lambda client: client.ask(endpoints.queries(), ANSWER_S))
+        found = self.ask(lambda client: client.ask(endpoints.queries()._replace(within_s=ANSWER_S)))
         return [self.query(one.id) for one in found if one.state not in ENDED]
 
     def insist(self, question: Callable[[Client], R], patience_s: float, done: Collection[str] = ()) -> R | None:

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from sbon import SbonError
+from sbon.blocking import BlockingTransport, each
 from sbon.follower import Follower
 from sbon.local.cluster import LocalCluster
 from sbon.model import Column, SourceDeclaration, StreamDeclaration, Submission
@@ -149,13 +150,11 @@ class Posted:
 
     def _follow(self) -> None:
         try:
-            frames = Follower(self._consumer.client, self.NAME).frames()
-            while True:
-                frame, written = next(frames)
+            follower = Follower(BlockingTransport(self._consumer.client), self.NAME)
+            for frame, written in each(follower.frames()):
                 self._got.update(row[0] for row in frame.rows)
                 written()
-        except StopIteration as stop:
-            if not self._ended.is_set():
-                self._failure = SbonError("query-over", f"{self.NAME} {stop.value.state}: {stop.value.reason}")
+            if follower.end is not None and not self._ended.is_set():
+                self._failure = SbonError("query-over", f"{self.NAME} {follower.end.state}: {follower.end.reason}")
         except SbonError as error:
             self._failure = error

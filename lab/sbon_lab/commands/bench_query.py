@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from sbon import SbonError, states
+from sbon.blocking import BlockingTransport, each
 from sbon.client import Client
 from sbon.follower import Follower
 from sbon.local.cluster import LocalCluster
@@ -105,19 +106,15 @@ def _measured(cluster: LocalCluster, inputs: Any, run_name: str, sql: str) -> Ti
         accepted = _accepted(client, Submission(sql=sql.format(**names), consumer=cluster.nodes[0].name, reuse="never"))
         accepted_s = time.monotonic() - began_s
         first_row_s = last_row_s = 0.0
-        follower = Follower(client, accepted.query.id)
-        frames = follower.frames()
-        while True:
-            try:
-                _, written = next(frames)
-            except StopIteration as stop:
-                end = stop.value
-                break
+        follower = Follower(BlockingTransport(client), accepted.query.id)
+        for _, written in each(follower.frames()):
             last_row_s = time.monotonic() - began_s
             first_row_s = first_row_s or last_row_s
             written()
         end_s = time.monotonic() - began_s
         cpu_s = footprint.total_cpu_s(pids) - before_cpu_s
+    end = follower.end
+    assert end is not None
     if end.state != states.FINISHED:
         raise SbonError("query-over", f"{accepted.query.id} {end.state}: {end.reason}")
     return Times(accepted.seconds, accepted_s, first_row_s, last_row_s, end_s, follower.rows, cpu_s)

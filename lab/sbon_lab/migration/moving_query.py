@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from sbon import SbonError
+from sbon.blocking import BlockingTransport, each
 from sbon.client import Client
 from sbon.follower import Follower
 from sbon.local.cluster import LocalCluster
@@ -195,18 +196,15 @@ class MovingQuery:
 
     def _follow(self) -> None:
         try:
-            follower = Follower(self._client, self.name)
-            frames = follower.frames()
-            while True:
-                frame, written = next(frames)
+            follower = Follower(BlockingTransport(self._client), self.name)
+            for frame, written in each(follower.frames()):
                 at_s = time.monotonic()
                 if frame.rows:
                     self._columns = frame.columns
                     self.arrivals.append(Arrival(at_s, frame.number, self._short(frame.columns, frame.rows)))
                 written()
-        except StopIteration as stop:
-            if stop.value.state == FAILED:
-                self._failure = SbonError("query-failed", stop.value.reason, where=self.name)
+            if follower.end is not None and follower.end.state == FAILED:
+                self._failure = SbonError("query-failed", follower.end.reason, where=self.name)
         except Exception as error:
             self._failure = error
             raise

@@ -209,7 +209,7 @@ def _seen(node: NodeState) -> Seen:
     if node.process() is None:
         return Seen(node.name, "down", "", node.pid, node.address, node.api, None, "", None)
     try:
-        status = Client(node.api).ask(endpoints.status(), ANSWER_S)
+        status = Client(node.api).ask(endpoints.status()._replace(within_s=ANSWER_S))
     except SbonError:  # stopped, hung or starting: its process runs
         return Seen(node.name, NO_ANSWER, "", node.pid, node.address, node.api, None, "", None)
     place = (node.pid, node.address, node.api)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sbon import SbonError, follower, states
+from sbon.blocking import BlockingTransport, each
 from sbon.client import Client
 from sbon.follower import Listening
 from sbon.model import Finished, QueryInfo, Rows, SinkInfo
@@ -63,35 +64,29 @@ class Follower:
     query: str
     write: Callable[[Rows], None] = lambda frame: None
     notice: Callable[[str], None] | None = None
-    sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
     sink: str = ""
 
     def run(self) -> Finished:
         """Follow until the query ends; raise :class:`SbonError` if it cannot be followed, or no longer."""
-        following = self._following()
+        following = follower.Follower(BlockingTransport(self.client), self.query, sink=self.sink)
+        if self.notice is not None:
+            following.notice = self.notice
+            following.listening = Silence(self._silence_reason, self.notice, self.now)
         try:
-            with closing(following.frames()) as frames:
-                return self._written_out(frames, following)
+            with closing(each(following.frames())) as frames:
+                for position, (frame, written) in enumerate(frames):
+                    if not position and self.sink == ANY_SINK and following.sink and self.notice is not None:
+                        self.notice(self._beside(following.sink))
+                    with whole():
+                        self.write(frame)
+                        written()
         finally:
             if self.sink == ANY_SINK and following.sink not in ("", ANY_SINK):
                 with suppress(SbonError):  # Its node removes it a while later.
                     self.client.remove_sink(self.query, following.sink)
-
-    def _written_out(self, frames: follower.Frames, following: follower.Follower) -> Finished:
-        is_first = True
-        while True:
-            try:
-                frame, written = next(frames)
-            except StopIteration as end:
-                finished: Finished = end.value
-                return finished
-            if is_first and self.sink == ANY_SINK and following.sink and self.notice is not None:
-                self.notice(self._beside(following.sink))
-            is_first = False
-            with whole():
-                self.write(frame)
-                written()
+        assert following.end is not None
+        return following.end
 
     def _beside(self, sink: str) -> str:
         """Return that other rows than its own go elsewhere, and with which row it begins."""
@@ -101,12 +96,6 @@ class Follower:
             found = None
         start = "" if found is None else f", {begins(found)}"
         return f"{self.query} has another reader: followed beside it as {sink}{start}"
-
-    def _following(self) -> follower.Follower:
-        if self.notice is None:
-            return follower.Follower(self.client, self.query, sleep=self.sleep, now=self.now, sink=self.sink)
-        silence = Silence(self._silence_reason, self.notice, self.now)
-        return follower.Follower(self.client, self.query, self.notice, silence, self.sleep, self.now, sink=self.sink)
 
     def _silence_reason(self) -> str:
         try:
