@@ -2,49 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import Self
+import inspect
+from collections.abc import Callable, Generator
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
+from sbon_protocol.api.shown import Shown
 from sbon_protocol.errors import SbonError
 
 from . import endpoints
-from .following import Elsewhere
 from .http import Http
-from .model import (
-    Accepted,
-    DrainStep,
-    Explanation,
-    Finished,
-    Listing,
-    MemberInfo,
-    MoveCancelled,
-    Moved,
-    Moving,
-    NodeDrained,
-    NodeStatus,
-    PairInfo,
-    PlacementExplanation,
-    Progress,
-    Pushed,
-    QueryInfo,
-    QueryList,
-    QuerySpec,
-    QueryUsage,
-    Reader,
-    Readiness,
-    Rows,
-    RttRequest,
-    SinkInfo,
-    SinkRequest,
-    SourceDeclaration,
-    StreamDeclaration,
-    StreamInfo,
-    Submission,
-    ViewDeclaration,
-)
-from .readiness import UNREADY, unready
-from .requests import DEFAULT_API, base_url, not_accepted
+from .model import Accepted, Finished, Listing, MemberInfo, QueryInfo, QueryList, Reader, Readiness, Reason, Rows, Submission
+from .requests import DEFAULT_API, Ask, base_url, not_accepted
+from .transport import nothing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T", bound=Shown)
+
+UNREADY = frozenset({"starting", "stopping", "low-disk", "data-dir", "not-stored", "engine-failed"})
+"""Codes of reasons that make a node unready."""
+
+
+def asked(endpoint: Callable[P, Ask[R]]) -> Callable[Concatenate[Http, P], R]:
+    """Return a method with the parameters of an endpoint that returns its answer."""
+
+    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.ask(endpoint(*args, **kwargs))
+
+    return _described(call, endpoint, "{}")
+
+
+def listed(endpoint: Callable[P, Ask[list[T]]]) -> Callable[Concatenate[Http, P], Listing[T]]:
+    """:func:`asked`, for a list that is shown as a table."""
+
+    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> Listing[T]:
+        return Listing(self.ask(endpoint(*args, **kwargs)))
+
+    return _described(call, endpoint, "{}")
+
+
+def streamed(endpoint: Callable[P, Ask[R]]) -> Callable[Concatenate[Http, P], Generator[R, None, None]]:
+    """:func:`asked`, for an answer in several events."""
+
+    def call(self: Http, /, *args: P.args, **kwargs: P.kwargs) -> Generator[R, None, None]:
+        return self.events(endpoint(*args, **kwargs))
+
+    return _described(call, endpoint, "Generator[{}, None, None]")
+
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def _described(call: C, endpoint: Callable[..., Any], returns: str) -> C:
+    """Give a method, for ``help``, the name, the docstring and the parameters of its endpoint."""
+    call.__name__, call.__doc__ = endpoint.__name__, endpoint.__doc__
+    signature = inspect.signature(endpoint)
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *signature.parameters.values()]
+    answer = returns.format(signature.return_annotation.removeprefix("Ask[").removesuffix("]"))
+    call.__signature__ = signature.replace(parameters=parameters, return_annotation=answer)  # type: ignore[attr-defined]
+    return call
 
 
 class Client(Http):
@@ -53,6 +70,33 @@ class Client(Http):
     def __init__(self, api: str = DEFAULT_API) -> None:
         super().__init__(api)
         self.host = urlsplit(base_url(api)).hostname or ""
+
+    status = asked(endpoints.status)
+    members = listed(endpoints.members)
+    rtt = listed(endpoints.rtt)
+    drain = streamed(endpoints.drain)
+    leave = asked(endpoints.leave)
+    streams = listed(endpoints.streams)
+    stream = asked(endpoints.stream)
+    create_stream = asked(endpoints.create_stream)
+    create_view = asked(endpoints.create_view)
+    attach_source = asked(endpoints.attach)
+    detach_source = asked(endpoints.detach)
+    drop_stream = asked(endpoints.drop_stream)
+    push = asked(endpoints.push)
+    query = asked(endpoints.query)
+    stop_query = asked(endpoints.stop)
+    move_operator = streamed(endpoints.move)
+    cancel_move = asked(endpoints.cancel_move)
+    query_usage = asked(endpoints.query_usage)
+    explain = asked(endpoints.explain)
+    explain_query = asked(endpoints.explain_query)
+    explain_placement = asked(endpoints.explain_placement)
+    explain_query_placement = asked(endpoints.explain_query_placement)
+    submit = streamed(endpoints.submit)
+    add_sink = asked(endpoints.add_sink)
+    remove_sink = asked(endpoints.remove_sink)
+    acknowledge = asked(endpoints.acknowledge)
 
     def readiness(self) -> Readiness:
         """Return whether the node can do its work, with the worst reason against it first."""
@@ -76,93 +120,13 @@ class Client(Http):
         """Return the metrics in Prometheus' format."""
         return self.answer(endpoints.metrics()).body
 
-    def status(self) -> NodeStatus:
-        return self.ask(endpoints.status())
-
-    def members(self, near: str = "", within_ms: float | None = None) -> Listing[MemberInfo]:
-        """Return all members, or those within a round-trip time of the node ``near``."""
-        members = self.ask(endpoints.members(near, within_ms))
-        return Listing(members)
-
-    def rtt(self, question: RttRequest) -> Listing[PairInfo]:
-        pairs = self.ask(endpoints.rtt(question))
-        return Listing(pairs)
-
     def join(self, *addresses: str) -> int:
         """Join the cluster of the nodes at these addresses; return the number of its known members."""
         return self.ask(endpoints.join(addresses)).members
 
-    def drain(self, *, dry_run: bool = False) -> Iterator[DrainStep | NodeDrained]:
-        """Yield the steps of operators that leave the node, which takes no part in queries any more; then the end."""
-        return self.events(endpoints.drain(dry_run=dry_run))
-
-    def leave(self, *, force: bool = False) -> None:
-        self.ask(endpoints.leave(force=force))
-
-    def streams(self) -> Listing[StreamInfo]:
-        streams = self.ask(endpoints.streams())
-        return Listing(streams)
-
-    def stream(self, name: str) -> StreamInfo:
-        return self.ask(endpoints.stream(name))
-
-    def create_stream(self, declaration: StreamDeclaration) -> StreamInfo:
-        return self.ask(endpoints.create_stream(declaration))
-
-    def create_view(self, view: ViewDeclaration) -> StreamInfo:
-        return self.ask(endpoints.create_view(view))
-
-    def attach_source(self, source: SourceDeclaration) -> StreamInfo:
-        return self.ask(endpoints.attach(source))
-
-    def detach_source(self, stream: str, source: str) -> StreamInfo:
-        return self.ask(endpoints.detach(stream, source))
-
-    def drop_stream(self, name: str) -> None:
-        self.ask(endpoints.drop_stream(name))
-
-    def push(self, name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Pushed:
-        """Post rows to the stream's source at this node; they are durable when it returns."""
-        return self.ask(endpoints.push(name, body, media_type, source, key))
-
     def queries(self) -> QueryList:
         """Return all queries; ``unanswered`` of the list names the members that may hold more."""
         return endpoints.query_list(*self.answer(endpoints.queries()))
-
-    def query(self, query_id: str) -> QueryInfo:
-        return self.ask(endpoints.query(query_id))
-
-    def stop_query(self, query_id: str) -> QueryInfo:
-        return self.ask(endpoints.stop(query_id))
-
-    def move_operator(self, query_id: str, operator: str, to: str, how: str = "follow") -> Iterator[Moving | Moved]:
-        """Yield the steps of a move of an operator to another node; the last is :class:`Moved`."""
-        return self.events(endpoints.move(query_id, operator, to, how))
-
-    def cancel_move(self, query_id: str, operator: str) -> MoveCancelled:
-        """Give up the move of an operator, which goes on where it is."""
-        return self.ask(endpoints.cancel_move(query_id, operator))
-
-    def query_usage(self, query_id: str) -> QueryUsage:
-        return self.ask(endpoints.query_usage(query_id))
-
-    def explain(self, question: QuerySpec) -> Explanation:
-        """Explain a query; wait as long as an engine may take to start."""
-        return self.ask(endpoints.explain(question))
-
-    def explain_query(self, query_id: str) -> Explanation:
-        return self.ask(endpoints.explain_query(query_id))
-
-    def explain_placement(self, question: QuerySpec) -> PlacementExplanation:
-        """Explain a placement; wait as long as an engine may take to start."""
-        return self.ask(endpoints.explain_placement(question))
-
-    def explain_query_placement(self, query_id: str) -> PlacementExplanation:
-        return self.ask(endpoints.explain_query_placement(query_id))
-
-    def submit(self, submission: Submission) -> Generator[Progress | Accepted, None, None]:
-        """Yield the steps of a submission; the last is :class:`Accepted`."""
-        return self.events(endpoints.submit(submission))
 
     def submitted(self, submission: Submission) -> QueryInfo:
         """Submit a query, and wait until it runs."""
@@ -171,44 +135,57 @@ class Client(Http):
                 return event.query
         raise not_accepted(self.api)
 
-    def add_sink(self, query_id: str, request: SinkRequest) -> SinkInfo:
-        """Add a sink to a query that runs; it is open on return."""
-        return self.ask(endpoints.add_sink(query_id, request))
-
-    def remove_sink(self, query_id: str, sink: str) -> SinkInfo:
-        """Remove a further sink of a query; what it has delivered stays."""
-        return self.ask(endpoints.remove_sink(query_id, sink))
-
     def rows(
-        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = lambda: None, sink: str = ""
-    ) -> Iterator[Reader | Rows | Finished]:
+        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = nothing, sink: str = ""
+    ) -> Generator[Reader | Rows | Finished, None, None]:
         """Yield frames after those numbers, until the query is over or the connection is lost; ``idle`` as in :meth:`events`.
 
         They are those of the first sink, of a further ``sink``, or, with ``any``, of one of its own, which they name.
         """
         return self.events(endpoints.rows(query_id, after or {}, sink), idle)
 
-    def acknowledge(self, query_id: str, numbers: dict[str, int], reader: str, sink: str = "") -> None:
-        self.ask(endpoints.acknowledge(query_id, numbers, reader, sink))
-
-    def at(self, elsewhere: Elsewhere) -> Self:
-        """Return a client of that node, or this client if its node is the same.
+    def at(self, name: str) -> Self:
+        """Return a client of the node of that name, or this client if its node is the same.
 
         Raises ``unknown-node`` and ``consumer-unreachable``.
         """
-        if not elsewhere.name or self.status().name == elsewhere.name:
+        if self.status().name == name:
             return self
-        member = elsewhere.member(self.members())
+        member = next((one for one in self.members() if one.name == name), None)
+        if member is None:
+            raise SbonError("unknown-node", f"rows are taken at {name!r}, which is not known here", hint="see: sbon members")
         client = type(self)(f"http://{member.api}")
         try:
-            elsewhere.check(member, client._own_name())
+            client._check_is(member)
         except SbonError:
             client.close()
             raise
         return client
 
-    def _own_name(self) -> str | SbonError:
+    def _check_is(self, member: MemberInfo) -> None:
+        """Raise ``consumer-unreachable`` unless the node is this member, or is about to start or stop."""
         try:
-            return self.status().name
+            if (name := self.status().name) == member.name:
+                return
+            why = f"the node {name} answers there"
         except SbonError as error:
-            return error
+            if error.code in ("starting", "stopping"):
+                return
+            why = error.message
+        away = f"{member.name} is {member.state}: start it again"
+        reached = (
+            f"push on the machine of {member.name}, or start that node with --api-bind at an address reached from here "
+            "(the API has no passwords)"
+        )
+        message = f"rows are taken at {member.name}, whose API cannot be reached from here at {member.api}: {why}"
+        raise SbonError("consumer-unreachable", message, hint=reached if member.state == "alive" else away)
+
+
+def unready(refusal: SbonError) -> Readiness:
+    """Return the refusal of /readyz: its details are all reasons, the worst first."""
+    worst = Reason(code=refusal.code, weight="unready", message=refusal.message, hint=refusal.hint)
+    others = tuple(
+        Reason(code=code, weight="unready" if code in UNREADY else "impaired", message=message)
+        for code, _, message in (line.partition(": ") for line in refusal.details[1:])
+    )
+    return Readiness(ready=False, reasons=(worst, *others))

@@ -1,4 +1,4 @@
-"""Requests of the HTTP API, each with the type of its answer. Pure."""
+"""Requests of the HTTP API, each with the type of its answer; a docstring tells what the request does. Pure."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ UNANSWERED_HEADER = "Sbon-Unanswered"
 
 
 def ready() -> Ask[Readiness]:
-    """Return the request for readiness; a node that is not ready answers with an error."""
+    """Ask for readiness; a node that is not ready answers with an error."""
     return Ask("GET", "/readyz", Readiness)
 
 
 def metrics() -> Ask[None]:
-    """Return the request for metrics; the answer is text in Prometheus' format."""
+    """Ask for metrics; the answer is text in Prometheus' format."""
     return Ask("GET", "/metrics", type(None))
 
 
@@ -69,7 +69,7 @@ def status() -> Ask[NodeStatus]:
 
 
 def members(near: str = "", within_ms: float | None = None) -> Ask[list[MemberInfo]]:
-    """Return the request for all members, or for those within a round-trip time of the node ``near``."""
+    """Return all members, or those within a round-trip time of the node ``near``."""
     query_string = {"near": near, "within_ms": "" if within_ms is None else repr(within_ms)}
     query = urlencode({name: value for name, value in query_string.items() if value})
     return Ask("GET", f"/v1/members?{query}" if query else "/v1/members", list[MemberInfo])
@@ -84,6 +84,7 @@ def join(addresses: Iterable[str]) -> Ask[Joined]:
 
 
 def drain(*, dry_run: bool = False) -> Ask[DrainStep | NodeDrained]:
+    """Yield the steps of operators that leave the node, which takes no part in queries any more; then the end."""
     path = "/v1/drain?dry_run=true" if dry_run else "/v1/drain"
     return Ask("POST", path, DrainStep | NodeDrained)  # type: ignore[arg-type]
 
@@ -144,23 +145,29 @@ def source_at(
     )
 
 
-def detach(stream_name: str, source: str) -> Ask[StreamInfo]:
-    return Ask("DELETE", f"/v1/streams/{_part(stream_name)}/sources/{_part(source)}", StreamInfo)
+def detach(stream: str, source: str) -> Ask[StreamInfo]:
+    return Ask("DELETE", f"/v1/streams/{_part(stream)}/sources/{_part(source)}", StreamInfo)
 
 
-def push(stream_name: str, body: bytes, media_type: str, source: str = "", key: str = "") -> Ask[Pushed]:
-    """Return a post of rows; only one of several posts with the same ``key`` counts."""
+def push(name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Ask[Pushed]:
+    """Post rows to the stream's source at this node; they are durable when it answers.
+
+    Only one of several posts with the same ``key`` counts.
+    """
     query = "?" + urlencode({"source": source}) if source else ""
-    return Ask("POST", f"/v1/streams/{_part(stream_name)}/rows{query}", Pushed, body, media_type, key)
+    return Ask("POST", f"/v1/streams/{_part(name)}/rows{query}", Pushed, body, media_type, key)
 
 
-def push_rows(stream_name: str, rows: Any, source: str, key: str) -> Ask[Pushed]:
-    """Return a post of mappings, or of a table (:mod:`.pushed_rows`)."""
-    return push(stream_name, ndjson(rows), "application/x-ndjson", source, key)
+def push_rows(name: str, rows: Any, source: str, key: str) -> Ask[Pushed]:
+    """Post mappings, or a table (:mod:`.pushed_rows`)."""
+    return push(name, ndjson(rows), "application/x-ndjson", source=source, key=key)
 
 
 def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepted]:
-    """Return the request of a submission; the node checks its fields (docs/api.md) and names a wrong field."""
+    """Yield the steps of a submission; the last is :class:`Accepted`.
+
+    The node checks its fields (docs/api.md) and names a wrong field.
+    """
     return Ask("POST", "/v1/queries", Progress | Accepted, msgspec.json.encode(submission))  # type: ignore[arg-type]
 
 
@@ -207,12 +214,13 @@ def stop(query_id: str) -> Ask[QueryInfo]:
 
 
 def move(query_id: str, operator: str, to: str, how: str = "follow") -> Ask[Moving | Moved]:
-    """Return the request to move an operator of a query to the node ``to``."""
+    """Yield the steps of a move of an operator to the node ``to``; the last is :class:`Moved`."""
     body = msgspec.json.encode({"operator": operator, "to": to, "how": how})
     return Ask("POST", f"/v1/queries/{_part(query_id)}/move", Moving | Moved, body)  # type: ignore[arg-type]
 
 
 def cancel_move(query_id: str, operator: str) -> Ask[MoveCancelled]:
+    """Give up the move of an operator, which goes on where it is."""
     return Ask("DELETE", f"/v1/queries/{_part(query_id)}/move?{urlencode({'operator': operator})}", MoveCancelled)
 
 
@@ -221,6 +229,7 @@ def query_usage(query_id: str) -> Ask[QueryUsage]:
 
 
 def explain(question: QuerySpec | Mapping[str, Any]) -> Ask[Explanation]:
+    """Explain a query; this may last as long as an engine takes to start."""
     return Ask("POST", "/v1/explain", Explanation, msgspec.json.encode(question), within_s=PLANNING_S)
 
 
@@ -229,6 +238,7 @@ def explain_query(query_id: str) -> Ask[Explanation]:
 
 
 def explain_placement(question: QuerySpec | Mapping[str, Any]) -> Ask[PlacementExplanation]:
+    """Explain a placement; this may last as long as an engine takes to start."""
     return Ask("POST", "/v1/explain/placement", PlacementExplanation, msgspec.json.encode(question), within_s=PLANNING_S)
 
 
@@ -237,15 +247,17 @@ def explain_query_placement(query_id: str) -> Ask[PlacementExplanation]:
 
 
 def add_sink(query_id: str, request: SinkRequest) -> Ask[SinkInfo]:
+    """Add a sink to a query that runs; it is open when the node answers."""
     return Ask("POST", f"/v1/queries/{_part(query_id)}/sinks", SinkInfo, msgspec.json.encode(request))
 
 
 def remove_sink(query_id: str, sink: str) -> Ask[SinkInfo]:
+    """Remove a further sink of a query; what it has delivered stays."""
     return Ask("DELETE", f"/v1/queries/{_part(query_id)}/sinks/{_part(sink)}", SinkInfo)
 
 
 def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Reader | Rows | Finished]:
-    """Return the request for rows of the first sink, or of a further ``sink``; ``any``: of one of its own, if need be."""
+    """Yield rows of the first sink, or of a further ``sink``; ``any``: of one of its own, if need be."""
     position = {"after": msgspec.json.encode(after).decode()} if after else {}
     parameters = urlencode(position | ({"sink": sink} if sink else {}))
     path = f"/v1/queries/{_part(query_id)}/rows{'?' if parameters else ''}{parameters}"
@@ -253,7 +265,7 @@ def rows(query_id: str, after: Mapping[str, int], sink: str = "") -> Ask[Reader 
 
 
 def acknowledge(query_id: str, numbers: Mapping[str, int], reader: str, sink: str = "") -> Ask[None]:
-    """Return the request that acknowledges frames with the word of the ``reader`` event with which their rows began."""
+    """Acknowledge frames, with the word of the ``reader`` event with which their rows began."""
     body = msgspec.json.encode({"numbers": numbers, "reader": reader, **({"sink": sink} if sink else {})})
     return Ask("POST", f"/v1/queries/{_part(query_id)}/acknowledge", type(None), body)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
 
 from sbon_protocol.errors import SbonError
 
@@ -27,20 +26,6 @@ _PASSING = frozenset(
 """Temporary rejections, due to a restart."""
 _PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "consumer-unreachable", "not-followable"})
 _PERHAPS_TERMINAL = frozenset({"consumer-unreachable", "not-followable", "query-over", "node-unreachable"})
-
-
-class Member(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def api(self) -> str: ...
-
-    @property
-    def state(self) -> str: ...
-
-
-M = TypeVar("M", bound=Member)
 
 
 class Reconnection:
@@ -108,33 +93,3 @@ class Unacknowledged:
         """Record that these numbers have been acknowledged; later numbers stay."""
         with self._changing:
             self.numbers = {stream: number for stream, number in self.numbers.items() if number > numbers.get(stream, 0)}
-
-
-class Elsewhere:
-    """The node that takes rows."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def member(self, members: list[M]) -> M:
-        """Return the member; raise ``unknown-node``."""
-        member = next((m for m in members if m.name == self.name), None)
-        if member is None:
-            raise SbonError("unknown-node", f"rows are taken at {self.name!r}, which is not known here", hint="see: sbon members")
-        return member
-
-    def check(self, member: Member, answer: str | SbonError) -> None:
-        """Raise ``consumer-unreachable`` unless the node answers there with its name, or is about to start or stop."""
-        if isinstance(answer, str) and answer != self.name:
-            raise self.unreachable(member, f"the node {answer} answers there")
-        if isinstance(answer, SbonError) and answer.code not in ("starting", "stopping"):
-            raise self.unreachable(member, answer.message)
-
-    def unreachable(self, member: Member, why: str) -> SbonError:
-        away = f"{self.name} is {member.state}: start it again"
-        reached = (
-            f"push on the machine of {self.name}, or start that node with --api-bind at an address reached from here "
-            "(the API has no passwords)"
-        )
-        message = f"rows are taken at {self.name}, whose API cannot be reached from here at {member.api}: {why}"
-        return SbonError("consumer-unreachable", message, hint=reached if member.state == "alive" else away)

@@ -15,7 +15,7 @@ from sbon_protocol.api.operations import DebugDump, Resources
 
 
 def examine(*, everywhere: bool = False) -> Ask[Examination]:
-    """Return the request for the examination of the node asked, or of all nodes."""
+    """Examine the node asked, or all nodes."""
     return Ask("POST", "/v1/doctor?all=true" if everywhere else "/v1/doctor", Examination)
 
 
@@ -35,7 +35,7 @@ def set_log_levels(levels: LogLevels) -> Ask[LogLevels]:
     return Ask("PUT", "/v1/log", LogLevels, msgspec.json.encode(levels))
 
 
-def events(kinds: Collection[Kind], level: Level) -> Ask[NodeEvent]:
-    """Return the request for events at the node from now on; no kinds means all."""
+def events(kinds: Collection[Kind] = (), level: Level = "info") -> Ask[NodeEvent]:
+    """Yield events at the node from now on, without end; no kinds means all."""
     query = urlencode({"kinds": ",".join(kinds), "level": level})
     return Ask("GET", f"/v1/events?{query}", NodeEvent)  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ ASKS: dict[str, Ask[Any]] = {
     "drop_stream": endpoints.drop_stream(NAME),
     "attach": endpoints.attach(SourceDeclaration(stream="s", name="a", node="n", connector="file")),
     "detach": endpoints.detach(NAME, NAME),
-    "push": endpoints.push(NAME, b"", "text/csv", NAME, "key"),
+    "push": endpoints.push(NAME, b"", "text/csv", source=NAME, key="key"),
     "push_rows": endpoints.push_rows(NAME, [{"n": 1}], NAME, "key"),
     "submit": endpoints.submit(Submission(sql=SQL)),
     "queries": endpoints.queries(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon.readiness import UNREADY, unready
+from sbon.client import UNREADY, unready
 from sbon_node.operations.readiness import Condition, readiness_of
 from sbon_protocol.errors import SbonError
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import click
 
 from sbon import SbonError, following
-from sbon.following import PATIENCE_S, Elsewhere
+from sbon.following import PATIENCE_S
 from sbon.model import Pushed, RefusedRow
 from sbon_cli.client import Client
 from sbon_cli.options.names import STREAM
@@ -95,7 +95,7 @@ def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
     if len(near) > 1:
         names = ", ".join(f"{s.name} at {s.node}" for s in near)
         raise SbonError("ambiguous-source", f"{stream} has several sources that accept rows: {names}", where="--source")
-    return client.at(Elsewhere(near[0].node)), near[0].name
+    return client.at(near[0].node), near[0].name
 
 
 class Records:
