@@ -38,11 +38,11 @@ from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, print_
 class Runner:
     """Runner of statements at one node.
 
-    ``goal_options`` are the fields of a submission beside its text; ``file``, if any, is the file that holds the statements.
+    ``fields`` are the fields of a submission beside its text; ``file``, if any, is the file that holds the statements.
     """
 
-    def __init__(self, client: Client, goal_options: Mapping[str, Any], *, json_: bool, file: str = "") -> None:
-        self._client, self._goal_options, self._json, self._file = client, dict(goal_options), json_, file
+    def __init__(self, client: Client, fields: Mapping[str, Any], *, json_: bool, file: str = "") -> None:
+        self._client, self._fields, self._json, self._file = client, dict(fields), json_, file
 
     def run(self, statement: Statement) -> int | None:
         """Return an exit code, 0 on success, or None to end the shell. Errors are shown, not raised."""
@@ -102,7 +102,7 @@ class Runner:
                 case CreateStream(declaration=declaration):
                     self._tell(client.create_stream(declaration), lambda info: say(f"{declaration.name} created"))
                 case CreateResult(name=name, sql=sql):
-                    result = submitted(client, endpoints.result_of(name, sql, **self._goal_options))
+                    result = submitted(client, endpoints.result_of(name, sql, **self._fields))
                     self._tell(result, lambda info: say(f"{name} created: the result of {info.id} at {info.consumer}"))
                 case CreateView(view=view):
                     done = "replaced" if view.replace and self._exists(view.name) else "created"
@@ -141,12 +141,12 @@ class Runner:
     def _query(self, sql: str) -> int:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""
         with tied(self._client, stop_after=True) as tie:
-            info = submitted(self._client, Submission(sql=sql, **self._goal_options), tie=tie)
+            info = submitted(self._client, Submission(sql=sql, **self._fields), tie=tie)
             return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
 
     def _explain(self, statement: actions.Explain) -> None:
         client = self._client
-        question = None if statement.query else QuerySpec(sql=statement.sql, **self._goal_options)
+        question = None if statement.query else QuerySpec(sql=statement.sql, **self._fields)
         if statement.placement:
             explanation = (
                 client.explain_query_placement(statement.query) if question is None else client.explain_placement(question)

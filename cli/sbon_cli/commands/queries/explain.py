@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from itertools import groupby
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -11,16 +12,8 @@ from rich.markup import escape
 from sbon.model import ExplainedComponent, Explanation, QuerySpec
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.explain_placement import QUERY_NAME, placement
-from sbon_cli.commands.queries.goal_flags import goal_options
-from sbon_cli.commands.queries.query_flags import (
-    begin_option,
-    decompose_option,
-    join_window_option,
-    on_error_option,
-    reuse_option,
-    state_provider_option,
-)
-from sbon_cli.options.names import NODE, QUERY
+from sbon_cli.commands.queries.query_flags import query_options
+from sbon_cli.options.names import QUERY
 from sbon_cli.terminal.output import (
     bytes_text,
     cell_text,
@@ -33,12 +26,7 @@ from sbon_cli.terminal.output import (
     say,
 )
 from sbon_cli.terminal.reading import text_of
-from sbon_protocol.api.goal import Goal
-from sbon_protocol.api.operators import OnError, StateChoice
-from sbon_protocol.api.plan import Decompose
-from sbon_protocol.api.queries import Begin
 from sbon_protocol.api.query_ids import name_of
-from sbon_protocol.api.sharing import Reuse
 
 FIGURE = 7
 """Width of a number in characters, with the space before it."""
@@ -69,14 +57,7 @@ explain.add_command(placement)
 @explain.command()
 @click.argument("sql", metavar="[SQL|@FILE|-|QUERY]", default="")
 @click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with its measurements.")
-@goal_options
-@decompose_option
-@join_window_option
-@on_error_option
-@state_provider_option
-@begin_option
-@reuse_option
-@click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
+@query_options("decompose", "join_window_ms", "on_error", "state_provider", "begin", "reuse")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -84,14 +65,7 @@ def plan(
     api: str,
     sql: str,
     query_id: str,
-    goal: Goal,
-    decompose: Decompose,
-    join_window_ms: int | None,
-    on_error: OnError,
-    state_provider: StateChoice | None,
-    begin: Begin,
-    reuse: Reuse,
-    consumer: str,
+    fields: dict[str, Any],
     json_: bool,
 ) -> None:
     """Shows the plan of a query that is not submitted, or of one that is; changes nothing.
@@ -107,22 +81,7 @@ def plan(
     if QUERY_NAME.fullmatch(sql):
         sql, query_id = "", sql
     client = Client(api)
-    if query_id:
-        explanation = client.explain_query(query_id)
-    else:
-        explanation = client.explain(
-            QuerySpec(
-                **goal.goal_options(),
-                sql=text_of(sql),
-                decompose=decompose,
-                join_window_ms=join_window_ms,
-                on_error=on_error,
-                state_provider=state_provider,
-                begin=begin,
-                reuse=reuse,
-                consumer=consumer,
-            )
-        )
+    explanation = client.explain_query(query_id) if query_id else client.explain(QuerySpec(sql=text_of(sql), **fields))
     if json_:
         print_json(explanation)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -14,18 +15,13 @@ from sbon.model import Alternative, BoundCheck, PlacementExplanation, QuerySpec,
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.map import check_suffix, write_figure
 from sbon_cli.commands.nodes.picture_labels import label
-from sbon_cli.commands.queries.goal_flags import goal_options
-from sbon_cli.commands.queries.query_flags import adapt_option, decompose_option, join_window_option, on_error_option
-from sbon_cli.options.names import NODE, QUERY
+from sbon_cli.commands.queries.query_flags import query_options
+from sbon_cli.options.names import QUERY
 from sbon_cli.terminal.output import bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
 from sbon_node.base.extras import matplotlib_figure
 from sbon_node.overlay.space.projection import principal_axes
 from sbon_node.placement.model.from_plan import CONSUMER
-from sbon_protocol.api.adaptation import Adapt
-from sbon_protocol.api.goal import Goal
-from sbon_protocol.api.operators import OnError
-from sbon_protocol.api.plan import Decompose
 
 QUERY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """A single word is the name of a query: no SQL is a single word."""
@@ -35,12 +31,7 @@ SHOWN = 8
 
 @click.command()
 @click.argument("what", type=QUERY, metavar="SQL|@FILE|-|QUERY")
-@goal_options
-@adapt_option
-@decompose_option
-@join_window_option
-@on_error_option
-@click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
+@query_options("adapt", "decompose", "join_window_ms", "on_error")
 @click.option(
     "--out",
     "file",
@@ -54,12 +45,7 @@ SHOWN = 8
 def placement(
     api: str,
     what: str,
-    goal: Goal,
-    adapt: Adapt | None,
-    decompose: Decompose,
-    join_window_ms: int | None,
-    on_error: OnError,
-    consumer: str,
+    fields: dict[str, Any],
     file: Path | None,
     json_: bool,
 ) -> None:
@@ -77,16 +63,7 @@ def placement(
     if QUERY_NAME.fullmatch(what):
         explanation = client.explain_query_placement(what)
     else:
-        question = QuerySpec(
-            **goal.goal_options(),
-            sql=text_of(what),
-            adapt=adapt,
-            decompose=decompose,
-            join_window_ms=join_window_ms,
-            on_error=on_error,
-            consumer=consumer,
-        )
-        explanation = client.explain_placement(question)
+        explanation = client.explain_placement(QuerySpec(sql=text_of(what), **fields))
     if file is not None:
         save(explanation, file)
         err().print(f"written: {escape(str(file))}")

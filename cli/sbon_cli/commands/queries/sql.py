@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
 from sbon_cli.client import Client
-from sbon_cli.commands.queries.goal_flags import goal_options
-from sbon_cli.commands.queries.query_flags import (
-    begin_option,
-    decompose_option,
-    durability_option,
-    join_window_option,
-    on_error_option,
-    reuse_option,
-    state_provider_option,
-)
-from sbon_cli.options.names import NODE
+from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, is_word, split
 from sbon_cli.terminal.output import counted, err, json_option, reports_errors
 from sbon_cli.terminal.reading import text_in
-from sbon_protocol.api.durability import Durability
-from sbon_protocol.api.goal import Goal
-from sbon_protocol.api.operators import OnError, StateChoice
-from sbon_protocol.api.plan import Decompose
-from sbon_protocol.api.queries import Begin
-from sbon_protocol.api.sharing import Reuse
 
 
 @click.command()
 @click.option("-f", "--file", metavar="FILE|-", help="Run the statements of a file, or of standard input, one after another.")
 @click.option("-c", "--command", metavar="SQL", help="Run these statements.")
-@goal_options
-@decompose_option
-@join_window_option
-@on_error_option
-@state_provider_option
-@durability_option
-@begin_option
-@reuse_option
-@click.option("--consumer", type=NODE, default="", help="The consumer's node; by default the node asked.")
+@query_options("decompose", "join_window_ms", "on_error", "state_provider", "durability", "begin", "reuse")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -49,15 +26,7 @@ def sql(
     api: str,
     file: str | None,
     command: str | None,
-    goal: Goal,
-    decompose: Decompose,
-    join_window_ms: int | None,
-    on_error: OnError,
-    state_provider: StateChoice | None,
-    durability: Durability | None,
-    begin: Begin,
-    reuse: Reuse,
-    consumer: str,
+    fields: dict[str, Any],
     json_: bool,
 ) -> None:
     """A shell for queries: it prints rows as they arrive. Ctrl-C stops the query and not the shell; \\help explains the rest.
@@ -68,17 +37,6 @@ def sql(
     if file is not None and command is not None:
         raise click.UsageError("give either --file or --command")
     client = Client(api)
-    goal_options = {
-        **goal.goal_options(),
-        "decompose": decompose,
-        "join_window_ms": join_window_ms,
-        "on_error": on_error,
-        "state_provider": state_provider,
-        "durability": durability,
-        "begin": begin,
-        "reuse": reuse,
-        "consumer": consumer,
-    }
     if file is None and command is None and sys.stdin.isatty():
         from sbon_cli.shell.known import Known
         from sbon_cli.shell.prompt import converse
@@ -86,10 +44,10 @@ def sql(
         status = client.status()
         greeting = f"at {status.name} of {status.cluster}, {counted(status.members, 'member')}; \\help for help"
         err().print(greeting, style="dim", markup=False)
-        converse(Runner(client, goal_options, json_=json_), Known(api))
+        converse(Runner(client, fields, json_=json_), Known(api))
         return
     text = command if command is not None else text_in(file or "-", "--file")
-    runner = Runner(client, goal_options, json_=json_, file=file if file not in (None, "-") else "")
+    runner = Runner(client, fields, json_=json_, file=file if file not in (None, "-") else "")
     for statement in statements_of(text):
         code = runner.run(statement)
         if code is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import closing
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -14,55 +15,36 @@ from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import Silence, silence_reason, skipped, unread
-from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.progress import watched
-from sbon_cli.commands.queries.query_flags import (
-    adapt_option,
-    begin_option,
-    decompose_option,
-    durability_option,
-    join_window_option,
-    on_error_option,
-    restart_option,
-    reuse_option,
-    state_provider_option,
-)
+from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.commands.queries.rows import Tie, follow_to_the_end, tied
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions
-from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_option, print_json, reports_errors, rows_text
 from sbon_cli.terminal.reading import text_of
 from sbon_cli.terminal.waiting import slow_steps
-from sbon_protocol.api.adaptation import Adapt
-from sbon_protocol.api.durability import Durability
-from sbon_protocol.api.goal import Goal
-from sbon_protocol.api.operators import OnError, StateChoice
-from sbon_protocol.api.plan import Decompose
-from sbon_protocol.api.queries import Begin
-from sbon_protocol.api.sharing import Reuse
 
 GROUPS = {
     "Output": ("to", "format_", "options", "sink_failover", "consumer"),
     "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "adapt", "decompose", "reuse"),
-    "Semantics": ("begin", "join_window_ms", "on_error", "state_provider", "durability", "restarts"),
+    "Semantics": ("begin", "join_window_ms", "on_error", "state_provider", "durability", "allow_restart_from_sources"),
     "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
 }
 
 
 @click.command(cls=GroupedOptions, groups=GROUPS)
 @click.argument("sql", metavar="SQL|@FILE|-")
-@goal_options
-@adapt_option
-@decompose_option
-@join_window_option
-@on_error_option
-@state_provider_option
-@durability_option
-@begin_option
-@reuse_option
-@restart_option
-@click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
+@query_options(
+    "adapt",
+    "decompose",
+    "join_window_ms",
+    "on_error",
+    "state_provider",
+    "durability",
+    "begin",
+    "reuse",
+    "allow_restart_from_sources",
+)
 @click.option(
     "--to",
     "to",
@@ -93,17 +75,7 @@ GROUPS = {
 def submit(
     api: str,
     sql: str,
-    goal: Goal,
-    adapt: Adapt | None,
-    decompose: Decompose,
-    join_window_ms: int | None,
-    on_error: OnError,
-    state_provider: StateChoice | None,
-    durability: Durability | None,
-    begin: Begin,
-    reuse: Reuse,
-    restarts: bool,
-    consumer: str,
+    fields: dict[str, Any],
     to: str | None,
     sink_failover: bool,
     options: tuple[str, ...],
@@ -126,22 +98,7 @@ def submit(
     following = follow if follow is not None else sink.kind == FOLLOW
     if rm and not following:
         raise click.UsageError("--rm ends the query with this command, which does not wait for it: add --follow")
-    submission = Submission(
-        sql=text_of(sql),
-        name=name,
-        **goal.goal_options(),
-        adapt=adapt,
-        decompose=decompose,
-        join_window_ms=join_window_ms,
-        on_error=on_error,
-        state_provider=state_provider,
-        durability=durability,
-        begin=begin,
-        reuse=reuse,
-        consumer=consumer,
-        sink=sink,
-        allow_restart_from_sources=restarts,
-    )
+    submission = Submission(sql=text_of(sql), name=name, sink=sink, **fields)
     with tied(client, stop_after=rm) as tie:
         info = submitted(client, submission, quiet=quiet, tie=tie)
         if following:
