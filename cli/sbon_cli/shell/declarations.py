@@ -19,11 +19,9 @@ import msgspec
 
 from sbon import SbonError
 from sbon.model import SourceDeclaration, StreamDeclaration, ViewDeclaration
-from sbon_cli.options.checked import checked
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import fields_of, parse_schema
 from sbon_node.planning.sql.syntax.durations import parse_ms
-from sbon_protocol.api import catalogue
 
 FORMS = {
     "create": "CREATE STREAM [IF NOT EXISTS] name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']"
@@ -34,7 +32,7 @@ FORMS = {
 }
 CONNECTORS = ("FILE", "tail", "http", "mqtt", "generator", "hostmetrics")
 
-D = TypeVar("D")
+D = TypeVar("D", bound=msgspec.Struct)
 
 NAMES = "lower-case letters, digits and _ are allowed, at most 63, a letter first"
 
@@ -280,7 +278,7 @@ def _create(reader: Reader) -> CreateStream | CreateResult:
         else:
             break
     reader.ended(None)
-    return CreateStream(_checked(fields, StreamDeclaration, catalogue.StreamDeclaration, positions), positions, if_missing)
+    return CreateStream(_checked(fields, StreamDeclaration, positions), positions, if_missing)
 
 
 def _create_view(reader: Reader, *, replace: bool) -> CreateView:
@@ -289,7 +287,7 @@ def _create_view(reader: Reader, *, replace: bool) -> CreateView:
     name = reader.name("the view")
     reader.needs("as")
     fields = {"name": name, "sql": reader.rest("a query"), "replace": replace}
-    return CreateView(_checked(fields, ViewDeclaration, catalogue.ViewDeclaration, positions), positions, if_missing)
+    return CreateView(_checked(fields, ViewDeclaration, positions), positions, if_missing)
 
 
 def _delay_ms(reader: Reader, positions: dict[str, str]) -> int:
@@ -344,7 +342,7 @@ def _attach(reader: Reader) -> Attach:
         _options(reader, options, positions)
     reader.ended(None)
     attach = Attach(stream, connector, node, name, options, positions)
-    _checked(msgspec.structs.asdict(attach.source("here")), SourceDeclaration, catalogue.SourceDeclaration, positions)
+    _checked(msgspec.structs.asdict(attach.source("here")), SourceDeclaration, positions)
     return attach
 
 
@@ -377,10 +375,11 @@ def _detach(reader: Reader) -> Detach:
     return reader.ended(Detach(stream, name, node, positions))  # type: ignore[no-any-return]
 
 
-def _checked(fields: dict[str, Any], kind: type[D], node_kind: type[msgspec.Struct], positions: Positions) -> D:
+def _checked(fields: dict[str, Any], kind: type[D], positions: Positions) -> D:
+    """Return the fields as a type of the API; an error names the position of a field that is not allowed."""
     try:
-        return checked(fields, kind, node_kind)
+        return msgspec.convert(fields, kind, from_attributes=True)
     except msgspec.ValidationError as error:
-        field, message = in_plain_words(error, node_kind)
+        field, message = in_plain_words(error, kind)
         hint = NAMES if field == "name" else ""
         raise SbonError("bad-statement", message, where=positions.get(field, field), hint=hint) from error

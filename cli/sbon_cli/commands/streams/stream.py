@@ -19,7 +19,6 @@ from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.lineage import Line, Lineage
 from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
-from sbon_cli.options.checked import checked
 from sbon_cli.options.durations import duration_of, milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
@@ -28,7 +27,6 @@ from sbon_cli.terminal.reading import text_of
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import parse_schema
 from sbon_node.model.times import utc_text
-from sbon_protocol.api import catalogue
 from sbon_protocol.api.durability import LOCAL, SourceDurability
 
 NAMES = "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first"
@@ -94,7 +92,7 @@ def create(
     if not schema or not event_time:
         raise click.UsageError(f"{'--event-time' if schema else '--schema'} is missing; or --view, or --as")
     try:
-        declaration = checked(
+        declaration = msgspec.convert(
             {
                 "name": name,
                 "schema": parse_schema(text_of(schema, "--schema").strip()),
@@ -103,7 +101,7 @@ def create(
                 "comment": comment,
             },
             StreamDeclaration,
-            catalogue.StreamDeclaration,
+            from_attributes=True,
         )
     except msgspec.ValidationError as error:
         raise _misused(
@@ -119,7 +117,7 @@ def create(
 
 def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> None:
     try:
-        view = checked({"name": name, "sql": sql, "comment": comment}, ViewDeclaration, catalogue.ViewDeclaration)
+        view = msgspec.convert({"name": name, "sql": sql, "comment": comment}, ViewDeclaration)
     except msgspec.ValidationError as error:
         raise _misused(error, {"name": NAMES, "sql": "--view"}) from error
     _tell(Client(api).create_view(view), json_, f"{name} created")
@@ -184,7 +182,7 @@ def attach(
     if short["rate"] is not None:
         fields["rows_s"] = short["rate"]
     try:
-        source = checked(fields, SourceDeclaration, catalogue.SourceDeclaration)
+        source = msgspec.convert(fields, SourceDeclaration)
     except msgspec.ValidationError as error:
         raise _misused(error, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"}) from error
     _tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
