@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_node.adaptation.whole.led_queries import LedQueries
 from sbon_node.config.config import Config
 from sbon_node.model.servers import ServedFlow, ServerReport
-from sbon_node.adaptation.whole.led_queries import LedQueries
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import UNHURRIED, declare, in_cluster, source_at, state_of, submitted
