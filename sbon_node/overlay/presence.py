@@ -18,76 +18,43 @@ Standing = MemberState | Literal["unknown"]
 Gone = Literal["", "left", "lost-disk", "missing"]
 """Why a node does not come back with what it had; empty while it may."""
 
+NEVER: frozenset[Standing] = frozenset()
+ALIVE: frozenset[Standing] = frozenset({"alive"})
 LEFT: frozenset[Standing] = frozenset({"left"})
 UNKNOWN: frozenset[Standing] = frozenset({"unknown"})
+SILENT: frozenset[Standing] = frozenset({"dead", "unknown"})
 ABSENT: frozenset[Standing] = frozenset({"away", "dead", "left", "unknown"})
-ANY: frozenset[Standing] = frozenset({*REACHABLE, *ABSENT})
+ANY: frozenset[Standing] = REACHABLE | ABSENT
 
 
 class Rule(NamedTuple):
-    """When one kind of decision takes a node to be gone for good. A node whose standing it does not name is not."""
+    """When one kind of decision takes a node to be gone for good."""
 
     meaning: str
     """The decision."""
-    at_once: frozenset[Standing] = frozenset()
-    """Standings that need no grace."""
-    after: frozenset[Standing] = frozenset()
-    """Standings that must last for the grace."""
-    setting: str = ""
+    setting: str
     """The setting that is the grace, in seconds; empty where there is none."""
-    replaced_in: frozenset[Standing] = frozenset()
+    at_once: frozenset[Standing]
+    """Standings that need no grace."""
+    after: frozenset[Standing] = NEVER
+    """Standings that must last for the grace."""
+    replaced_in: frozenset[Standing] = NEVER
     """Standings in which another data directory under the name proves that the node has lost its own."""
     doubts_itself: bool = True
     """Whether this node, once it is leaving, judges itself as it judges others."""
 
 
-AS_HOST = Rule(
-    "a backup goes on with an operator or source of the node",
-    at_once=GONE,
-    after=UNKNOWN,
-    setting="backups.check_s",
-    replaced_in=frozenset({"alive"}),
-)
-AS_SINK = Rule(
-    "another node takes over a sink of the node, or the sink ends",
-    at_once=GONE,
-    after=UNKNOWN,
-    setting="control.orphan_check_s",
-    replaced_in=frozenset({"alive"}),
-    doubts_itself=False,
-)
-AS_PART = Rule(
-    "a part of a query that only the node had is shown as lost",
-    at_once=LEFT,
-    after=UNKNOWN,
-    setting="membership.tombstone_s",
-    replaced_in=ANY,
-)
-AS_ACCEPTOR = Rule(
-    "another node replaces the node as an acceptor",
-    at_once=LEFT,
-    after=frozenset({"dead", "unknown"}),
-    setting="control.replace_s",
-    replaced_in=ANY,
-)
-AS_SUBMITTER = Rule(
-    "a query that the node was placing is ended",
-    after=ABSENT,
-    setting="control.takeover_s",
-    replaced_in=ANY,
-)
-AS_BACKUP = Rule(
-    "a host chooses another backup",
-    at_once=LEFT,
-    after=ABSENT,
-    setting="backups.replace_after_s",
-    replaced_in=REACHABLE,
-)
-AS_FOLLOWER = Rule("the node need not be told that a move is given up", at_once=LEFT | UNKNOWN, replaced_in=ANY)
-AS_KEEPER = Rule("a drain does not wait for an answer of the node", at_once=GONE | UNKNOWN)
-AS_FORMER_HOST = Rule("the node need not be asked to delete its parts of a query that is over", at_once=LEFT)
+AS_HOST = Rule("a backup goes on with an operator or source of the node", "backups.check_s", GONE, UNKNOWN, ALIVE)
+AS_SINK = Rule("another node takes over a sink of the node, or it ends", "control.orphan_check_s", GONE, UNKNOWN, ALIVE, False)
+AS_PART = Rule("a part of a query that only the node had is shown as lost", "membership.tombstone_s", LEFT, UNKNOWN, ANY)
+AS_ACCEPTOR = Rule("another node replaces the node as an acceptor", "control.replace_s", LEFT, SILENT, ANY)
+AS_SUBMITTER = Rule("a query that the node was placing is ended", "control.takeover_s", NEVER, ABSENT, ANY)
+AS_BACKUP = Rule("a host chooses another backup", "backups.replace_after_s", LEFT, ABSENT, REACHABLE)
+AS_FOLLOWER = Rule("the node need not be told that a move is given up", "", LEFT | UNKNOWN, replaced_in=ANY)
+AS_AWAITED = Rule("nobody expects the node to answer or return soon", "", GONE | UNKNOWN)
+AS_FORMER_HOST = Rule("the node need not be asked to delete its parts of a query that is over", "", LEFT)
 
-RULES = (AS_HOST, AS_SINK, AS_PART, AS_ACCEPTOR, AS_SUBMITTER, AS_BACKUP, AS_FOLLOWER, AS_KEEPER, AS_FORMER_HOST)
+RULES = (AS_HOST, AS_SINK, AS_PART, AS_ACCEPTOR, AS_SUBMITTER, AS_BACKUP, AS_FOLLOWER, AS_AWAITED, AS_FORMER_HOST)
 
 
 def may_be(known: str, instance: str) -> bool:
@@ -96,7 +63,7 @@ def may_be(known: str, instance: str) -> bool:
 
 
 class Presence:
-    """Answers whether nodes are there, from this node's table of members; ``graces`` are the seconds of each rule's setting."""
+    """Tells who is there or gone for good, by the table of members. ``graces`` are the seconds of the rules' settings."""
 
     def __init__(self, table: Table, now_s: Callable[[], float], wall_ms: Callable[[], int], graces: Mapping[str, float]) -> None:
         self._table, self.now_s, self._wall_ms, self._graces = table, now_s, wall_ms, graces
@@ -134,10 +101,10 @@ class Presence:
     # -- for good -----------------------------------------------------------------------------------------------------
 
     def gone(self, rule: Rule, node: str, instance: str = "", missed_s: float | None = None) -> Gone:
-        """Return why that instance of the node, or any if empty, is gone for good by the rule; empty while it is not.
+        """Return why a node is gone for good by the rule, or nothing.
 
-        ``missed_s`` is for how long the caller has missed it, which :class:`Watch` remembers. By default that is as long as this
-        node runs: after a start members come one after another.
+        An empty ``instance`` is any. ``missed_s`` is for how long the caller has missed the node, which :class:`Watch` remembers;
+        by default as long as this node runs: after a start members come one after another.
         """
         standing = self._standing(rule, node)
         if standing in rule.at_once:
@@ -189,9 +156,9 @@ class Watch:
         self._since_s: dict[str, float] = {}
 
     def gone(self, node: str, instance: str = "", key: str = "") -> Gone:
-        """Return why the node is gone for good, as :meth:`Presence.gone`; it is missed since this first found it so.
+        """Return why a node is gone for good, as :meth:`Presence.gone`; it is missed since this was first asked.
 
-        Of two ``key`` s, by default the node's name, each has a time of its own.
+        Each ``key``, by default the node's name, has a time of its own.
         """
         if not self._presence.misses(self._rule, node):
             self.forget(key or node)

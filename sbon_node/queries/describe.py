@@ -17,7 +17,7 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.model.shown import shown_plan, shown_sink, shown_source
 from sbon_node.model.times import utc_text
 from sbon_node.net.peers import Caller
-from sbon_node.overlay.membership.table import GONE
+from sbon_node.overlay.presence import AS_AWAITED
 from sbon_node.queries.further_reports import described_sinks
 from sbon_node.queries.progress import progress_of
 from sbon_node.queries.waits import QueryReason, ReasonKind, Waits
@@ -353,10 +353,9 @@ def _of_sink(context: Context, record: QueryRecord, consumer: Reported | None, r
 
 def _stays(context: Context, record: QueryRecord) -> str:
     """Return why no node has been asked yet to take over the sink of an absent node."""
-    member = context.membership.get(record.consumer)
     if not record.sink.failover:
         return "the query was submitted without --sink-failover"
-    if member is not None and member.state not in GONE:
+    if not context.presence.gone(AS_AWAITED, record.consumer):
         return f"{record.consumer} is expected back"
     return f"others are asked once {record.consumer} has been lost for {context.settings.sink_failover_s:g} s"
 

@@ -13,7 +13,7 @@ from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import CANCELLED
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.overlay.presence import AS_KEEPER
+from sbon_node.overlay.presence import AS_AWAITED
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.moves import DrainStep, MoveProgress
@@ -148,7 +148,7 @@ class DrainMoves:
 
     def _is_gone(self, node: str) -> bool:
         """Whether a node that gave no answer has been found dead: else it may have been restarted."""
-        return self._context.presence.gone(AS_KEEPER, node) != ""
+        return self._context.presence.gone(AS_AWAITED, node) != ""
 
     async def _move_to(self, hosted: HostedOperator, target: str, enter: Callable[[DrainStep], None]) -> SbonError | None:
         """Try a target; return the failure, None for a move that has happened."""
