@@ -18,35 +18,35 @@ from typing import Any
 import pyarrow as pa
 
 from .async_connection import AsyncConnection, AsyncQuery, Row, connected
-from .blocking import Blocking, BlockingTransport, blocking, each, run
 from .http import Http
 from .model import Finished, SinkSpec
 from .requests import DEFAULT_API
+from .synchronous import Synchronous, SynchronousTransport, each, run, synchronous
 
 
 def connect(api: str = DEFAULT_API) -> Connection:
     """Connect to the node whose HTTP API is at ``api``; raise ``node-unreachable``."""
-    return Connection(run(connected(BlockingTransport(Http(api)))))
+    return Connection(run(connected(SynchronousTransport(Http(api)))))
 
 
-class Connection(Blocking[AsyncConnection]):
+class Connection(Synchronous[AsyncConnection]):
     """A connection to one node. Queries continue when it is closed."""
 
-    close = blocking(AsyncConnection.close)
-    status = blocking(AsyncConnection.status)
-    members = blocking(AsyncConnection.members)
-    streams = blocking(AsyncConnection.streams)
-    stream = blocking(AsyncConnection.stream)
-    create_stream = blocking(AsyncConnection.create_stream)
-    create_view = blocking(AsyncConnection.create_view)
-    drop_stream = blocking(AsyncConnection.drop_stream)
-    attach = blocking(AsyncConnection.attach)
-    detach = blocking(AsyncConnection.detach)
-    push = blocking(AsyncConnection.push)
-    queries = blocking(AsyncConnection.queries)
-    explain = blocking(AsyncConnection.explain)
-    explain_placement = blocking(AsyncConnection.explain_placement)
-    request = blocking(AsyncConnection.request)
+    close = synchronous(AsyncConnection.close)
+    status = synchronous(AsyncConnection.status)
+    members = synchronous(AsyncConnection.members)
+    streams = synchronous(AsyncConnection.streams)
+    stream = synchronous(AsyncConnection.stream)
+    create_stream = synchronous(AsyncConnection.create_stream)
+    create_view = synchronous(AsyncConnection.create_view)
+    drop_stream = synchronous(AsyncConnection.drop_stream)
+    attach = synchronous(AsyncConnection.attach)
+    detach = synchronous(AsyncConnection.detach)
+    push = synchronous(AsyncConnection.push)
+    queries = synchronous(AsyncConnection.queries)
+    explain = synchronous(AsyncConnection.explain)
+    explain_placement = synchronous(AsyncConnection.explain_placement)
+    request = synchronous(AsyncConnection.request)
 
     def sql(self, /, text: str, *, to: SinkSpec | None = None, **options: Any) -> Query:
         """Submit a query and wait until it runs; arguments as of :meth:`.AsyncConnection.sql`."""
@@ -56,25 +56,25 @@ class Connection(Blocking[AsyncConnection]):
         return Query(run(self._inner.query(query_id)))
 
 
-class Query(Blocking[AsyncQuery]):
+class Query(Synchronous[AsyncQuery]):
     """A query that runs or has ended. Its rows can be taken once, by any of its methods.
 
     Asking for the next frame acknowledges the previous frame, so that unfinished rows come again after a crash. As a context
     manager it stops the query at the end of the block, unless the query is over.
     """
 
-    info = blocking(AsyncQuery.info)
-    to_arrow = blocking(AsyncQuery.to_arrow)
-    to_pandas = blocking(AsyncQuery.to_pandas)
-    wait = blocking(AsyncQuery.wait)
-    stop = blocking(AsyncQuery.stop)
-    move = blocking(AsyncQuery.move)
-    cancel_move = blocking(AsyncQuery.cancel_move)
-    add_sink = blocking(AsyncQuery.add_sink)
-    remove_sink = blocking(AsyncQuery.remove_sink)
-    query_usage = blocking(AsyncQuery.query_usage)
-    explain = blocking(AsyncQuery.explain)
-    explain_placement = blocking(AsyncQuery.explain_placement)
+    info = synchronous(AsyncQuery.info)
+    to_arrow = synchronous(AsyncQuery.to_arrow)
+    to_pandas = synchronous(AsyncQuery.to_pandas)
+    wait = synchronous(AsyncQuery.wait)
+    stop = synchronous(AsyncQuery.stop)
+    move = synchronous(AsyncQuery.move)
+    cancel_move = synchronous(AsyncQuery.cancel_move)
+    add_sink = synchronous(AsyncQuery.add_sink)
+    remove_sink = synchronous(AsyncQuery.remove_sink)
+    query_usage = synchronous(AsyncQuery.query_usage)
+    explain = synchronous(AsyncQuery.explain)
+    explain_placement = synchronous(AsyncQuery.explain_placement)
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""Requests of a client to one node, and work beside them: on asyncio (:mod:`.async_http`), or blocking (:mod:`.blocking`)."""
+"""Requests of a client to one node, and work beside them: on asyncio (:mod:`.async_http`), or blocking (:mod:`.synchronous`)."""
 
 from __future__ import annotations
 

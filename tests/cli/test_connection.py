@@ -19,8 +19,8 @@ import pytest
 
 import sbon
 from sbon import connect, connect_async, model
-from sbon.blocking import run
 from sbon.schema import Tables
+from sbon.synchronous import run
 from sbon_node.api.encoding import encode
 from sbon_node.queries.listing import Unanswered
 from sbon_protocol.api.columns import Column

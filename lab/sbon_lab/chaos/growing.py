@@ -13,10 +13,10 @@ from typing import Protocol
 import msgspec
 
 from sbon import SbonError
-from sbon.blocking import BlockingTransport, each
 from sbon.follower import Follower
 from sbon.local.cluster import LocalCluster
 from sbon.model import Column, SourceDeclaration, StreamDeclaration, Submission
+from sbon.synchronous import SynchronousTransport, each
 from sbon_lab.chaos.suite_queries import FAILED, FINISHED, STUCK, Outcome
 from sbon_lab.chaos.timeline import Entry, Timeline
 from sbon_lab.chaos.verdict import Verdict
@@ -150,7 +150,7 @@ class Posted:
 
     def _follow(self) -> None:
         try:
-            follower = Follower(BlockingTransport(self._consumer.client), self.NAME)
+            follower = Follower(SynchronousTransport(self._consumer.client), self.NAME)
             for frame, written in each(follower.frames()):
                 self._got.update(row[0] for row in frame.rows)
                 written()

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import click
 
 from sbon import SbonError, states
-from sbon.blocking import BlockingTransport, each
 from sbon.client import Client
 from sbon.follower import Follower
 from sbon.local.cluster import LocalCluster
 from sbon.model import Accepted, Submission
+from sbon.synchronous import SynchronousTransport, each
 from sbon_cli.terminal.output import json_option, reports_errors
 from sbon_lab.commands.arriving import Row, arriving, show_rows
 from sbon_lab.commands.bench_files import streams_over_files
@@ -106,7 +106,7 @@ def _measured(cluster: LocalCluster, inputs: Any, run_name: str, sql: str) -> Ti
         accepted = _accepted(client, Submission(sql=sql.format(**names), consumer=cluster.nodes[0].name, reuse="never"))
         accepted_s = time.monotonic() - began_s
         first_row_s = last_row_s = 0.0
-        follower = Follower(BlockingTransport(client), accepted.query.id)
+        follower = Follower(SynchronousTransport(client), accepted.query.id)
         for _, written in each(follower.frames()):
             last_row_s = time.monotonic() - began_s
             first_row_s = first_row_s or last_row_s

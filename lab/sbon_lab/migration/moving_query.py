@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from sbon import SbonError
-from sbon.blocking import BlockingTransport, each
 from sbon.client import Client
 from sbon.follower import Follower
 from sbon.local.cluster import LocalCluster
 from sbon.model import Column, Moved, QueryInfo, SourceDeclaration, StreamDeclaration, Submission
 from sbon.states import FAILED, LIVE
+from sbon.synchronous import SynchronousTransport, each
 from sbon_lab.migration.feed import SCHEMA, Feed, GrowingFiles
 from sbon_lab.migration.kinds import Answers, Kind
 
@@ -196,7 +196,7 @@ class MovingQuery:
 
     def _follow(self) -> None:
         try:
-            follower = Follower(BlockingTransport(self._client), self.name)
+            follower = Follower(SynchronousTransport(self._client), self.name)
             for frame, written in each(follower.frames()):
                 at_s = time.monotonic()
                 if frame.rows:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import msgspec
 
 from sbon import SbonError, follower, states
-from sbon.blocking import BlockingTransport, each
 from sbon.client import Client
 from sbon.follower import Listening
 from sbon.model import Finished, QueryInfo, Rows, SinkInfo
+from sbon.synchronous import SynchronousTransport, each
 from sbon_cli.terminal.interrupts import whole
 from sbon_cli.terminal.output import rows_text
 from sbon_protocol.api.catalogue import called
@@ -69,7 +69,7 @@ class Follower:
 
     def run(self) -> Finished:
         """Follow until the query ends; raise :class:`SbonError` if it cannot be followed, or no longer."""
-        following = follower.Follower(BlockingTransport(self.client), self.query, sink=self.sink)
+        following = follower.Follower(SynchronousTransport(self.client), self.query, sink=self.sink)
         if self.notice is not None:
             following.notice = self.notice
             following.listening = Silence(self._silence_reason, self.notice, self.now)

@@ -1,7 +1,7 @@
 """Blocking calls made from asynchronous ones: their coroutines run to the end in the calling thread, without an event loop.
 
-A coroutine over :class:`BlockingTransport` never suspends: it blocks where another would wait. So Ctrl-C interrupts it where it
-is, it runs in any thread, and in one whose event loop runs, as that of a notebook does.
+A coroutine over :class:`SynchronousTransport` never suspends: it blocks where another would wait. So Ctrl-C interrupts it where
+it is, it runs in any thread, and in one whose event loop runs, as that of a notebook does.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def each(items: AsyncGenerator[R, None]) -> Generator[R, None, None]:
         run(items.aclose())
 
 
-class Blocking(Generic[S]):
-    """The blocking form of an asynchronous object, with a :func:`blocking` method for each of its own."""
+class Synchronous(Generic[S]):
+    """The blocking form of an asynchronous object, with a :func:`synchronous` method for each of its own."""
 
     def __init__(self, inner: S) -> None:
         self._inner = inner
@@ -62,17 +62,17 @@ class Blocking(Generic[S]):
         run(self._inner.__aexit__(kind, error, trace))
 
 
-def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Blocking[S], P], R]:
+def synchronous(method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Synchronous[S], P], R]:
     """Return the method with the same parameters and docstring that blocks until the result is there."""
 
     @wraps(method)
-    def call(self: Blocking[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Synchronous[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return run(method(self._inner, *args, **kwargs))
 
     return call
 
 
-class BlockingTransport:
+class SynchronousTransport:
     """A :class:`.transport.Transport` that blocks, safe for threads."""
 
     def __init__(self, http: Http) -> None:
