@@ -32,7 +32,7 @@ from sbon_cli.shell.declarations import (
     with_position,
 )
 from sbon_cli.shell.statements import Statement
-from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, print_json, say
+from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, say, tell
 
 
 class Runner:
@@ -157,10 +157,7 @@ class Runner:
             self._tell(planned, show_explanation)
 
     def _tell(self, answer: Any, show: Any) -> None:
-        if self._json:
-            print_json(answer)
-        else:
-            show(answer)
+        tell(answer, self._json, show)
 
 
 def _check_kind(info: StreamInfo, *, view: bool) -> None:

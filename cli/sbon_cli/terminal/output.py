@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -106,6 +106,16 @@ def print_json(value: Any) -> None:
         print(msgspec.json.encode(item).decode(), flush=True)
 
 
+def tell(answer: R, json_: bool, shown: str | Callable[[R], object]) -> None:
+    """Print an answer as JSON, or for people: a line, or by a function."""
+    if json_:
+        print_json(answer)
+    elif isinstance(shown, str):
+        click.echo(shown)
+    else:
+        shown(answer)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "nothing") -> None:
     """Print a table with right-aligned numbers. A narrow terminal wraps text, but words can still be copied."""
     listing = [list(row) for row in rows]
@@ -198,6 +208,11 @@ def json_option(command: Callable[P, R]) -> Callable[P, R]:
         metavar="FORM",
         help="table, json or text (also SBON_OUTPUT).",
     )(command)
+
+
+def asks_node(command: Callable[Concatenate[str, P], R]) -> Callable[P, R]:
+    """Give a command the API of the node to ask, ``--output`` with its short form, and errors as lines on stderr."""
+    return json_option(click.pass_obj(reports_errors(command)))
 
 
 def _output_chosen(context: click.Context, parameter: click.Parameter, value: Output | None) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from sbon import SbonError
 from sbon_cli.client import Client
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import asks_node, err, print_json, print_table, reports_errors
 from sbon_node.base.logging.levels import LEVELS, Level, LogLevels
 from sbon_node.base.redaction import redacted
 
@@ -31,9 +31,7 @@ def debug() -> None:
 @click.argument("level", required=False, type=click.Choice(list(LEVELS)))
 @click.option("--logger", "loggers", multiple=True, metavar="NAME", help="Only of a module or library; may be repeated.")
 @click.option("--reset", is_flag=True, help="Modules and libraries take the general level again.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def log_level(api: str, level: Level | None, loggers: tuple[str, ...], reset: bool, json_: bool) -> None:
     """Shows, or sets, what the node logs from now on, until it is started again."""
     if loggers and level is None:
@@ -59,9 +57,7 @@ def _show(levels: LogLevels, json_: bool) -> None:
 
 
 @debug.command("resources")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def resources(api: str, json_: bool) -> None:
     """Shows the memory of each process of the node, and what fills its disk.
 

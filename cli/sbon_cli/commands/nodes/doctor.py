@@ -16,7 +16,7 @@ from sbon.states import LIVE, LOST, UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
 from sbon_cli.commands.queries.durability import ended_by_one_failure, not_followed
-from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import EXIT_REFUSED, asks_node, err, print_table, tell
 from sbon_node.config.config import load
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 from sbon_protocol.api.durability import LOCAL, SINK, SOURCE
@@ -47,9 +47,7 @@ FOLLOW_REMEDY = "they go on from their stored checkpoints, which takes longer; s
 @click.command()
 @click.option("--all/--only", "everywhere", default=True, help="Examine all nodes (the default), or only the node asked.")
 @settings_options
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def doctor(
     api: str, /, everywhere: bool, config_file: Path | None, settings: tuple[str, ...], json_: bool, **named: str | None
 ) -> None:
@@ -62,10 +60,7 @@ def doctor(
 
     Exits with 1 if a check failed; warnings alone are no failure."""
     examination = _examined(api, everywhere, config_file, settings, named, json_)
-    if json_:
-        print_json(examination)
-    else:
-        _show(examination)
+    tell(examination, json_, _show)
     if examination.failed:
         sys.exit(EXIT_REFUSED)
 

@@ -16,7 +16,7 @@ from sbon import SbonError
 from sbon.model import MemberInfo
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.picture_labels import label
-from sbon_cli.terminal.output import counted, err, json_option, out, print_json, reports_errors, say
+from sbon_cli.terminal.output import asks_node, counted, err, out, print_json, say
 from sbon_node.base.extras import matplotlib_figure
 from sbon_node.overlay.space.projection import principal_axes
 
@@ -50,9 +50,7 @@ class Map(msgspec.Struct, frozen=True):
 @click.option(
     "--out", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a picture: .png, .svg or .pdf."
 )
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def map_(api: str, file: Path | None, json_: bool) -> None:
     """Draws the cost space: distances between nodes, in milliseconds of round-trip time.
 

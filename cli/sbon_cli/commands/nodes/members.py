@@ -11,7 +11,7 @@ from sbon.model import MemberInfo, NodeCapacity, NodeStatus
 from sbon_cli.client import Client
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
-from sbon_cli.terminal.output import cell_text, json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import asks_node, cell_text, print_json, print_table
 
 STATES = ("alive", "suspect", "away", "dead", "left")
 
@@ -26,9 +26,7 @@ STATES = ("alive", "suspect", "away", "dead", "left")
 )
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only nodes in this state; may be repeated.")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Only nodes with this tag; may be repeated.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def members(api: str, near: str, within: float | None, states: tuple[str, ...], tags: tuple[str, ...], json_: bool) -> None:
     """Lists the nodes of the cluster as the node asked sees them; or those near one of them, the nearest first.
 
@@ -70,9 +68,7 @@ def show_members(shown: Sequence[MemberInfo], near: str = "", within: float | No
 
 
 @click.command()
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def status(api: str, json_: bool) -> None:
     """Shows the node asked: engine, operators, what takes its capacity, coordinate, counters."""
     node = Client(api).status()

@@ -12,15 +12,7 @@ from sbon import SbonError
 from sbon.model import DrainStep, MemberInfo, NodeDrained
 from sbon_cli.client import Client
 from sbon_cli.options.names import NODE
-from sbon_cli.terminal.output import (
-    EXIT_REFUSED,
-    bytes_text,
-    counted,
-    err,
-    json_option,
-    print_json,
-    reports_errors,
-)
+from sbon_cli.terminal.output import EXIT_REFUSED, asks_node, bytes_text, counted, err, print_json, reports_errors
 
 
 @click.command()
@@ -49,9 +41,7 @@ def leave(api: str, force: bool) -> None:
 @click.argument("name", required=False, type=NODE, metavar="[NODE]")
 @click.option("--dry-run", is_flag=True, help="Only name the nodes to which its operators would move.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def drain(api: str, name: str | None, dry_run: bool, yes: bool, json_: bool) -> None:
     """Moves a node's operators to other nodes, while their queries run, and makes it leave for good.
 

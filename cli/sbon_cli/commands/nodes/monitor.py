@@ -15,7 +15,7 @@ from rich.markup import escape
 from sbon import SbonError
 from sbon.following import Reconnection, connection_ended
 from sbon_cli.client import Client
-from sbon_cli.terminal.output import err, json_option, reports_errors, rows_output, say
+from sbon_cli.terminal.output import asks_node, err, rows_output, say
 from sbon_node.base.events import (
     Kind,
     Level,
@@ -62,9 +62,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
     show_default=True,
     help="Least level of log lines, whatever level the node writes.",
 )
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def monitor(api: str, kinds: tuple[Kind, ...], level: Level, json_: bool) -> None:
     """Prints the events of the node asked, until Ctrl-C: lines on a terminal, JSON lines in a pipe.
 

@@ -8,16 +8,14 @@ from sbon import SbonError
 from sbon.model import PairInfo, RttRequest
 from sbon_cli.client import Client
 from sbon_cli.options.names import NODE
-from sbon_cli.terminal.output import json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import asks_node, print_json, print_table
 
 
 @click.command()
 @click.argument("a", type=NODE, metavar="A")
 @click.argument("b", type=NODE, metavar="[B]", default="")
 @click.option("--measure/--cached", default=None, help="Always measure, or never.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def rtt(api: str, a: str, b: str, measure: bool | None, json_: bool) -> None:
     """Shows the round-trip time between nodes A and B, by default the node asked.
 

@@ -14,17 +14,7 @@ from sbon_cli.client import Client
 from sbon_cli.commands.queries.explain_placement import QUERY_NAME, placement
 from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.options.names import QUERY
-from sbon_cli.terminal.output import (
-    bytes_text,
-    cell_text,
-    json_option,
-    out,
-    print_json,
-    print_table,
-    reports_errors,
-    rows_text,
-    say,
-)
+from sbon_cli.terminal.output import asks_node, bytes_text, cell_text, out, print_table, rows_text, say, tell
 from sbon_cli.terminal.reading import text_of
 from sbon_protocol.api.query_ids import name_of
 
@@ -58,9 +48,7 @@ explain.add_command(placement)
 @click.argument("sql", metavar="[SQL|@FILE|-|QUERY]", default="")
 @click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with its measurements.")
 @query_options("decompose", "join_window_ms", "on_error", "state_provider", "begin", "reuse")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def plan(
     api: str,
     sql: str,
@@ -82,10 +70,7 @@ def plan(
         sql, query_id = "", sql
     client = Client(api)
     explanation = client.explain_query(query_id) if query_id else client.explain(QuerySpec(sql=text_of(sql), **fields))
-    if json_:
-        print_json(explanation)
-    else:
-        show_explanation(explanation)
+    tell(explanation, json_, show_explanation)
 
 
 def show_explanation(explanation: Explanation) -> None:

@@ -17,7 +17,7 @@ from sbon_cli.commands.nodes.map import check_suffix, write_figure
 from sbon_cli.commands.nodes.picture_labels import label
 from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.options.names import QUERY
-from sbon_cli.terminal.output import bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.terminal.output import asks_node, bytes_text, cell_text, err, print_json, print_table, say
 from sbon_cli.terminal.reading import text_of
 from sbon_node.base.extras import matplotlib_figure
 from sbon_node.overlay.space.projection import principal_axes
@@ -39,9 +39,7 @@ SHOWN = 8
     metavar="FILE",
     help="Draw query and candidates in the cost space: .png, .svg or .pdf.",
 )
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def placement(
     api: str,
     what: str,

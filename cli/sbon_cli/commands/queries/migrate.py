@@ -11,7 +11,7 @@ from rich.status import Status
 from sbon.model import Moved, MoveInfo, Moving
 from sbon_cli.client import Client
 from sbon_cli.options.names import LIVE_QUERY, NODE
-from sbon_cli.terminal.output import bytes_text, counted, err, json_option, print_json, reports_errors
+from sbon_cli.terminal.output import asks_node, bytes_text, counted, err, print_json, tell
 
 HOW = ("follow", "stop")
 
@@ -28,9 +28,7 @@ HOW = ("follow", "stop")
     help="Move it once the node is level with it, or stop it while its state is copied.",
 )
 @click.option("--cancel", is_flag=True, help="Give up the move that is under way: the operator goes on where it is.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def migrate(api: str, query_id: str, operator: str, to: str | None, how: str, cancel: bool, json_: bool) -> None:
     """Moves an operator to another node with its state, while the query runs.
 
@@ -42,10 +40,7 @@ def migrate(api: str, query_id: str, operator: str, to: str | None, how: str, ca
         raise click.UsageError("name the node with --to NODE, or cancel the move with --cancel")
     if to is None:
         cancelled = Client(api).cancel_move(query_id, operator)
-        if json_:
-            print_json(cancelled)
-        else:
-            click.echo(f"cancelled: {cancelled.operator} goes on at {cancelled.node}")
+        tell(cancelled, json_, f"cancelled: {cancelled.operator} goes on at {cancelled.node}")
         return
     try:
         _move(Client(api), query_id, operator, to, how, json_=json_)

@@ -21,18 +21,7 @@ from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.sinks import show_sinks, sink
 from sbon_cli.options.names import LIVE_QUERY, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import (
-    bytes_text,
-    counted,
-    err,
-    json_option,
-    milliseconds_text,
-    print_json,
-    print_table,
-    reports_errors,
-    rows_text,
-    say,
-)
+from sbon_cli.terminal.output import asks_node, bytes_text, counted, err, milliseconds_text, print_table, rows_text, say, tell
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.query_states import QueryState
 
@@ -54,17 +43,12 @@ def query() -> None:
     type=click.Choice(get_args(QueryState)),
     help="Only queries in this state; may be repeated.",
 )
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def list_(api: str, states_: tuple[str, ...], json_: bool) -> None:
     """Lists every query of the cluster, the oldest first."""
     queries = Client(api).queries()
     shown = QueryList((one for one in queries if not states_ or one.state in states_), queries.unanswered)
-    if json_:
-        print_json(shown)
-    else:
-        show_queries(shown)
+    tell(shown, json_, show_queries)
     print_unanswered(queries)
 
 
@@ -87,16 +71,10 @@ def show_queries(queries: QueryList) -> None:
 
 @query.command()
 @click.argument("query_id", type=QUERY, metavar="QUERY")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def show(api: str, query_id: str, json_: bool) -> None:
     """Shows a query's plan, its operators' hosts and why, and its links."""
-    info = Client(api).query(query_id)
-    if json_:
-        print_json(info)
-    else:
-        show_query(info)
+    tell(Client(api).query(query_id), json_, show_query)
 
 
 def show_query(info: QueryInfo) -> None:
@@ -291,16 +269,11 @@ def _target(info: QueryInfo) -> str:
 
 @query.command()
 @click.argument("query_id", type=LIVE_QUERY, metavar="QUERY")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def stop(api: str, query_id: str, json_: bool) -> None:
     """Stops a query and frees what it held."""
     info = Client(api).stop_query(query_id)
-    if json_:
-        print_json(info)
-    else:
-        click.echo(f"{info.id} {info.state}")
+    tell(info, json_, f"{info.id} {info.state}")
 
 
 query.add_command(migrate)
@@ -308,16 +281,10 @@ query.add_command(migrate)
 
 @query.command("usage")
 @click.argument("query_id", type=QUERY, metavar="QUERY")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def query_usage(api: str, query_id: str, json_: bool) -> None:
     """Shows what a query cost the network: bytes x one-way latency, link by link."""
-    charged = Client(api).query_usage(query_id)
-    if json_:
-        print_json(charged)
-    else:
-        show_query_usage(charged)
+    tell(Client(api).query_usage(query_id), json_, show_query_usage)
 
 
 def show_query_usage(charged: QueryUsage) -> None:
@@ -355,9 +322,7 @@ def _mega(value: float | None) -> float | None:
 @click.option(
     "--sink", default=ANY_SINK, metavar="SINK", help="A sink that was added with --to follow: (default: one of its own)."
 )
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def follow(api: str, query_id: str, rm: bool, sink: str, json_: bool) -> None:
     """Prints the rows that no earlier follower has taken, until the query is over; any node passes them on.
 

@@ -11,7 +11,7 @@ from sbon_cli.commands.queries.follow import begins
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.names import LIVE_QUERY, NODE, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import json_option, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import asks_node, print_json, print_table, tell
 from sbon_protocol.api.queries import SinkBegin
 
 
@@ -32,9 +32,7 @@ def sink() -> None:
 )
 @click.option("--format", "format_", metavar="FORMAT", help="Format of --to; by default its extension.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of --to; may be repeated.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def add(
     api: str,
     query_id: str,
@@ -48,32 +46,22 @@ def add(
     """Adds a sink to a query that runs; each of its sinks has its own position, and gets every row from there on."""
     spec = SinkSpec() if to == "follow:" else sink_of(to, format_, options)
     added = Client(api).add_sink(query_id, SinkRequest(sink=spec, consumer=consumer, begin=begin or ""))
-    if json_:
-        print_json(added)
-    else:
-        click.echo(f"{added.id} of {query_id} at {added.node} {added.state}, {begins(added)}")
+    tell(added, json_, f"{added.id} of {query_id} at {added.node} {added.state}, {begins(added)}")
 
 
 @sink.command()
 @click.argument("query_id", type=LIVE_QUERY, metavar="QUERY")
 @click.argument("sink_id", metavar="SINK")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def remove(api: str, query_id: str, sink_id: str, json_: bool) -> None:
     """Removes a sink that was added to a query; the rows that it has delivered stay."""
     removed = Client(api).remove_sink(query_id, sink_id)
-    if json_:
-        print_json(removed)
-    else:
-        click.echo(f"{removed.id} of {query_id} removed")
+    tell(removed, json_, f"{removed.id} of {query_id} removed")
 
 
 @sink.command("list")
 @click.argument("query_id", type=QUERY, metavar="QUERY")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def list_(api: str, query_id: str, json_: bool) -> None:
     """Lists the sinks of a query, the first one included."""
     info = Client(api).query(query_id)

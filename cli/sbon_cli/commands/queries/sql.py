@@ -11,7 +11,7 @@ from sbon_cli.client import Client
 from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, is_word, split
-from sbon_cli.terminal.output import counted, err, json_option, reports_errors
+from sbon_cli.terminal.output import asks_node, counted, err
 from sbon_cli.terminal.reading import text_in
 
 
@@ -19,9 +19,7 @@ from sbon_cli.terminal.reading import text_in
 @click.option("-f", "--file", metavar="FILE|-", help="Run the statements of a file, or of standard input, one after another.")
 @click.option("-c", "--command", metavar="SQL", help="Run these statements.")
 @query_options("decompose", "join_window_ms", "on_error", "state_provider", "durability", "begin", "reuse")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def sql(
     api: str,
     file: str | None,

@@ -20,7 +20,7 @@ from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.commands.queries.rows import Tie, follow_to_the_end, tied
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions
-from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_option, print_json, reports_errors, rows_text
+from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, asks_node, err, print_json, rows_text
 from sbon_cli.terminal.reading import text_of
 from sbon_cli.terminal.waiting import slow_steps
 
@@ -69,9 +69,7 @@ GROUPS = {
 @click.option("--rm", is_flag=True, help="Stop the query at the end; with --to, add --follow.")
 @click.option("--name", default="", metavar="NAME", help="Name of the query; by default a random one.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def submit(
     api: str,
     sql: str,

@@ -20,7 +20,7 @@ from sbon.following import PATIENCE_S
 from sbon.model import Pushed, RefusedRow
 from sbon_cli.client import Client
 from sbon_cli.options.names import STREAM
-from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, reports_errors
+from sbon_cli.terminal.output import EXIT_REFUSED, asks_node, err, print_json
 from sbon_node.connectors.sources.push import MAX_REPORTED
 
 POST_BYTES = 1024 * 1024
@@ -46,9 +46,7 @@ MOVED = "source-elsewhere"
     help="Format; by default the file name's extension, or the first byte.",
 )
 @click.option("--source", default="", metavar="NAME", help="The source, if the stream has several that accept rows.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def push(api: str, stream_name: str, file: str, format_: str | None, source: str, json_: bool) -> None:
     """Posts the rows of FILE, or of standard input, to STREAM's http source, and returns when they are stored.
 

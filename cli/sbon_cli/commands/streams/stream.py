@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from rich.markup import escape
 
 from sbon import SbonError, endpoints
-from sbon.model import QueryInfo, SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
+from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
 from sbon_cli.commands.queries.submit import submitted
@@ -22,7 +22,7 @@ from sbon_cli.commands.streams.push import push
 from sbon_cli.options.durations import duration_of, milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.terminal.output import asks_node, bytes_text, print_json, print_table, reports_errors, say, tell
 from sbon_cli.terminal.reading import text_of
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import parse_schema
@@ -65,9 +65,7 @@ def _not_blank(context: click.Context, option: click.Parameter, text: str) -> st
     help="Run this query; its result is the stream.",
 )
 @click.option("--comment", default="", help="A comment.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def create(
     api: str, name: str, schema: str, event_time: str, delay: str, sql: str, result: str, comment: str, json_: bool
 ) -> None:
@@ -84,7 +82,7 @@ def create(
         if comment:
             raise click.UsageError("--as takes no comment")
         info = submitted(Client(api), endpoints.result_of(name, text_of(result, "--as")), quiet=True)
-        _tell(info, json_, f"{name} created: the result of {info.id} at {info.consumer}")
+        tell(info, json_, f"{name} created: the result of {info.id} at {info.consumer}")
         return
     if sql:
         _create_view(api, name, text_of(sql, "--view"), comment, json_)
@@ -112,7 +110,7 @@ def create(
                 "delay_ms": "--delay, in milliseconds",
             },
         ) from error
-    _tell(Client(api).create_stream(declaration), json_, f"{name} created")
+    tell(Client(api).create_stream(declaration), json_, f"{name} created")
 
 
 def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> None:
@@ -120,7 +118,7 @@ def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> No
         view = msgspec.convert({"name": name, "sql": sql, "comment": comment}, ViewDeclaration)
     except msgspec.ValidationError as error:
         raise _misused(error, {"name": NAMES, "sql": "--view"}) from error
-    _tell(Client(api).create_view(view), json_, f"{name} created")
+    tell(Client(api).create_view(view), json_, f"{name} created")
 
 
 @stream.command()
@@ -153,9 +151,7 @@ def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> No
     show_default=True,
     help="replicated: another node stores each row before it is confirmed, and goes on with the source if its node is lost.",
 )
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def attach(
     api: str,
     /,
@@ -185,16 +181,14 @@ def attach(
         source = msgspec.convert(fields, SourceDeclaration)
     except msgspec.ValidationError as error:
         raise _misused(error, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"}) from error
-    _tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
+    tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
 
 
 @stream.command()
 @click.argument("stream_name", type=STREAM, metavar="STREAM")
 @click.option("--node", "node_name", default="", type=NODE, help="The node of the source, if it has only one of the stream.")
 @click.option("--name", default="", help="The name of the source.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def detach(api: str, stream_name: str, node_name: str, name: str, json_: bool) -> None:
     """Takes a source away from STREAM, with what it keeps. Refused while a query reads the stream.
 
@@ -202,7 +196,7 @@ def detach(api: str, stream_name: str, node_name: str, name: str, json_: bool) -
     """
     client = Client(api)
     source = source_of(client.stream(stream_name), name, node_name or ("" if name else client.status().name))
-    _tell(client.detach_source(stream_name, source), json_, f"{source} detached from {stream_name}")
+    tell(client.detach_source(stream_name, source), json_, f"{source} detached from {stream_name}")
 
 
 def source_of(info: StreamInfo, name: str, node: str) -> str:
@@ -221,16 +215,10 @@ def source_of(info: StreamInfo, name: str, node: str) -> str:
 
 
 @stream.command("list")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def list_(api: str, json_: bool) -> None:
     """Lists the streams of the cluster."""
-    streams = Client(api).streams()
-    if json_:
-        print_json(streams)
-    else:
-        show_streams(streams)
+    tell(Client(api).streams(), json_, show_streams)
 
 
 def show_streams(streams: Sequence[StreamInfo]) -> None:
@@ -255,9 +243,7 @@ def show_streams(streams: Sequence[StreamInfo]) -> None:
 @click.argument("name", type=STREAM, metavar="STREAM")
 @click.option("--upstream", is_flag=True, help="Show where it comes from: queries, their streams, and sources.")
 @click.option("--downstream", is_flag=True, help="Show the live queries that read it, and what reads their results.")
-@json_option
-@click.pass_obj
-@reports_errors
+@asks_node
 def show(api: str, name: str, upstream: bool, downstream: bool, json_: bool) -> None:
     """Shows a stream's columns and its sources with their counts, or its lineage."""
     client = Client(api)
@@ -371,10 +357,3 @@ def connector_of(
     if connectors[0] == "generator" and rate is not None:
         chosen["rate"] = rate
     return connectors[0], chosen
-
-
-def _tell(info: StreamInfo | QueryInfo, json_: bool, text: str) -> None:
-    if json_:
-        print_json(info)
-    else:
-        click.echo(text)
