@@ -1,4 +1,4 @@
-"""The newest decisions about the place of operators, as their hosts and the leaders of their queries remember them."""
+"""The newest decisions about operators, as their hosts and the leaders of queries remember them."""
 
 from __future__ import annotations
 

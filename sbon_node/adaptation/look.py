@@ -64,9 +64,10 @@ GLANCE_S = 2.0
 
 
 class LookView(LiveNetworkView):
-    """View for one look at a running query: what is measured for it outranks what was known, and is measured once.
+    """View for one look at a running query: its own measurements outrank what was known.
 
-    It is newer than the filtered round-trip times of this node's probes, which need many samples to follow a change.
+    They are newer than the filtered round-trip times of this node's probes, which need many samples to follow a change. Each pair
+    is measured once.
     """
 
     sparing = True
@@ -96,9 +97,9 @@ class LookView(LiveNetworkView):
 
 
 class OperatorView(LookView):
-    """View for one look at an operator of this node, which counts as having capacity for it.
+    """View for one look at an operator of this node.
 
-    Nodes with a load per core above ``most_load`` count as without capacity.
+    This node counts as having capacity for it. Nodes with a load per core above ``most_load`` count as without capacity.
     """
 
     def __init__(self, context: Context, beside: str, max_age_s: float, most_load: float) -> None:
@@ -306,7 +307,7 @@ class _Subject(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """A subject between its neighbours as one look sees it, and what is remembered of the last one."""
+    """One look at a subject between its neighbours, and the memory of the last one."""
 
     subject: _Subject
     scene: Scene
@@ -389,7 +390,7 @@ class Deciding:
         return made(verdict, why, target=offer.node, usage_there=offer.usage, cost=cost, probes=view.probes)
 
     def _worth(self, look: _Look, offer: Offer, looked: Why, *, overloaded: bool) -> Why:
-        """Return why the subject moves to the offer, or stays, after why another host was ``looked`` for."""
+        """Return why the subject moves to the offer, or stays; ``looked`` comes first in the text."""
         why = rules.decide(
             look.scene.usage,
             look.scene.way_ms,
@@ -502,7 +503,7 @@ class Deciding:
         return rules.lacks(spec.min_throughput_bytes_s, measures, free.bandwidth_bytes_s, self._settings)
 
     async def _carrier(self, look: _Look, lacking: Why) -> tuple[Offer | None, Why]:
-        """Return a host that carries the throughput which this node is about to break, and why; without one, pause looking."""
+        """Return a host with the throughput that is ``lacking`` here, and why; without one, pause looking."""
         memory, until_s = look.memory, look.memory.no_capacity_until_s
         memory.no_capacity_until_s = self._context.clock.now() + self._settings.look_again_s
         offer = await self._offer(look, elsewhere=True)

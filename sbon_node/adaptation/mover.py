@@ -1,4 +1,4 @@
-"""Moves of operators as their deciders make them: begun at the operator's host, and watched until they are over.
+"""How deciders move operators: they ask the host to begin, and watch until it is over.
 
 Six decide that an operator moves: its host, by itself (:mod:`.optimizer`) or with the host of a neighbour (:mod:`.joint`); a node
 that is drained (:mod:`.drain.moves`); a user (:mod:`.requested`); and the leader of its query, by the query's strategy or with
@@ -18,11 +18,14 @@ from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove
 
 Unanswered = Callable[[SbonError], Awaitable[bool]]
-"""Handles the error of a host that was asked how a move goes on: returns whether to ask again, or raises."""
+"""Handles the error of a host that was asked how far a move is.
+
+Returns whether to ask again; False ends the watch. Raises the error where the move has failed.
+"""
 
 
 class Mover:
-    """Begins moves of operators, and watches them until they are over; ``departures`` are those from this node."""
+    """Begins moves of operators, and watches them; ``departures`` are those from this node."""
 
     def __init__(self, context: Context, departures: Departures) -> None:
         self._context, self.departures = context, departures
@@ -32,14 +35,14 @@ class Mover:
         return f"{self._context.rng.getrandbits(64):016x}"
 
     def call(self, query: str, operator: str, target: str, *, how: MoveHow = "follow", why: str = "") -> MoveOperator:
-        """Return the call for a new move; ``why`` is for users, and empty if one of them wants it."""
+        """Return the call for a new move; ``why`` is empty if a user wants it."""
         return MoveOperator(query=query, operator=operator, target=target, attempt=self.attempt(), how=how, why=why)
 
     async def begin(self, call: MoveOperator, *, why: str = "", host: str = "") -> OperatorMove:
-        """Begin a move, and return its state; ``host`` is the operator's, by default this node, which keeps ``why`` for users.
+        """Begin a move at the operator's ``host``, by default this node, and return its state.
 
-        Raises :class:`SbonError` for a move that cannot begin now, or a host that gives no answer. The state of a move that has
-        begun already comes after ``wait_s`` seconds of the call, or once it is over.
+        This node keeps ``why`` for users. The state of a move that has begun already comes after ``wait_s`` seconds of the call,
+        or once it is over. Raises :class:`SbonError` for a move that cannot begin now, or a host that gives no answer.
         """
         return await (self._context.ask(host, call, OperatorMove) if host else self.departures.move(call, why))
 
@@ -52,9 +55,10 @@ class Mover:
         host: str = "",
         unanswered: Unanswered | None = None,
     ) -> AsyncGenerator[OperatorMove, None]:
-        """Yield the states of a move until it is over: the ``first``, if it is known, then one in ``every_s`` seconds at least.
+        """Yield the states of a move until it is over, one in ``every_s`` seconds at least.
 
-        ``host`` drives the move, by default this node. Its errors go to ``unanswered``, and are raised without it.
+        ``first`` comes first, if it is known. ``host`` drives the move, by default this node. Its errors go to ``unanswered``,
+        and are raised without it. A state comes again after an error.
         """
         state, how = first, replace(call, start=False, wait_s=every_s)
         while state is None or state.step not in move_states.OVER:
@@ -72,7 +76,7 @@ class Mover:
     async def move(
         self, call: MoveOperator, why: str, every_s: float, report: Callable[[OperatorMove], None] | None = None
     ) -> SbonError | None:
-        """Begin a move of an operator of this node, watch it, and return why it was given up; None once it has moved.
+        """Move an operator of this node; return why it was given up, None once it has moved.
 
         ``report`` gets each state but that of a move that was given up.
         """

@@ -39,7 +39,7 @@ FAILED = "optimizer-failed"
 """Counter and warning of decisions that ended by an error of this program; the next one is a period later."""
 
 
-class _Kept:
+class _Remembered:
     """Memory of an operator: when it is due, what its decisions remember, and these."""
 
     def __init__(self, due_s: float, most: int) -> None:
@@ -63,7 +63,7 @@ class LocalOptimizer:
             self._busy,
             self._agreed,
         )
-        self._known: dict[str, _Kept] = {}
+        self._known: dict[str, _Remembered] = {}
         self._moving: dict[str, None] = {}
         self._tasks = Tasks()
 
@@ -95,12 +95,12 @@ class LocalOptimizer:
                     kept.due_s = due_s
                     await self._consider(one, kept)
 
-    def _kept(self, operator: str, due_s: float | None = None) -> _Kept:
+    def _kept(self, operator: str, due_s: float | None = None) -> _Remembered:
         """Return the memory of an operator; a new one is due at ``due_s``, or in a period."""
         later_s = self._context.clock.now() + self._settings.period_s
-        return self._known.setdefault(operator, _Kept(later_s if due_s is None else due_s, self._settings.decisions))
+        return self._known.setdefault(operator, _Remembered(later_s if due_s is None else due_s, self._settings.decisions))
 
-    async def _consider(self, hosted: HostedOperator, kept: _Kept) -> None:
+    async def _consider(self, hosted: HostedOperator, kept: _Remembered) -> None:
         """Decide about an operator, and begin the move. An error of this program is kept as a decision to stay."""
         operator, proposal = hosted.spec.id, None
         if self._mover.departures.under_way(operator) is not None:
@@ -139,7 +139,7 @@ class LocalOptimizer:
     async def _move_all(
         self,
         members: tuple[HostedOperator, ...],
-        kept: _Kept,
+        kept: _Remembered,
         made: MoveDecision,
         *,
         proposal: Proposal | None = None,
@@ -147,7 +147,7 @@ class LocalOptimizer:
     ) -> None:
         """Move the operators of a decision, one after another, unless one fails; the neighbour of a ``proposal`` first.
 
-        Of one that moves already, watch the move that was ``begun``.
+        ``begun`` is the call of a move that is under way already.
         """
         try:
             if proposal is not None and not await self._neighbour_moves(proposal, kept):
@@ -162,7 +162,7 @@ class LocalOptimizer:
             for hosted in members:
                 self._moving.pop(hosted.spec.id, None)
 
-    async def _neighbour_moves(self, proposal: Proposal, kept: _Kept) -> bool:
+    async def _neighbour_moves(self, proposal: Proposal, kept: _Remembered) -> bool:
         """Have the neighbour of a proposal move; a refusal holds until something changes."""
         try:
             await self._joint.carry_out(proposal)
@@ -190,13 +190,16 @@ class LocalOptimizer:
         self._tasks.start(f"agreed move {hosted.spec.id}", moving)
         return state
 
-    def _enter(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision) -> None:
+    def _enter(self, hosted: HostedOperator, kept: _Remembered, made: MoveDecision) -> None:
         """Remember and publish a decision; equal ones in a row are one."""
         if kept.decisions.enter(made):
             self._context.bus.publish("placement", event_of(name_of(hosted.spec.query), made))
 
-    async def _move(self, hosted: HostedOperator, kept: _Kept, made: MoveDecision, call: MoveOperator) -> bool:
-        """Move the operator, and return whether it has moved; after a failure its target is left alone for a while."""
+    async def _move(self, hosted: HostedOperator, kept: _Remembered, made: MoveDecision, call: MoveOperator) -> bool:
+        """Move the operator, and return whether it has moved.
+
+        After a failure the target is left alone for a while.
+        """
         operator, now_s = hosted.spec.id, self._context.clock.now
         failure = await self._mover.move(call, made.reason, self._settings.period_s)
         if failure is None:

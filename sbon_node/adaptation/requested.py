@@ -98,9 +98,10 @@ class RequestedMoves:
             raise SbonError(error.code, reason, where=call.operator, hint=hint) from error
 
     async def _goes_on(self, origin: str, call: MoveOperator, error: SbonError) -> bool:
-        """Return whether a move goes on whose host gave an ``error`` for an answer; False if it has moved by its register.
+        """Return whether a move goes on whose host answered with an ``error``.
 
-        Raises :class:`SbonError` if nobody knows how it went on, or it was given up.
+        It does not if the register names the target. Raises :class:`SbonError` if nobody knows how it went on, or it was given
+        up.
         """
         away = self._context.presence.away(origin)
         read = self._registers.settled if away else self._registers.read

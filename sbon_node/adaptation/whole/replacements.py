@@ -38,7 +38,7 @@ LOOKS = 4
 SAME, KEEPS_BOUND = "same-placement", "keeps-bound"
 
 
-class _Kept:
+class _Remembered:
     """Memory of a query that this node leads: when it is placed again, for the first time after a whole pause."""
 
     def __init__(self, now_s: float) -> None:
@@ -66,11 +66,11 @@ class Replacements:
             decisions,
             wanted=lambda record: record.adapt == FULL,
             every_s=settings.replace_s / LOOKS,
-            remembers=_Kept,
+            remembers=_Remembered,
             look=self._look,
         )
 
-    async def _look(self, record: QueryRecord, kept: _Kept) -> None:
+    async def _look(self, record: QueryRecord, kept: _Remembered) -> None:
         """Place the query anew if that is due, and move its operators if that pays."""
         context, settings, now_s = self._context, self._settings, self._context.clock.now()
         if now_s < (kept.due_s or kept.since_s + settings.replace_s):
