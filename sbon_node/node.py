@@ -35,10 +35,8 @@ from sbon_node.config.config import Config
 from sbon_node.connectors.sources.push import Post
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.foundation import World, lay_foundation
-from sbon_node.hosting.backups.backups import NodeBackups
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.ended_queries import EndedQueries
-from sbon_node.hosting.live_sources.backups import NodeSourceBackups
 from sbon_node.hosting.machine_resources import Machine, watch_load
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.moving.moves import Moves
@@ -55,6 +53,8 @@ from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.standby.backups import NodeBackups
+from sbon_node.hosting.standby.source_backups import NodeSourceBackups
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances

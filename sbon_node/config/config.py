@@ -29,7 +29,7 @@ from sbon_node.config.values import allowed, from_text
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.settings import LOCAL_MASTER, EngineSettings
-from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
 from sbon_node.overlay.directory.settings import DirectorySettings

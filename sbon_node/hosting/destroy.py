@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.shared_operators import SharedOperators
 from sbon_node.hosting.sinks import SinkHost
+from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.workflow.context import Context

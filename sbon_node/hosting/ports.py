@@ -14,11 +14,11 @@ import structlog
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
 from sbon_node.engine.checkpoint_copy import copied_bytes
-from sbon_node.hosting.backups.interface import NO_BACKUPS, Backups
 from sbon_node.hosting.capacity import measured_cost
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.skipped_rows import OperatorLetters
+from sbon_node.hosting.standby.interface import NO_BACKUPS, Backups
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.hosting.sweep import checkpoint_of, spill_of
 from sbon_node.ownership.acceptors import RecordAcceptors

@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from sbon_node.hosting.backups.keeper import BackupKeeper
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, unreported_source
+from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.shown import shown_plan, shown_sink, shown_source
 from sbon_node.model.times import utc_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.backups.keeper import BackupKeeper
+from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.backups.test_recovery import register_of
 from tests.calm_clusters import in_calm_cluster

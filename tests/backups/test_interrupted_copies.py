@@ -9,7 +9,7 @@ import msgspec
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_node.engine.copies.settings import MigrationSettings
-from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.standby.settings import BackupSettings
 from tests.backups.test_first_batches import keeper_at, running
 from tests.calm_clusters import CALM, in_calm_cluster
 from tests.workflow.clusters import owner_of

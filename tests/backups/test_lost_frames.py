@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.live_sources import keeper, owner
+from sbon_node.hosting.standby import source_keeper as keeper
+from sbon_node.hosting.standby import source_owner as owner
 from tests.backups.test_recovery import ROWS as ROWS_OF_QUERY
 from tests.backups.test_recovery import register_of as register_of_operator
 from tests.backups.test_recovery import replicated

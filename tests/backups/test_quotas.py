@@ -10,8 +10,8 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.backups.kept import files_of
-from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.standby.kept import files_of
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_protocol.backup import BackupStored, StoreBackup

@@ -8,7 +8,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.faults.plan import AtTime, Fault
-from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.records import OperatorRegister
 from sbon_protocol.api.durability import REPLICATED, Durability
 from sbon_protocol.api.queries import SinkRequest, SinkSpec

@@ -1,4 +1,4 @@
-"""Knobs of backups of operators that run at other nodes."""
+"""Knobs of backups of operators and sources that run at other nodes."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from sbon_node.base.tasks import Tasks
 from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.backups.followers import BackupFollowers
-from sbon_node.hosting.backups.keeper import BackupKeeper
-from sbon_node.hosting.backups.owner import BackupParts, OperatorBackup
-from sbon_node.hosting.backups.rehearsal import Rehearsals
-from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.standby.followers import BackupFollowers
+from sbon_node.hosting.standby.keeper import BackupKeeper
+from sbon_node.hosting.standby.owner import BackupParts, OperatorBackup
+from sbon_node.hosting.standby.rehearsal import Rehearsals
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
@@ -27,7 +27,7 @@ from sbon_protocol.api.subscribers import BACKUP
 
 
 class NodeBackups:
-    """The backups in which this node takes part: as :class:`sbon_node.hosting.backups.interface.Backups`, and as a keeper."""
+    """The backups in which this node takes part: as :class:`sbon_node.hosting.standby.interface.Backups`, and as a keeper."""
 
     def __init__(
         self,

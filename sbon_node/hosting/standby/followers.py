@@ -22,12 +22,12 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.copies.received_files import ReceivedFiles
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
-from sbon_node.hosting.backups.kept import Kept, files_of
-from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_node.hosting.moving.pursuit import Batch, Position
 from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.standby.kept import Kept, files_of
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.port_input import Following

@@ -12,9 +12,9 @@ import structlog
 
 from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import Tasks, check_cancelled
-from sbon_node.hosting.backups.callers import check_epoch, kept_for
-from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
-from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.standby.callers import check_epoch, kept_for
+from sbon_node.hosting.standby.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.net.peers import Caller, Expected
 from sbon_node.overlay.presence import AS_HOST
 from sbon_node.ownership.catalogue import Catalogue

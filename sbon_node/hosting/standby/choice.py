@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 from sbon_node.base.tasks import check_cancelled
-from sbon_node.hosting.backups.settings import BackupSettings
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.net.peers import Expected
 from sbon_node.workflow.context import Context
 from sbon_protocol.errors import SbonError

@@ -16,16 +16,16 @@ from sbon_node.engine.copies.listing import CopyLimits, check_list
 from sbon_node.engine.copies.received_files import ReceivedFiles
 from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.backups.callers import check_epoch, kept_for
-from sbon_node.hosting.backups.followers import BackupFollowers
-from sbon_node.hosting.backups.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
-from sbon_node.hosting.backups.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
-from sbon_node.hosting.backups.settings import BackupSettings
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.widths import check_cut, check_stream
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.standby.callers import check_epoch, kept_for
+from sbon_node.hosting.standby.followers import BackupFollowers
+from sbon_node.hosting.standby.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
+from sbon_node.hosting.standby.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
+from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import structlog
 
 from sbon_node.base.tasks import check_cancelled
-from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
-from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.hosting.backups.shipment import PIECE_BYTES, PIECE_FRAMES
+from sbon_node.hosting.standby.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
+from sbon_node.hosting.standby.settings import BackupSettings
+from sbon_node.hosting.standby.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected

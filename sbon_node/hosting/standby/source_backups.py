@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.sources.backup import RowsBackup
-from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.hosting.live_sources.keeper import SourceBackupKeeper
-from sbon_node.hosting.live_sources.owner import SourceBackup, SourceBackupParts
 from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.standby.settings import BackupSettings
+from sbon_node.hosting.standby.source_keeper import SourceBackupKeeper
+from sbon_node.hosting.standby.source_owner import SourceBackup, SourceBackupParts
 from sbon_node.model.records import SourceRegister
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.sources import SourceRegisters

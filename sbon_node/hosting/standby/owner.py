@@ -18,9 +18,9 @@ import structlog
 from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.hosting.backups.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
-from sbon_node.hosting.backups.settings import BackupSettings
-from sbon_node.hosting.backups.shipment import CheckpointCopy, missing_from, pieces, superseded
+from sbon_node.hosting.standby.choice import FENCED, TOO_LARGE, UNREACHABLE, BackupChoice
+from sbon_node.hosting.standby.settings import BackupSettings
+from sbon_node.hosting.standby.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Expected
 from sbon_node.overlay.presence import AS_BACKUP

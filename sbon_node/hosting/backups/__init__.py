@@ -1,1 +1,0 @@
-"""Operators whose state another node keeps, too: stored there before any row is shown, and continued there if need be."""
