@@ -53,8 +53,7 @@ from sbon_node.hosting.sink_positions import ReaderPositions
 from sbon_node.hosting.sink_takeover import SinkTakeover
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.hosting.standby.backups import NodeBackups
-from sbon_node.hosting.standby.source_backups import NodeSourceBackups
+from sbon_node.hosting.standby.backups import NodeBackups, NodeSourceBackups
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances

@@ -10,7 +10,7 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.shared_operators import SharedOperators
 from sbon_node.hosting.sinks import SinkHost
-from sbon_node.hosting.standby.keeper import BackupKeeper
+from sbon_node.hosting.standby.operator import OperatorKeeper
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.workflow.context import Context
@@ -30,7 +30,7 @@ class ComponentDestroyer:
         records: RecordAcceptors,
         ended: EndedQueries,
         moves: Moves,
-        backups: BackupKeeper,
+        backups: OperatorKeeper,
         shared: SharedOperators,
     ) -> None:
         self._outbox, self._operators, self._sinks, self._records = context.outbox, operators, sinks, records

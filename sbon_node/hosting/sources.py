@@ -17,7 +17,7 @@ from sbon_node.connectors.sources.result import check_not_result
 from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
-from sbon_node.hosting.standby.source_interface import NO_SOURCE_BACKUPS, SourceBackups
+from sbon_node.hosting.standby.interface import NO_SOURCE_BACKUPS, SourceBackups
 from sbon_node.model.schema import check_source
 from sbon_node.model.shown import shown_source
 from sbon_node.net.peers import Caller

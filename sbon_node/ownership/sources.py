@@ -95,8 +95,8 @@ class SourceRegisters:
 
         return (await self._registered.change(source, begun)).after
 
-    async def take_over(self, source: str, host: str, epoch: int) -> int:
-        """Make this node, the backup, the host in the epoch after ``epoch``; return that epoch.
+    async def take_over(self, source: str, host: str, epoch: int) -> SourceRegister:
+        """Make this node, the backup, the host in the epoch after ``epoch``; return the register as it is then.
 
         Repeated after a lost answer, it changes nothing. Raises ``not-owner`` unless ``host`` hosts the source in ``epoch`` and
         this node is its backup.
@@ -110,7 +110,7 @@ class SourceRegisters:
                 raise _not_owner(register)
             return SourceRegister(id=source, host=self.me.node, instance=self.me.instance, epoch=epoch + 1)
 
-        return (await self._registered.change(source, taken)).after.epoch
+        return (await self._registered.change(source, taken)).after
 
     async def run(self) -> None:
         """Delete the registers of sources that are gone, for ever."""

@@ -12,7 +12,7 @@ from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, unreported_source
-from sbon_node.hosting.standby.keeper import BackupKeeper
+from sbon_node.hosting.standby.operator import OperatorKeeper
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.shown import shown_plan, shown_sink, shown_source
 from sbon_node.model.times import utc_text
@@ -52,7 +52,7 @@ class Descriptions:
         operators: OperatorHost,
         moves: Moves,
         sinks: SinkHost,
-        backups: BackupKeeper,
+        backups: OperatorKeeper,
         decisions: Callable[[str], tuple[MoveDecision, ...]],
     ) -> None:
         """Create them; ``decisions`` returns those about an operator, oldest first."""

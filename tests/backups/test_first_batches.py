@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.standby.keeper import BackupKeeper
+from sbon_node.hosting.standby.operator import OperatorKeeper
 from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.backups.test_recovery import register_of
 from tests.calm_clusters import in_calm_cluster
@@ -16,7 +16,7 @@ from tests.workflow.test_pushes import http_at, push
 ROWS = 200
 
 
-def keeper_at(cluster: SimulatedCluster, node: str) -> BackupKeeper:
+def keeper_at(cluster: SimulatedCluster, node: str) -> OperatorKeeper:
     return cluster.at(node).daemon._backups.keeper
 
 

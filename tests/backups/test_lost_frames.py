@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.standby import source_keeper as keeper
-from sbon_node.hosting.standby import source_owner as owner
+from sbon_node.hosting.standby import keeper, source
 from tests.backups.test_recovery import ROWS as ROWS_OF_QUERY
 from tests.backups.test_recovery import register_of as register_of_operator
 from tests.backups.test_recovery import replicated
@@ -107,7 +106,7 @@ def test_a_backup_without_its_last_frames_waits_for_the_host(tmp_path: Path) -> 
 
 def test_a_backup_goes_on_from_no_record_whose_frames_came_in_part_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host dies once as many frames have come again as the record has: they may be of another transaction."""
-    monkeypatch.setattr(owner, "PIECE_FRAMES", 1)
+    monkeypatch.setattr(source, "PIECE_FRAMES", 1)
 
     async def test(cluster: SimulatedCluster) -> None:
         backup = await with_posts(cluster, 4)

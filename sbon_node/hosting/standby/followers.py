@@ -26,13 +26,12 @@ from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_node.hosting.moving.pursuit import Batch, Position
 from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.standby.kept import Kept, files_of
+from sbon_node.hosting.standby.kept import Kept, StoredBackup, files_of
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context
-from sbon_protocol.api.durability import HOT
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import BACKUP
 from sbon_protocol.backup import BackupStored
@@ -80,34 +79,34 @@ class BackupFollowers:
         if follower is not None and state in SET_ASIDE:
             follower.failure = SbonError("engine-failed", reason, where=operator)
 
-    def run(self, kept: Kept) -> None:
+    def run(self, kept: Kept[StoredBackup]) -> None:
         """Let a hot operator be followed from its first stored batch on, until it goes on here."""
-        operator = kept.spec.id
-        if kept.spec.durability == HOT and kept.stored.newest is not None and not (kept.goes_on or kept.is_ending):
+        operator = kept.id
+        if kept.stored.is_hot and kept.stored.newest is not None and not (kept.goes_on or kept.is_ending):
             follower = self._known.setdefault(operator, Follower())
             self._tasks.start(_task(operator), self._follow(kept, follower))
 
-    def stored(self, kept: Kept, before: Batch) -> BackupStored:
+    def stored(self, kept: Kept[StoredBackup], before: Batch) -> BackupStored:
         """Let the follower run the newest stored batch, too, which began after these frames; return the reply to the host."""
         self.run(kept)
-        follower, newest = self._known.get(kept.spec.id), kept.stored.newest
+        follower, newest = self._known.get(kept.id), kept.stored.newest
         if follower is None or newest is None:
             return BackupStored()
         known, follower.position = follower.position, Position(newest.cut, (), before)
         if known is not None and any(now < was for now, was in zip(newest.cut.frames, known.cut.frames, strict=True)):
             reason = "its host has run a stored batch again, over less input"
-            follower.failure = SbonError("not-aligned", reason, where=kept.spec.id)
+            follower.failure = SbonError("not-aligned", reason, where=kept.id)
         elif follower.target is not None:
             follower.target.repeat(follower.position)
         follows = follower.target is not None and follower.failure is None
         return BackupStored(needs=follower.needs_input, follows=follows, reason=follower.reason[:500])
 
-    async def go_on(self, kept: Kept, epoch: int) -> str:
+    async def go_on(self, kept: Kept[StoredBackup], epoch: int) -> str:
         """Let the follower be the operator, which belongs to this node in this epoch; return why it is not, or nothing.
 
         Nothing of it is left if it is not.
         """
-        operator, newest, started_s = kept.spec.id, kept.stored.newest, self._context.clock.now()
+        operator, newest, started_s = kept.id, kept.stored.newest, self._context.clock.now()
         follower = self._known.get(operator)
         target = None if follower is None else follower.target
         await self._tasks.stop(_task(operator))
@@ -145,10 +144,10 @@ class BackupFollowers:
             await self._stop(operator)
         return False
 
-    async def remove(self, kept: Kept) -> None:
+    async def remove(self, kept: Kept[StoredBackup]) -> None:
         """Stop the follower, and delete what it has here."""
-        context, operator = self._context, kept.spec.id
-        if kept.spec.durability != HOT or await self.stop(operator):
+        context, operator = self._context, kept.id
+        if not kept.stored.is_hot or await self.stop(operator):
             return
         self._operators.ports.forget(operator)
         for folder in (checkpoint_of(context, operator), spill_of(context, operator), copy_to(context, operator)):
@@ -160,9 +159,9 @@ class BackupFollowers:
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, kept: Kept, follower: Follower) -> None:
+    async def _follow(self, kept: Kept[StoredBackup], follower: Follower) -> None:
         """Start the follower, and start it again after each failure, for ever."""
-        settings, clock, operator = self._settings, self._context.clock, kept.spec.id
+        settings, clock, operator = self._settings, self._context.clock, kept.id
         backoff = Backoff(settings.follow_retry_s, settings.follow_retry_max_s, self._context.rng)
         while True:
             follower.failure = None
@@ -182,9 +181,9 @@ class BackupFollowers:
             await self._stop(operator)
             await clock.sleep(backoff.next_s())
 
-    async def _start(self, kept: Kept, follower: Follower) -> None:
+    async def _start(self, kept: Kept[StoredBackup], follower: Follower) -> None:
         """Start the operator from the newest stored batch; return once it reads its inputs."""
-        context, operator = self._context, kept.spec.id
+        context, operator = self._context, kept.id
         await self._engine.start()  # After that no engine process of an earlier run writes to the checkpoint.
         copied, checkpoint = copy_to(context, operator), checkpoint_of(context, operator)
         await context.executor(partial(shutil.rmtree, checkpoint, ignore_errors=True))

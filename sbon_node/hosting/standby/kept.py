@@ -1,11 +1,11 @@
-"""A backup that this node keeps, as it stores it."""
+"""Backups that this node keeps, as it stores them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import HOT
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.nodes import BACKUP, FOLLOWER, CapacityUse
@@ -54,6 +55,18 @@ class StoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     lacks_frames: bool = False
 
     @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def spec(self) -> OperatorSpec:
+        return self.hosted.spec
+
+    @property
+    def is_hot(self) -> bool:
+        return self.spec.durability == HOT
+
+    @property
     def settled(self) -> StreamState | None:
         """The stream up to the newest batch if all of its frames are here."""
         return None if self.newest is None or self.lacks_frames else self.newest.stream
@@ -68,24 +81,65 @@ class StoredBackup(msgspec.Struct, frozen=True, kw_only=True):
         return Expected(self.host, self.instance)
 
 
-class Kept:
+class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The backup of a source that ``host`` runs in ``epoch``, and its stream and position; None before the first transaction.
+
+    Requests in an epoch below ``sealed`` are refused: their caller is not the host any more. The frames are in the outbox.
+    ``lacks_frames`` once frames of the newest transaction are missing, until the next one.
+    """
+
+    source: SourceDeclaration
+    host: str
+    instance: str
+    epoch: int
+    sealed: int
+    stream: StreamState | None = None
+    position: bytes = b""
+    lacks_frames: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.source.id
+
+    @property
+    def is_hot(self) -> bool:
+        return False
+
+    @property
+    def settled(self) -> StreamState | None:
+        """The stream up to the newest transaction if all of its frames are here."""
+        return None if self.lacks_frames else self.stream
+
+    @property
+    def expected(self) -> Expected:
+        return Expected(self.host, self.instance)
+
+
+S = TypeVar("S", bound=StoredBackup | StoredSource)
+
+
+class Kept(Generic[S]):
     """A backup of this node while it runs. ``heard_s`` is the time of the host's last request."""
 
-    def __init__(self, stored: StoredBackup, now_s: float) -> None:
+    def __init__(self, stored: S, now_s: float) -> None:
         self.stored, self.heard_s = stored, now_s
         self.lock = asyncio.Lock()
         self.lost_since_s: float | None = None
         self.is_ending = self.goes_on = False
-        """Whether it is deleted; whether the operator belongs to this node, and is to go on here."""
+        """Whether it is deleted; whether an operator belongs to this node, and is to go on here."""
         self.is_yielded = False
-        """Whether the host has asked this node to go on with the operator."""
+        """Whether the host has asked this node to go on with an operator."""
         self._end_of_copy: asyncio.Future[str] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.stored.id
 
     async def copy(self, fetch: Coroutine[Any, Any, None]) -> None:
         """Fetch files of a batch under the lock, until :meth:`interrupt`: then raise :class:`SbonError` ``copy-stalled``."""
         self._end_of_copy = asyncio.get_running_loop().create_future()
         try:
-            await race(fetch, _ended(self._end_of_copy, self.spec.id))
+            await race(fetch, _ended(self._end_of_copy, self.id))
         finally:
             self._end_of_copy = None
 
@@ -93,10 +147,6 @@ class Kept:
         """End a copy under way, whose host has no right to it any more: others wait for the lock."""
         if self._end_of_copy is not None and not self._end_of_copy.done():
             self._end_of_copy.set_result(reason)
-
-    @property
-    def spec(self) -> OperatorSpec:
-        return self.stored.hosted.spec
 
 
 def use_of(spec: OperatorSpec) -> CapacityUse:
@@ -113,15 +163,15 @@ def files_of(context: Context, operator: str) -> Path:
     return context.data_dir / "backups" / operator
 
 
-def described(kept: Kept, node: str) -> OperatorInfo:
+def described(stored: StoredBackup, node: str) -> OperatorInfo:
     """Return the operator as users see it once the register names ``node``, which keeps the backup, as its host."""
     return OperatorInfo(
-        id=kept.spec.id,
+        id=stored.id,
         node=node,
-        fragment=kept.spec.fragment,
+        fragment=stored.spec.fragment,
         state=operator_states.STARTING,
-        reason=f"goes on here after {kept.stored.host}",
-        epoch=kept.spec.epoch,
-        durability=kept.spec.durability,
+        reason=f"goes on here after {stored.host}",
+        epoch=stored.spec.epoch,
+        durability=stored.spec.durability,
         stats=None,
     )

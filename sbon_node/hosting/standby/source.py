@@ -1,0 +1,347 @@
+"""Backups of sources: each transaction goes to the backup first, and is shown, and confirmed to its sender, afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from sbon_node.base.caller_checks import CallerChecks
+from sbon_node.base.tasks import check_cancelled
+from sbon_node.connectors.sources.backup import Waits
+from sbon_node.hosting.standby.choice import FENCED, BackupChoice
+from sbon_node.hosting.standby.keeper import BackupKeeper
+from sbon_node.hosting.standby.kept import Kept, StoredSource
+from sbon_node.hosting.standby.owner import BackupOwner
+from sbon_node.hosting.standby.settings import BackupSettings
+from sbon_node.hosting.standby.shipment import PIECE_BYTES, PIECE_FRAMES
+from sbon_node.model.frames import Frame, FrameDraft
+from sbon_node.model.records import SourceRegister
+from sbon_node.net.peers import Caller, Expected
+from sbon_node.ownership.acceptors import NOT_OWNER
+from sbon_node.ownership.catalogue import Catalogue
+from sbon_node.ownership.sources import SourceRegisters
+from sbon_node.streams.outbox.copies import StreamState
+from sbon_node.streams.outbox.sources import Growth
+from sbon_node.workflow.context import Context
+from sbon_protocol.api.catalogue import SourceDeclaration
+from sbon_protocol.api.durability import BackupInfo
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
+
+log = structlog.get_logger()
+
+UNKNOWN = "record-unknown"
+"""Refusal of a backup that reaches nobody who keeps the register: it says nothing of who hosts the source."""
+
+# -- at the host ------------------------------------------------------------------------------------------------------
+
+
+class SourceBackupParts(NamedTuple):
+    """Parts for each backup of this node's sources. ``moved`` is called for a source that another node hosts by now."""
+
+    context: Context
+    registers: SourceRegisters
+    settings: BackupSettings
+    moved: Callable[[SourceDeclaration, SourceRegister], None]
+
+
+class Transaction(NamedTuple):
+    """The next frames of a source, and the position of its connector after them."""
+
+    drafts: Sequence[FrameDraft]
+    position: bytes
+
+
+class SourceBackup(BackupOwner[Transaction]):
+    """Stores transactions of one source at another node."""
+
+    noun, prefix, unit, hint = "source", "source-", "frame", "add a node"
+    fencing = FENCED - {UNKNOWN}
+    raised = frozenset({"frame-too-large"})
+
+    def __init__(self, source: SourceDeclaration, parts: SourceBackupParts) -> None:
+        super().__init__(source.id, parts.context, BackupChoice(parts.context, parts.settings, insists=True))
+        self._source, self._parts = source, parts
+        self._epoch = 0
+        self._sent = 0
+        """The last frame sent since this node started: its backup has no later one, unless this node has lost it."""
+        self._position: bytes | None = None
+        self._is_behind = False
+
+    # -- for the source's runner --------------------------------------------------------------------------------------
+
+    async def begin(self, waits: Waits) -> int:
+        """Return the epoch in which this node hosts the source, once that is known.
+
+        Raises :class:`SbonError` ``fenced`` if another node does.
+        """
+        while True:
+            try:
+                register = await self._parts.registers.begin(self._source)
+                self._check_host(register)
+                self._epoch = register.epoch
+                return self._epoch
+            except SbonError as error:
+                check_cancelled()
+                if error.code == "fenced":
+                    raise
+                waits(f"its register cannot be read: {error.message}")
+            await self._context.clock.sleep(self._context.settings.retry_s)
+
+    async def store(self, drafts: Sequence[FrameDraft], position: bytes, waits: Waits) -> None:
+        """Return once the backup has stored the source's next frames with that position, however long that takes.
+
+        Repeated after a failure of the local write, it is stored again. Raises ``fenced`` if this node may not show anything any
+        more, and ``frame-too-large``.
+        """
+        self._is_behind = True
+        while True:
+            async with self._lock:
+                if await self._try(Transaction(drafts, position)):
+                    self._position, self._is_behind = position, False
+                    return
+            waits(f"its backup has to store its rows first: {self._reason}")
+            await self._context.clock.sleep(self._context.settings.retry_s)
+
+    async def check(self) -> None:
+        """Look whether this node still hosts the source, and whether its backup is still there; choose another if need be."""
+        if self._lock.locked():
+            return
+        async with self._lock:
+            position = self._context.outbox.position(self.id)
+            if position is None or position != self._position:
+                return  # A transaction is on its way from the backup to the disk of this node.
+            if await self._still_hosts("source-not-checked") and not (
+                self._backup is not None and self._context.presence.has(*self._backup)
+            ):
+                self._is_open = False
+                await self._try(Transaction((), position))
+
+    async def _still_hosts(self, event: str) -> bool:
+        """Return whether the register can be read, and names this node."""
+        try:
+            self._check_host(await self._parts.registers.read(self.id))
+        except SbonError as error:
+            check_cancelled()
+            log.info(event, source=self.id, code=error.code, reason=str(error))
+            return False
+        return True
+
+    def _check_host(self, register: SourceRegister) -> None:
+        """Raise ``fenced``, and give the source up, if another node hosts it, or this node did so with another disk."""
+        me = self._parts.registers.me
+        if (register.host, register.instance) == me:
+            return
+        if register.host != me.node:
+            self._parts.moved(self._source, register)
+        message = f"it belongs to {register.host} in epoch {register.epoch}"
+        if register.host == me.node:
+            message = f"{register.backup} is its backup, and goes on with what this node has lost"
+        raise SbonError("fenced", message, where=self.id)
+
+    # -- finding a backup ---------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this node hosts the source; 0 before it is known."""
+        return self._epoch
+
+    async def _register(self) -> SourceRegister:
+        register = await self._parts.registers.read(self.id)
+        self._check_host(register)
+        self._epoch = register.epoch
+        return register
+
+    async def _ask(self, backup: Expected) -> None:
+        outbox = self._context.outbox
+        call = OpenSourceBackup(self.id, self._epoch, outbox.lineage(self.id))
+        opened = await self._context.ask(backup.node, call, SourceBackupOpened)
+        if opened.last > max(outbox.latest(self.id), self._sent):
+            await self._context.call(backup.node, YieldSource(self.id, self._epoch))
+            raise SbonError("fenced", f"{backup.node} has frames up to {opened.last}, which this node has lost", where=self.id)
+        self._answered(backup, opened.last)
+
+    async def _set_backup(self, backup: Expected) -> int:
+        await self._parts.registers.set_backup(self.id, self._epoch, backup)
+        return self._epoch
+
+    async def _fence(self) -> str:
+        await self._still_hosts("source-given-up")
+        return "another node goes on with it"
+
+    # -- storing ------------------------------------------------------------------------------------------------------
+
+    async def _send(self, new: Transaction) -> int:
+        """Send what the backup lacks: shown frames, if it is new, and those of the transaction."""
+        assert self._backup is not None
+        growth = self._context.outbox.sources.growth(self.id, new.drafts)
+        last = growth.state.tail.last
+        self._sent = max(self._sent, last)
+        for after, frames in self._pieces(growth):
+            more = after + len(frames) < last
+            called = (self.id, self._epoch, growth.state, after, b"" if more else new.position)
+            await self._context.call(self._backup.node, StoreSource(*called, frames=tuple(frames), more=more))
+        self._last = last
+        return last
+
+    def _pieces(self, growth: Growth) -> Iterator[tuple[int, list[Frame]]]:
+        """Yield numbers with the frames that follow them, up to the transaction's last one, which may have none."""
+        sources, after, last = self._context.outbox.sources, self._last, growth.state.tail.last
+        if after >= last:
+            yield last, []
+            return
+        while after < last:
+            after = max(after, sources.trimmed(self.id))
+            if after < growth.after:
+                frames = sources.retained(self.id, after, PIECE_BYTES)
+            else:
+                frames = _within(growth.frames[after - growth.after :])
+            frames = frames[:PIECE_FRAMES]
+            yield after, frames
+            after += len(frames)
+
+    def _confirms(self, shown: int) -> bool:
+        return self._last >= shown
+
+    def info(self) -> BackupInfo:
+        """Return how current the backup is."""
+        return self._info(self._last if self._last >= 0 else None, has_all=not self._is_behind)
+
+
+def _within(frames: Sequence[Frame]) -> list[Frame]:
+    """Return the first frames, of at most :data:`PIECE_BYTES` together, but at least one."""
+    kept, size = list[Frame](), 0
+    for frame in frames:
+        size += len(frame.payload)
+        if kept and size > PIECE_BYTES:
+            break
+        kept.append(frame)
+    return kept
+
+
+# -- at the backup ----------------------------------------------------------------------------------------------------
+
+
+class SourceKeeper(BackupKeeper[StoredSource, SourceRegister]):
+    """The backups of sources.
+
+    ``check`` raises :class:`SbonError` for a source whose connector cannot run here, and returns whether it is finite; ``go_on``
+    runs a source here, whose stream is open.
+    """
+
+    noun, progress = "source", ("stream", "position")
+    table = "source-backup"
+
+    def __init__(
+        self,
+        context: Context,
+        catalogue: Catalogue,
+        registers: SourceRegisters,
+        settings: BackupSettings,
+        check: Callable[[SourceDeclaration], bool],
+        go_on: Callable[[SourceDeclaration], Awaitable[None]],
+    ) -> None:
+        super().__init__(context, settings, StoredSource)
+        self._catalogue, self._registers, self._check_here, self._go_on_here = catalogue, registers, check, go_on
+        self._checks = CallerChecks(context.settings.checks, "control.checks")
+        handle = context.server.handle
+        handle(OpenSourceBackup, self._open)
+        handle(StoreSource, self._store)
+        handle(YieldSource, self._yield)
+
+    def kept(self) -> list[str]:
+        """Return the sources of which this node keeps a backup."""
+        return sorted(self._known)
+
+    # -- requests of hosts --------------------------------------------------------------------------------------------
+
+    async def _open(self, call: OpenSourceBackup, caller: Caller) -> SourceBackupOpened:
+        source = self._catalogue.source(call.source)
+        if source is None:
+            raise SbonError("unknown-source", "the catalogue here has no such source", where=call.source)
+        await self._check_caller(call, caller)
+        asked = StoredSource(source=source, host=caller.node, instance=caller.instance, epoch=call.epoch, sealed=call.epoch)
+        settled = (await self._renew(self._known.get(source.id) or self._begin(asked), asked)).settled
+        return SourceBackupOpened(last=0 if settled is None or settled.lineage != call.lineage else settled.tail.last)
+
+    async def _check_caller(self, call: OpenSourceBackup, caller: Caller) -> None:
+        """Raise ``not-owner`` unless the caller hosts the source in its epoch, by the register that this node reads."""
+        with self._checks.one(caller.node, call.source):
+            register = await self._registers.read(call.source)
+        if (register.host, register.instance, register.epoch) != (caller.node, caller.instance, call.epoch):
+            message = f"{caller.node} does not host it in epoch {call.epoch}"
+            self._context.counters.refuse("source-backup-refused", peer=caller.node, source=call.source, reason=message)
+            raise SbonError(NOT_OWNER, message, where=call.source)
+
+    def _begin(self, stored: StoredSource) -> Kept[StoredSource]:
+        self._context.drained.check()
+        if stored.id in self._context.outbox.streams():
+            raise SbonError("source-exists", f"{self._context.name} has it itself", where=stored.id)
+        if len(self._known) >= self._settings.most_sources:
+            hint = "raise backups.most_sources"
+            message = f"{len(self._known)} backups of sources are kept"
+            raise SbonError("too-many-backups", message, where=self._context.name, hint=hint)
+        self._check_here(stored.source)
+        kept = Kept(stored, self._context.clock.now())
+        self._put(kept, stored)
+        self._known[stored.id] = kept
+        return kept
+
+    async def _store(self, call: StoreSource, caller: Caller) -> None:
+        kept = self._hosted_by(call.source, caller)
+        stream: StreamState = decode_record(call.stream, StreamState)
+        if len(stream.subscriptions) > self._context.stream_settings.max_subscribers or stream.tail.offsets:
+            raise ProtocolError("invalid", "stream: a source's has no offsets, and not so many subscriptions")
+        async with kept.lock:
+            self._check_open(kept, call.epoch)
+            self._keep_frames(kept, call, stream, caller)
+            if not call.more:
+                stored = msgspec.structs.replace(kept.stored, stream=stream, position=call.position, lacks_frames=False)
+                self._put(kept, stored)
+            kept.heard_s = self._context.clock.now()
+
+    async def _yield(self, call: YieldSource, caller: Caller) -> None:
+        kept = self._hosted_by(call.source, caller)
+        self._check_open(kept, call.epoch)
+        await self._take_over(kept, is_yielded=True)
+
+    # -- hosts that are lost ------------------------------------------------------------------------------------------
+
+    def _look(self, kept: Kept[StoredSource], now_s: float) -> None:
+        if self._catalogue.is_detached(kept.id):
+            self._tasks.start(f"forget {kept.id}", self._forget(kept))
+        else:
+            super()._look(kept, now_s)
+
+    def _is_lost(self, kept: Kept[StoredSource]) -> bool:
+        """Return whether the host is lost, or was refused already."""
+        return kept.stored.sealed > kept.stored.epoch or super()._is_lost(kept)
+
+    async def _read(self, kept: Kept[StoredSource]) -> SourceRegister:
+        return await self._registers.read(kept.id)
+
+    async def _not_read(self, kept: Kept[StoredSource], error: SbonError) -> None:
+        log.info("source-backup-not-checked", source=kept.id, code=error.code, reason=str(error))
+
+    def _check_successor(self, kept: Kept[StoredSource], register: SourceRegister) -> None:
+        if (register.backup, register.backup_instance) != self.me:
+            raise SbonError(NOT_OWNER, f"{register.host} hosts it, with another backup", where=kept.id)
+
+    async def _claim(self, kept: Kept[StoredSource], register: SourceRegister) -> SourceRegister:
+        return await self._registers.take_over(kept.id, register.host, register.epoch)
+
+    async def _go_on(self, kept: Kept[StoredSource], register: SourceRegister) -> None:
+        outbox, stored, epoch = self._context.outbox, kept.stored, register.epoch
+        source = msgspec.structs.replace(stored.source, node=self._context.name, epoch=epoch)
+        if kept.id not in outbox.streams():
+            finite = self._check_here(source)
+            if stored.stream is None:
+                raise SbonError("frames-missing", "nothing of it has come", where=kept.id)
+            outbox.backups.release(kept.id, stored.stream)
+            outbox.sources.adopt(kept.id, stored.stream, stored.position, finite=finite, epoch=epoch)
+        await self._go_on_here(source)
+        await self._delete(kept)
