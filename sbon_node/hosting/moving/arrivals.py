@@ -6,7 +6,6 @@ have made this node the next one although the answer to it was lost.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from functools import partial
 
@@ -28,7 +27,7 @@ from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.moving.starter import Copied, FollowerStarter
 from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
+from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import OVER, RecordAcceptors
@@ -109,12 +108,7 @@ class Arrivals:
         """Note that a follower has failed; its host gives the move up then."""
         arrival = self._known.get(operator)
         if arrival is not None and state in SET_ASIDE:
-            arrival.failure = self._link_failure(operator) or SbonError("engine-failed", reason, where=operator)
-
-    def _link_failure(self, operator: str) -> SbonError | None:
-        """Return why it cannot read one of its inputs any more."""
-        port = self._operators.ports.open.get(operator)
-        return next((link.failure for link in port.links if link.failure is not None), None) if port is not None else None
+            arrival.failure = self._starter.failure(operator) or SbonError("engine-failed", reason, where=operator)
 
     def components(self) -> Iterator[HostedComponent]:
         for operator, arrival in sorted(self._known.items()):
@@ -224,15 +218,10 @@ class Arrivals:
         if arrival is None or arrival.is_ending or (arrival.stored.attempt, arrival.stored.origin) != named:
             raise SbonError("move-unknown", f"{self._context.name} follows it in no such move", where=operator)
         arrival.heard_s = self._context.clock.now()
-        failure = arrival.failure or self._link_failure(operator)
+        failure = arrival.failure or self._starter.failure(operator)
         if failure is not None and not arrival.stored.is_ready:
             raise failure
         return arrival
-
-    async def _until_unreadable(self, operator: str) -> None:
-        while (failure := self._link_failure(operator)) is None:
-            await self._context.clock.sleep(self._context.settings.retry_s)
-        raise failure
 
     async def _follow(self, call: FollowOperator, caller: Caller) -> OperatorFollowed:
         arrival = self._named(call.operator, call.attempt, caller)
@@ -263,7 +252,7 @@ class Arrivals:
         check_stream(arrival.spec, frozen.stream, max_subscribers=self._context.stream_settings.max_subscribers)
         arrival.is_settling = True
         try:
-            await race(arrival.target.settle(frozen), self._until_unreadable(call.operator))
+            await race(arrival.target.settle(frozen), self._starter.failed(call.operator))
             checkpoint = BatchLog(checkpoint_of(self._context, call.operator), fsync=self._context.stream_settings.fsync)
             await self._context.executor(checkpoint.sync)
         finally:
@@ -305,7 +294,7 @@ class Arrivals:
         me = self._context.membership.expected(self._context.name)
         if (register.host, register.instance, register.epoch) != (me.node, me.instance, epoch):
             raise SbonError("not-owner", f"{operator} belongs to {register.host}", where=operator)
-        failure = arrival.failure or self._link_failure(operator)
+        failure = arrival.failure or self._starter.failure(operator)
         if failure is not None and not arrival.is_live:  # It is started anew from its checkpoint, as after a restart.
             await self._engine.destroy(operator)
             await self._operators.ports.disconnect(operator)
@@ -372,12 +361,9 @@ class Arrivals:
             context.outbox.drop_stream(operator)
         context.outbox.handover.discard(operator)
         await self._tasks.stop(_task(arrival))
-        await self._engine.destroy(operator)
-        await self._operators.ports.disconnect(operator, unsubscribe=True)
-        self._operators.ports.forget(operator)
+        await self._starter.stop(operator)
         self._operators.dismiss(arrival.stored.hosted)
-        for folder in (checkpoint_of(context, operator), spill_of(context, operator), copy_to(context, operator)):
-            await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))
+        await self._starter.delete(operator)
         context.store.delete("arrival", operator)
         self._known.pop(operator, None)
 

@@ -1,9 +1,9 @@
-"""The start of a follower: its host's checkpoint is fetched, and the operator started from it."""
+"""Followers of this node: each is started from a copy of its host's checkpoint, watched, and removed."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -17,11 +17,12 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.arrival import Arrival
 from sbon_node.hosting.moving.ends import Target
 from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.hosting.sweep import checkpoint_of, copy_to
+from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.moves import MoveProgress
+from sbon_protocol.errors import SbonError
 
 
 class Copied(NamedTuple):
@@ -34,7 +35,7 @@ class Copied(NamedTuple):
 
 
 class FollowerStarter:
-    """Starts followers on this node."""
+    """Starts and removes followers on this node."""
 
     def __init__(
         self,
@@ -88,3 +89,25 @@ class FollowerStarter:
             settings=self._settings,
             migration=self._migration,
         )
+
+    def failure(self, operator: str) -> SbonError | None:
+        """Return why a follower cannot read one of its inputs any more."""
+        port = self._ports.open.get(operator)
+        return next((link.failure for link in port.links if link.failure is not None), None) if port is not None else None
+
+    async def failed(self, operator: str, other: Callable[[], SbonError | None] = lambda: None) -> None:
+        """Wait until a follower cannot read, or there is an ``other`` failure, and raise it."""
+        while (failure := other() or self.failure(operator)) is None:
+            await self._context.clock.sleep(self._context.settings.retry_s)
+        raise failure
+
+    async def stop(self, operator: str) -> None:
+        await self._engine.destroy(operator)
+        await self._ports.disconnect(operator, unsubscribe=True)
+
+    async def delete(self, operator: str) -> None:
+        """Delete what a follower that has stopped has here."""
+        context = self._context
+        self._ports.forget(operator)
+        for folder in (checkpoint_of(context, operator), spill_of(context, operator), copy_to(context, operator)):
+            await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))

@@ -91,7 +91,7 @@ class NodeBackups(_Backups[OperatorBackup]):
         """Since when the engine has not run, by operators that wait for it."""
         limits = CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes)
         self._rehearsals = Rehearsals(engine, context.clock, checkpoint_of(context, ""), settings.rehearse_s)
-        self._engine, self.followers = engine, BackupFollowers(context, operators, engine, moves.starter, settings)
+        self._engine, self.followers = engine, BackupFollowers(context, engine, moves.starter, settings)
         self.keeper: OperatorKeeper = OperatorKeeper(
             context, operators, moves.receiver, owners, settings, moves.host_check, self._warm, limits, self.followers
         )

@@ -25,10 +25,9 @@ from sbon_node.engine.manifest import Manifest
 from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_node.hosting.moving.pursuit import Batch, Position
 from sbon_node.hosting.moving.starter import FollowerStarter
-from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.standby.kept import Kept, StoredBackup, files_of
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
+from sbon_node.hosting.sweep import checkpoint_of, copy_to
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context
@@ -60,12 +59,11 @@ class BackupFollowers:
     def __init__(
         self,
         context: Context,
-        operators: OperatorHost,
         engine: MovingEngine,
         starter: FollowerStarter,
         settings: BackupSettings,
     ) -> None:
-        self._context, self._operators, self._engine, self._starter = context, operators, engine, starter
+        self._context, self._engine, self._starter = context, engine, starter
         self._settings = settings
         self._known: dict[str, Follower] = {}
         self._tasks = Tasks()
@@ -115,7 +113,7 @@ class BackupFollowers:
             try:
                 frozen = Frozen(newest.cut, newest.stream)
                 async with self._context.clock.timeout(self._settings.level_s):
-                    await race(target.settle(frozen), self._failed(operator, follower))
+                    await race(target.settle(frozen), self._starter.failed(operator, lambda: follower.failure))
                 checkpoint = BatchLog(checkpoint_of(self._context, operator), fsync=self._context.stream_settings.fsync)
                 await self._context.executor(checkpoint.sync)
                 self._context.outbox.backups.release(operator, newest.stream)
@@ -141,17 +139,13 @@ class BackupFollowers:
             return True
         await self._tasks.stop(_task(operator))
         if self._known.pop(operator, None) is not None:
-            await self._stop(operator)
+            await self._starter.stop(operator)
         return False
 
     async def remove(self, kept: Kept[StoredBackup]) -> None:
         """Stop the follower, and delete what it has here."""
-        context, operator = self._context, kept.id
-        if not kept.stored.is_hot or await self.stop(operator):
-            return
-        self._operators.ports.forget(operator)
-        for folder in (checkpoint_of(context, operator), spill_of(context, operator), copy_to(context, operator)):
-            await context.executor(partial(shutil.rmtree, folder, ignore_errors=True))
+        if kept.stored.is_hot and not await self.stop(kept.id):
+            await self._starter.delete(kept.id)
 
     def forget(self, operator: str) -> None:
         """Forget a follower that is the operator by now."""
@@ -169,7 +163,7 @@ class BackupFollowers:
                 await self._start(kept, follower)
                 follower.reason, started_s = "", clock.now()
                 log.info("backup-follows", operator=operator, host=kept.stored.host)
-                await self._failed(operator, follower)
+                await self._starter.failed(operator, lambda: follower.failure)
             except SbonError as error:
                 check_cancelled()
                 log.warning("follower-failed", operator=operator, code=error.code, reason=str(error))
@@ -178,7 +172,7 @@ class BackupFollowers:
                     backoff.reset()
             finally:
                 follower.target, follower.needs_input = None, False
-            await self._stop(operator)
+            await self._starter.stop(operator)
             await clock.sleep(backoff.next_s())
 
     async def _start(self, kept: Kept[StoredBackup], follower: Follower) -> None:
@@ -198,25 +192,11 @@ class BackupFollowers:
             target = await self._starter.connect(kept.stored.hosted, kept.stored.lineages, following)
             target.repeat(Position(newest.cut))
             manifest = Manifest(batch=newest.batch, cut=newest.cut, files=newest.files)
-            await race(target.follow(copied / "checkpoint", manifest), self._failed(operator, follower))
+            await race(target.follow(copied / "checkpoint", manifest), self._starter.failed(operator, lambda: follower.failure))
         finally:
             await context.executor(partial(shutil.rmtree, copied, ignore_errors=True))
         target.repeat(follower.position)
         follower.target, follower.needs_input = target, False
-
-    async def _failed(self, operator: str, follower: Follower) -> None:
-        """Wait until the follower has failed, and raise why."""
-        while (failure := follower.failure or self._link_failure(operator)) is None:
-            await self._context.clock.sleep(self._context.settings.retry_s)
-        raise failure
-
-    def _link_failure(self, operator: str) -> SbonError | None:
-        port = self._operators.ports.open.get(operator)
-        return next((link.failure for link in port.links if link.failure is not None), None) if port is not None else None
-
-    async def _stop(self, operator: str) -> None:
-        await self._engine.destroy(operator)
-        await self._operators.ports.disconnect(operator, unsubscribe=True)
 
 
 def _task(operator: str) -> str:
