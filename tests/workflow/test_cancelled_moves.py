@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.moving.abandoning import subscriptions_of
+from sbon_node.hosting.moving.arrivals import subscriptions_of
 from sbon_protocol.api.moves import MoveCancelled, MoveRequest
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import CancelMove, MoveHow, OperatorMove

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.hosting.moving.departure import StoredDeparture
+from sbon_node.hosting.moving.departures import StoredDeparture
 from sbon_node.net.peers import Caller
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ActivateOperator

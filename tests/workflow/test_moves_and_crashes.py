@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.moving.departure import StoredDeparture
+from sbon_node.hosting.moving.departures import StoredDeparture
 from sbon_node.net.peers import Caller, Expected
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ActivateOperator, MoveHow, MoveOperator

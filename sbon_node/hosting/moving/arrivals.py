@@ -19,7 +19,6 @@ from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.abandoning import forget_subscriptions, subscriptions_of
 from sbon_node.hosting.moving.arrival import Arrival, StoredArrival
 from sbon_node.hosting.moving.ends import Frozen
 from sbon_node.hosting.moving.host_check import HostCheck
@@ -35,6 +34,7 @@ from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.nodes import ARRIVAL
@@ -42,6 +42,7 @@ from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.states import move_states, operator_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
+from sbon_protocol.api.subscribers import attempt_of, component_of
 from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
@@ -370,3 +371,19 @@ class Arrivals:
 
 def _task(arrival: Arrival) -> str:
     return f"arrive {arrival.spec.id} {arrival.stored.attempt}"
+
+
+def subscriptions_of(outbox: Outbox, operator: str, attempt: str) -> list[tuple[str, str]]:
+    """Return streams of this node and names under which the operator's follower subscribes to them."""
+    return [
+        (stream, subscriber)
+        for stream in outbox.streams()
+        for subscriber in outbox.link_counts(stream).links
+        if component_of(subscriber) == operator and attempt_of(subscriber) == attempt
+    ]
+
+
+def forget_subscriptions(outbox: Outbox, operator: str, attempt: str) -> None:
+    """Delete the subscriptions of a follower to streams of this node."""
+    for stream, subscriber in subscriptions_of(outbox, operator, attempt):
+        outbox.unsubscribe(stream, subscriber)
