@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
@@ -14,14 +17,14 @@ from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.moving.arrival import Arrival
-from sbon_node.hosting.moving.ends import Target
+from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
 from sbon_node.workflow.context import Context
 from sbon_protocol.api.moves import MoveProgress
+from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.errors import SbonError
 
 
@@ -32,6 +35,32 @@ class Copied(NamedTuple):
     tail: Tail
     batch: int
     cut: Cut
+
+
+class StoredArrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A follower as this node stores it; ``is_ready`` once it may be the operator's next host."""
+
+    attempt: str
+    origin: str
+    hosted: HostedOperator
+    is_ready: bool = False
+
+
+class Arrival:
+    """A follower of this node. After a restart it has no ``target``: it goes on from its checkpoint, or not at all."""
+
+    def __init__(self, stored: StoredArrival, now_s: float) -> None:
+        self.stored, self.heard_s = stored, now_s
+        self.target: Target | None = None
+        self.follows = self.is_live = self.is_settling = self.is_ending = False
+        self.progress = MoveProgress()
+        self.failure: SbonError | None = None
+        self.frozen: Frozen | None = None
+        self.going_live, self.ended = asyncio.Lock(), asyncio.Event()
+
+    @property
+    def spec(self) -> OperatorSpec:
+        return self.stored.hosted.spec
 
 
 class FollowerStarter:
