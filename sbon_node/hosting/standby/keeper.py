@@ -15,8 +15,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
-from sbon_node.hosting.standby.kept import Kept, S
-from sbon_node.hosting.standby.kept_frames import SentFrames, check_end, check_frames, keep_frames, lacks_frames
+from sbon_node.hosting.standby.kept import Kept, S, SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.records import OperatorRegister, SourceRegister
 from sbon_node.net.peers import Caller, Expected

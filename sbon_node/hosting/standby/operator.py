@@ -23,11 +23,10 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.widths import check_cut, check_stream
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.standby.choice import FENCED, BackupChoice
 from sbon_node.hosting.standby.followers import BackupFollowers
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
-from sbon_node.hosting.standby.owner import BackupOwner
+from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.hosting.sweep import checkpoint_of

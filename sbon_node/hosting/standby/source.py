@@ -11,10 +11,9 @@ import structlog
 from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import check_cancelled
 from sbon_node.connectors.sources.backup import Waits
-from sbon_node.hosting.standby.choice import FENCED, BackupChoice
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredSource
-from sbon_node.hosting.standby.owner import BackupOwner
+from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.model.frames import Frame, FrameDraft
