@@ -13,6 +13,7 @@ refusal with its code, or ``node-unreachable``.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -92,7 +93,9 @@ class Query(Synchronous[AsyncQuery]):
         return self._inner.schema
 
     def __iter__(self) -> Iterator[Row]:
-        return each(aiter(self._inner))
+        with closing(self.tables()) as tables:
+            for table in tables:
+                yield from table.to_pylist()
 
     def tables(self) -> Generator[pa.Table, None, Finished]:
         """Yield a table for each frame as it arrives, until the query is over; raise ``query-failed`` if it fails.
