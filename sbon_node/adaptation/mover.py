@@ -1,8 +1,9 @@
 """How deciders move operators: they ask the host to begin, and watch until it is over.
 
 Six decide that an operator moves: its host, by itself (:mod:`.optimizer`) or with the host of a neighbour (:mod:`.joint`); a node
-that is drained (:mod:`.drain.moves`); a user (:mod:`.requested`); and the leader of its query, by the query's strategy or with
-ants (:mod:`.whole`). None of them carries a move out: :mod:`sbon_node.hosting.moving.departures` does, at the operator's host.
+that is drained (:mod:`.drain.moves`); a user (:mod:`.requested`); and the leader of its query, by the query's strategy
+(:mod:`.whole`) or with ants (:mod:`sbon_node.papers.ants`). :mod:`sbon_node.hosting.moving.departures` carries moves out, at the
+operator's host.
 """
 
 from __future__ import annotations
