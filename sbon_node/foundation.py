@@ -15,6 +15,7 @@ from sbon_node.base.failpoints import Failpoints
 from sbon_node.base.identity import identify
 from sbon_node.base.store import RecordStore
 from sbon_node.config.config import Config
+from sbon_node.context import Context
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Transport
@@ -27,7 +28,6 @@ from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.workflow.context import Context
 
 
 class World(NamedTuple):

@@ -18,6 +18,7 @@ import msgspec
 from sbon_node.adaptation import rules
 from sbon_node.adaptation.rules import Glance, Link, Offer, Why, once_a_node, usage_of, way_of
 from sbon_node.adaptation.settings import AdaptationSettings
+from sbon_node.context import Context
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.neighbours import neighbours
 from sbon_node.hosting.operators import OperatorHost
@@ -28,8 +29,7 @@ from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.delivery import SinkDelay

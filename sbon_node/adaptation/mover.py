@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from msgspec.structs import replace
 
+from sbon_node.context import Context
 from sbon_node.hosting.moving.departures import Departures
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.states import move_states
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveHow, MoveOperator, OperatorMove

@@ -27,6 +27,7 @@ from sbon_node.config.node import EVERYWHERE, FILES, SECRETS
 from sbon_node.config.node import NodeSettings as NodeSettings
 from sbon_node.config.values import allowed, from_text
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.context import ControlSettings
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.settings import LOCAL_MASTER, EngineSettings
 from sbon_node.hosting.standby.settings import BackupSettings
@@ -40,7 +41,6 @@ from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.adaptation import BY_HOSTS
 from sbon_protocol.errors import SbonError
 

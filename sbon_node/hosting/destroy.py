@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.moving.moves import Moves
@@ -13,7 +14,6 @@ from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.standby.operator import OperatorKeeper
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import sink_of, uid_of
 from sbon_protocol.api.subscribers import component_of
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents

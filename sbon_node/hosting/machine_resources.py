@@ -15,11 +15,11 @@ import psutil
 
 from sbon_node.base.cgroups import cores, memory_limit
 from sbon_node.base.clock import Clock
+from sbon_node.context import ControlSettings
 from sbon_node.engine.interface import EngineCapacity
 from sbon_node.model.servers import LEAST_SPEED, MOST_SPEED
 from sbon_node.overlay.membership.service import Membership
 from sbon_node.overlay.space.local import LocalCoordinate
-from sbon_node.workflow.settings import ControlSettings
 
 MB = 1024 * 1024
 LOAD_EVERY_S = 5.0

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.hosting.samples import SampleStore
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measured, Measurement, SourcePace
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import MAX_ROWS_S
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.errors import SbonError

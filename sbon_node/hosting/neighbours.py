@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.hosting.operators import OperatorHost
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.errors import SbonError
 

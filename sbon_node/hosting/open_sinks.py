@@ -15,6 +15,7 @@ from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, open_sink
 from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.connectors.sinks.runner import SinkRunner
+from sbon_node.context import Context
 from sbon_node.hosting.hosted_sink import HostedSink
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.sink_positions import fenced
@@ -25,7 +26,6 @@ from sbon_node.overlay.membership.clocks import ROUNDING_MS
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.measures.delays import Delays
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.delivery import Sample, SinkDelay, SinkReport
 from sbon_protocol.api.states import sink_states
 from sbon_protocol.errors import SbonError

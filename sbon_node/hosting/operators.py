@@ -16,6 +16,7 @@ from sbon_node.base.events import OperatorChanged
 from sbon_node.base.store import Kind
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.context import Context, until_passed
 from sbon_node.engine.interface import Engine, MovingEngine
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.components import HostedComponent, acceptors_of
@@ -32,8 +33,6 @@ from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.watermark import shown_watermark
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.durability import LOCAL, BackupInfo
 from sbon_protocol.api.nodes import CapacityUse, NodeCapacity
 from sbon_protocol.api.operators import Needs, OperatorSpec, OperatorStats

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.hosting.sink_positions import ReaderPositions
@@ -17,7 +18,6 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.store.query_keys import key_of
 from sbon_node.ownership.store.registers import UNDECIDED, Registers
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
 from sbon_protocol.calls import CheckQueries, DestroyComponents, QueriesChecked

@@ -13,6 +13,7 @@ import structlog
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
+from sbon_node.context import Context
 from sbon_node.engine.checkpoint_copy import copied_bytes
 from sbon_node.hosting.capacity import measured_cost
 from sbon_node.hosting.hosted_operator import HostedOperator
@@ -26,7 +27,6 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.api.query_ids import uid_of

@@ -8,10 +8,10 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.post_buffer import PostBuffer
 from sbon_node.connectors.sources.push import Post, Pushable
 from sbon_node.connectors.sources.runner import SourceRunner
+from sbon_node.context import Context
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.states import source_states
 from sbon_protocol.api.streams import Pushed

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sbon_node.connectors.sinks.turn import Follower
+from sbon_node.context import Context
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.net.peers import Caller
-from sbon_node.workflow.context import Context
 from sbon_protocol.following import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
 
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.sinks.results import StreamSinkOptions
 from sbon_node.connectors.sources.result import QUERY, ResultSource, query_of
+from sbon_node.context import Context
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.schema import check_stream
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.states import source_states

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sbon_node.context import Context
 from sbon_node.engine.interface import EngineCapacity
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.ports import OperatorPorts
@@ -14,7 +15,6 @@ from sbon_node.model.servers import MAX_FLOWS, ServedFlow, ServerReport
 from sbon_node.net.peers import Caller
 from sbon_node.placement.model.network_view import NOTHING
 from sbon_node.placement.model.queueing import Flow, Service, busy
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import OperatorInfo

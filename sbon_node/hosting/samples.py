@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import structlog
 
 from sbon_node.connectors.sources.row_sample import RowSample
+from sbon_node.context import Context
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.samples import MAX_SAMPLE_ROWS, MAX_SAMPLED_SOURCES, MAX_TEXT, StreamSample, Value
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import MAX_ROWS_S
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.errors import SbonError

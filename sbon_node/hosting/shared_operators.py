@@ -15,14 +15,13 @@ import structlog
 from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.sources.runner import SourcePosition
+from sbon_node.context import Context, backoff_of
 from sbon_node.hosting.components import acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator, Reference
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.operators import OperatorStats, computation_of
 from sbon_protocol.api.plan import Rate

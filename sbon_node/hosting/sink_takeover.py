@@ -6,6 +6,7 @@ import msgspec
 import structlog
 
 from sbon_node.connectors.sinks.registry import reach_sink
+from sbon_node.context import Context
 from sbon_node.hosting.components import acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_of
@@ -14,7 +15,6 @@ from sbon_node.net.peers import Caller
 from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.acceptors import NOT_OWNER, RecordAcceptors, check_epoch
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError

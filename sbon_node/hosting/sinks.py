@@ -15,6 +15,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.follow import Events, FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.turn import IsReader
+from sbon_node.context import Context, until_passed
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
@@ -23,8 +24,6 @@ from sbon_node.hosting.ports import READER_FENCED
 from sbon_node.hosting.sink_positions import begun
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import NOT_OWNER, REFUSED, RecordAcceptors, check_epoch, claim, report
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.delivery import FurtherReport, SinkReport
 from sbon_protocol.api.query_ids import is_further_sink, name_of, part_of, sink_of
 from sbon_protocol.api.states import sink_states

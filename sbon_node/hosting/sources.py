@@ -17,12 +17,12 @@ from sbon_node.connectors.sources.result import check_not_result
 from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
+from sbon_node.context import Context
 from sbon_node.hosting.standby.interface import NO_SOURCE_BACKUPS, SourceBackups
 from sbon_node.model.schema import check_source
 from sbon_node.model.shown import shown_source
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.states import source_states

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address
 from sbon_node.overlay.membership.clocks import ROUNDING_MS
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.outbox.outbox import MOVED
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source, parts_of
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ComponentHost, LocateComponent

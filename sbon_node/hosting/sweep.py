@@ -10,8 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import until_passed
+from sbon_node.context import Context, until_passed
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.errors import SbonError
 

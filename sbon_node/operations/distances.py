@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from sbon_node.context import Context
 from sbon_node.overlay.directory.measuring import Outcome
 from sbon_node.overlay.directory.pairs import Measurement, Pair
 from sbon_node.overlay.membership.table import REACHABLE
 from sbon_node.overlay.membership.views import MemberView, unknown_node
 from sbon_node.overlay.space.load import per_core
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.nodes import MemberInfo, PairInfo, RttRequest
 from sbon_protocol.errors import SbonError
 

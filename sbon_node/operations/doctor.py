@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.config.config import Config
+from sbon_node.context import Context
 from sbon_node.net.names import is_loopback
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
@@ -23,7 +24,6 @@ from sbon_node.operations.machine_checks import examine_machine
 from sbon_node.operations.reachability import Reach, Reached
 from sbon_node.overlay.membership.table import LOST, REACHABLE
 from sbon_node.overlay.membership.views import MemberView
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.nodes import Readiness
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError

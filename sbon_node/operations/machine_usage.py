@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from sbon_node.context import Context
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.machine_resources import Machine, ProcessUsage
 from sbon_node.queries.time_series import TimeSeries
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.nodes import MachineUsagePoint
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+from sbon_node.context import Context
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
@@ -23,7 +24,6 @@ from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.waits import ReasonKind
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.stream_counts import OutboxCount

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import structlog
 
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
+from sbon_node.context import Context
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import ConnectionLostError
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.errors import ProtocolError, SbonError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from sbon_node.config.config import Config
+from sbon_node.context import Context
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.overlay.space.load import per_core
 from sbon_node.overlay.space.local import LocalCoordinate
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.nodes import NodeStatus
 
 

@@ -9,10 +9,10 @@ import msgspec
 import structlog
 
 from sbon_node.base.caller_checks import CallerChecks
+from sbon_node.context import Context
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.store.query_keys import key_of
 from sbon_node.ownership.store.registers import Registers
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState
 from sbon_protocol.errors import SbonError

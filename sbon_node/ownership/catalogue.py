@@ -23,10 +23,10 @@ import structlog
 from sbon_node.base.backoff import Backoff
 from sbon_node.base.clock import Clock
 from sbon_node.connectors.access.secrets import check_no_secrets
+from sbon_node.context import Context
 from sbon_node.model.schema import check_source, check_stream
 from sbon_node.net.peers import Caller
 from sbon_node.overlay.membership.table import Change
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import MAX_SOURCES_OF_A_STREAM, CatalogEntry, SourceDeclaration, StreamDeclaration, parts_of
 from sbon_protocol.api.durability import LOCAL
 from sbon_protocol.calls import CatalogueEntries, PullCatalogue, PushCatalogue

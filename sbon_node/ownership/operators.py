@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.model.records import FurtherSink, MoveLease, OperatorRegister, QueryRecord
 from sbon_node.overlay.presence import may_be
 from sbon_node.ownership.acceptors import QUERY_OVER
@@ -22,7 +23,6 @@ from sbon_node.ownership.registered import MessagePacked, Registered
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.ownership.store.query_keys import component_of, key_of, operator_key, query_of
 from sbon_node.ownership.store.registers import Attached, Registers
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.sharing import MAX_REFERENCES
 from sbon_protocol.api.states.query_states import LIVE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.ownership.catalogue import Catalogue
@@ -17,7 +18,6 @@ from sbon_node.ownership.registered import MessagePacked, Registered
 from sbon_node.ownership.store.query_keys import SOURCE
 from sbon_node.ownership.store.registers import Registers
 from sbon_node.ownership.store.rendezvous import chosen
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.errors import SbonError
 

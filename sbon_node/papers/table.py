@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sbon_node.context import Context
 from sbon_node.hosting.room import Room
 from sbon_node.papers.ants import plug_in as ants
 from sbon_node.papers.ants.settings import AntSettings
@@ -11,7 +12,6 @@ from sbon_node.papers.opb import plug_in as opb
 from sbon_node.papers.sand import plug_in as sand
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import OWN, Strategies
-from sbon_node.workflow.context import Context
 
 STRATEGIES = Strategies(OWN, opb.STRATEGIES, nes.STRATEGIES, sand.STRATEGIES, ants.STRATEGIES)
 """All strategies but ``auto``."""

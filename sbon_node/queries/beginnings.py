@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sbon_node.connectors.sources.event_time import LAST_MS
+from sbon_node.context import Context
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.plan import Plan, PlannedSource
 from sbon_protocol.api.sharing import StreamOffer
 from sbon_protocol.codec import decode_record

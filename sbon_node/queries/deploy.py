@@ -13,11 +13,11 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.overlay.presence import AS_FORMER_HOST
 from sbon_node.ownership.consensus.states import Acceptor
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.plan import PlannedOperator
 from sbon_protocol.api.queries import Progress

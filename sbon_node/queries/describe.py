@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
@@ -21,7 +22,6 @@ from sbon_node.overlay.presence import AS_AWAITED
 from sbon_node.queries.further_reports import described_sinks
 from sbon_node.queries.progress import progress_of
 from sbon_node.queries.waits import QueryReason, ReasonKind, Waits
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import MoveDecision
 from sbon_protocol.api.catalogue import SourceDeclaration, called
 from sbon_protocol.api.delivery import FurtherReport, Sample, SinkDelay, SinkReport

@@ -13,12 +13,11 @@ from typing import Any
 import structlog
 
 from sbon_node.base.tasks import Tasks
+from sbon_node.context import Context, backoff_of
 from sbon_node.model.records import QueryRecord
 from sbon_node.overlay.presence import AS_SUBMITTER
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.queries import Records
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.states import query_states
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.errors import SbonError

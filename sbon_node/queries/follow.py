@@ -16,11 +16,11 @@ import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.connectors.sinks.follow import rows_of
+from sbon_node.context import Context
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.model.frames import Frame
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.sink_requests import SinkRequests
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.delivery import FOLLOW, Finished, Rows
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo, SinkRequest, SinkSpec
 from sbon_protocol.api.query_ids import name_of, part_of

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.context import Context
 from sbon_node.hosting.hosted_sink import SinkOrder
 from sbon_node.model.records import FurtherSink, QueryRecord
 from sbon_node.net.peers import Caller
@@ -23,7 +24,6 @@ from sbon_node.queries import deploy, sink_steps
 from sbon_node.queries.further_reports import recorded_sink
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.query_hosts import QueryHosts
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.api.states import further_sink_states, query_states
 from sbon_protocol.api.states.further_sink_states import READS

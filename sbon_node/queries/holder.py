@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks
+from sbon_node.context import Context, backoff_of
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor
@@ -28,8 +29,6 @@ from sbon_node.queries.survival import with_survival
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.queries.time_series import OLDEST_POINTS, TimeSeries, thinned
 from sbon_node.queries.waits import KnownReasons
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.queries import AHEAD, HELD_BACK, QueryInfo
 from sbon_protocol.api.states import query_states

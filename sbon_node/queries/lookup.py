@@ -8,12 +8,12 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.ownership.acceptors import in_turn
 from sbon_node.ownership.names import NameRecord
 from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries.listing import QueryList, Unanswered
 from sbon_node.queries.summary import stale
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from sbon_node.context import Context
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.model.measurements import nothing_measured
@@ -21,11 +22,10 @@ from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_sen
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies, Strategy
+from sbon_node.placing import LiveNetworkView
 from sbon_node.planning.process.planner import Analyse, PlanRequest
 from sbon_node.queries.beginnings import beginning_now
 from sbon_node.queries.step_times import StepTimes
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.adaptation import OFF, Adapt, adapted
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries import deploy
 from sbon_node.queries.describe import Description, describe
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.durability import LOCAL, BackupInfo
 from sbon_protocol.api.queries import OperatorInfo

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.shared_operators import is_shared
 from sbon_node.model.records import QueryRecord
@@ -21,7 +22,6 @@ from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.query_hosts import QueryHosts
 from sbon_node.queries.record_steps import check_live
 from sbon_node.queries.summary import stale, summary_of
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.lifecycle import LOST

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.context import PASSING, Context, backoff_of
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.queries import Records
 from sbon_node.queries.holder import QueryHolder
@@ -20,8 +21,6 @@ from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.record_steps import restarted
 from sbon_node.queries.restart_text import sink_of_restart
 from sbon_node.queries.submit import Submitter
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import PASSING, backoff_of
 from sbon_protocol.api.queries import Accepted, QueryInfo, Submission
 from sbon_protocol.errors import SbonError
 

@@ -17,6 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from sbon_node.connectors.sinks.results import STREAM
+from sbon_node.context import Context
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.queries.beginnings import RESULT
@@ -24,7 +25,6 @@ from sbon_node.queries.planning import Planning
 from sbon_node.queries.running_operators import HostedStream, ReadableOperator, RunningOperators, find_running
 from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.queries.step_times import StepTimes
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Computation

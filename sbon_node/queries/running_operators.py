@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from sbon_node.context import Context
 from sbon_node.model.running_computation import MAX_OFFERED_INPUTS, RunningComputation
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.durability import STRENGTH, Durability
 from sbon_protocol.api.plan import Plan

@@ -13,6 +13,7 @@ import structlog
 
 from sbon_node.base.backoff import Backoff
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.context import Context, backoff_of
 from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.operators import OperatorRegisters
@@ -21,8 +22,6 @@ from sbon_node.queries.deploy import sink_order
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.notify import notify_of_query
 from sbon_node.queries.query_hosts import QueryHosts
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.states import query_states
 from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import TakeOverSink

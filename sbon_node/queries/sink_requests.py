@@ -7,12 +7,12 @@ import msgspec
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
+from sbon_node.context import Context
 from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.ownership.acceptors import in_turn
 from sbon_node.queries.further_sinks import OPENING_CALLS
 from sbon_node.queries.lookup import Kept, QueryLookup
 from sbon_node.queries.planning import Planning
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError

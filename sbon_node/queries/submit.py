@@ -16,6 +16,7 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.connectors.sinks.results import STREAM
+from sbon_node.context import Context
 from sbon_node.hosting.hosted_sink import new_claim
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.states import Acceptor, State
@@ -30,7 +31,6 @@ from sbon_node.queries.planning import Planning
 from sbon_node.queries.record_steps import end_error, has_begun, in_place_of
 from sbon_node.queries.reuse import Reuse
 from sbon_node.queries.step_times import StepTimes
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_protocol.api.query_ids import name_of, new_name, new_uid, uid_of

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.queries import QueryInfo, SinkSpec
 from sbon_protocol.api.states.query_states import LIVE
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sbon_node.adaptation.look import LookView
-from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.placing import LiveNetworkView
 
 
 async def test_a_measurement_of_this_look_outranks_what_was_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from sbon_lab.suite.cases import cases
 from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.queries import Submission
 from tests.cli.commands import run
 from tests.workflow.clusters import ask, in_cluster

@@ -11,7 +11,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.overlay.directory.measuring import PINGS
 from sbon_node.overlay.directory.pairs import Pair
 from sbon_node.placement.model.network_view import UNKNOWN_MS
-from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.nodes import PairInfo, RttRequest
 from sbon_protocol.errors import SbonError
 from tests.directory.measurements import measured, measuring, pings_of

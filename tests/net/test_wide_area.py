@@ -19,13 +19,13 @@ from sbon_lab.simulation.network.network import SimulatedNetwork
 from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.process import Process
 from sbon_node.base.clock import Clock
+from sbon_node.context import ControlSettings
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import REREAD_S, Delays, DelayTable, keep_reread, read_delays
 from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError
-from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.errors import SbonError
 
 LONDON, TOKYO, NOWHERE = Address("10.0.0.1", 1), Address("10.0.0.2", 1), Address("10.0.0.3", 1)

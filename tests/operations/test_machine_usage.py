@@ -9,9 +9,9 @@ import time
 import psutil
 import pytest
 
+from sbon_node.context import ControlSettings
 from sbon_node.hosting.machine_resources import Machine, ProcessUsage
 from sbon_node.operations.machine_usage import usage_point
-from sbon_node.workflow.settings import ControlSettings
 
 MB = 2**20
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_node.context import ControlSettings
 from sbon_node.placement.model.network_view import Window
-from sbon_node.workflow.network_view import LiveNetworkView
-from sbon_node.workflow.settings import ControlSettings
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.operators import Needs
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 

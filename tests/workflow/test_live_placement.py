@@ -16,15 +16,15 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.leak_check import leaks
 from sbon_node.config.config import Config
+from sbon_node.context import ControlSettings
 from sbon_node.overlay.directory.pairs import Measurement
 from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
+from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.explaining import placements
-from sbon_node.workflow.network_view import LiveNetworkView
-from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec

@@ -14,9 +14,9 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.engine.engine import SimulatedEngine
 from sbon_lab.simulation.engine.engine_process import EngineTimes
 from sbon_node.base.store import RecordStore
+from sbon_node.context import until_passed
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sbon_lab.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.config.config import Config
+from sbon_node.context import ControlSettings
 from sbon_node.hosting.machine_resources import REFERENCE_S, Machine, speed_of
 from sbon_node.hosting.room import BUSIEST, server_report, with_core_times
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
@@ -21,8 +22,7 @@ from sbon_node.placement.model.objective import objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.offers import server_of
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.workflow.network_view import LiveNetworkView
-from sbon_node.workflow.settings import ControlSettings
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement

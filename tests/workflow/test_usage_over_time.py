@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
+from sbon_node.context import ControlSettings
 from sbon_node.ownership.queries import LIVE
 from sbon_node.queries.holder import UsageHistories
 from sbon_node.queries.time_series import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, TimeSeries, thinned
-from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.explanations import ExplainedComponent
 from sbon_protocol.api.usage import QueryUsage, QueryUsagePoint
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted

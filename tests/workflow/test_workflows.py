@@ -11,12 +11,11 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.leak_check import leaks, settled
 from sbon_node.config.config import Config
+from sbon_node.context import Context, ControlSettings
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.queries import LIVE
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.queries import deploy
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.api.queries import QueryInfo, SinkSpec, Submission
 from sbon_protocol.errors import SbonError
 from tests.workflow.clusters import (

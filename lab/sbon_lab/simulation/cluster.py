@@ -33,6 +33,7 @@ from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.base.clock import Clock
 from sbon_node.base.failpoints import Failpoint
 from sbon_node.config.config import Config
+from sbon_node.context import ControlSettings
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
@@ -42,7 +43,6 @@ from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.planning.process.planner import InlinePlanner
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.workflow.settings import ControlSettings
 from sbon_protocol.errors import SbonError
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from sbon_node.hosting.moving.starter import StoredArrival
 from sbon_node.ownership.query_documents import decoded
 from sbon_node.ownership.store.query_keys import OPERATOR, QUERY
 from sbon_node.placement.model.network_view import NOTHING
-from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.states.query_states import LIVE

@@ -21,7 +21,7 @@ from sbon_lab.simulation.one_query import OneQuery
 from sbon_lab.simulation.outcome import Ended, Outcome, run_cluster
 from sbon_lab.simulation.several_queries import BY_USERS, SeveralQueries
 from sbon_node.base.failpoints import Failpoint
-from sbon_node.workflow.settings import ControlSettings
+from sbon_node.context import ControlSettings
 
 MAX_TIME_S = 1800.0
 NO_ROOM = ControlSettings(cores=0.01, memory_mb=10.0)

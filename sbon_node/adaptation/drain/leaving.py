@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.store.query_keys import query_of
 from sbon_node.ownership.store.repair import Repair
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.query_ids import name_of, shown
 from sbon_protocol.api.states import query_states

@@ -9,13 +9,12 @@ from msgspec.structs import replace
 from sbon_node.adaptation.drain.targets import MoveTargets
 from sbon_node.adaptation.mover import Mover
 from sbon_node.base.backoff import Backoff
+from sbon_node.context import Context, backoff_of
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import CANCELLED
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.overlay.presence import AS_AWAITED
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.api.moves import DrainStep, MoveProgress
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import move_states

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from sbon_node.context import Context
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.network_view import Point
 from sbon_node.placement.model.problem import Edge
 from sbon_node.placement.solvers.geometric_median import median_positions
+from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.lookup import QueryLookup
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.errors import SbonError
 

@@ -13,9 +13,9 @@ import structlog
 from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.base.tasks import Tasks
+from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.queries import QueryInfo

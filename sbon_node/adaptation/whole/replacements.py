@@ -19,6 +19,7 @@ from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.rules import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
+from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
 from sbon_node.placement.model.objective import cost, longest_delay_ms, network_usage, processing_ms
@@ -27,7 +28,6 @@ from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, PastMove
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import OperatorInfo

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.context import Context, until_passed
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.copies.settings import MigrationSettings
@@ -34,8 +35,6 @@ from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.nodes import ARRIVAL
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo

@@ -15,6 +15,7 @@ import structlog
 
 from sbon_node.base.events import OperatorChanged
 from sbon_node.base.tasks import Tasks
+from sbon_node.context import Context, backoff_of, until_passed
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
@@ -30,8 +31,6 @@ from sbon_node.overlay.presence import AS_FOLLOWER
 from sbon_node.ownership.acceptors import OVER, QUERY_OVER
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import backoff_of, until_passed
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.operators import OperatorSpec

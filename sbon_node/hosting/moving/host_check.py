@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sbon_node.base.caller_checks import CallerChecks
+from sbon_node.context import Context
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.operators import OperatorRegisters, hosted_by
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.subscribers import BACKUP, attempt_of, component_of

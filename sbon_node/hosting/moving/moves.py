@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+from sbon_node.context import Context
 from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.copies.receiver import CopyReceiver
 from sbon_node.engine.copies.sender import CopySender
@@ -17,7 +18,6 @@ from sbon_node.hosting.moving.starter import FollowerStarter
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.workflow.context import Context
 
 
 class Moves:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.copies.settings import MigrationSettings
@@ -22,7 +23,6 @@ from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port_input import Following
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.errors import SbonError

@@ -18,6 +18,7 @@ import structlog
 
 from sbon_node.base.backoff import Backoff
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.context import Context
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.copies.received_files import ReceivedFiles
 from sbon_node.engine.interface import MovingEngine
@@ -30,7 +31,6 @@ from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.sweep import checkpoint_of, copy_to
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.port_input import Following
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import BACKUP
 from sbon_protocol.backup import BackupStored

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.context import Context, until_passed
 from sbon_node.hosting.standby.kept import Kept, S, SentFrames, check_end, check_frames, keep_frames, lacks_frames
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.records import OperatorRegister, SourceRegister
@@ -22,8 +23,6 @@ from sbon_node.net.peers import Caller, Expected
 from sbon_node.overlay.presence import AS_HOST
 from sbon_node.ownership.acceptors import OVER
 from sbon_node.streams.outbox.copies import StreamState
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import until_passed
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.backup import StoreBackup
 from sbon_protocol.errors import SbonError

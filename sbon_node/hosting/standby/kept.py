@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.hosting.hosted_operator import HostedOperator
@@ -21,7 +22,6 @@ from sbon_node.net.peers import Expected
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import HOT
 from sbon_protocol.api.measures import MeasureSums

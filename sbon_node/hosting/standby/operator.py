@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.tasks import Tasks, check_cancelled
+from sbon_node.context import Context
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.copies.listing import CopyLimits, check_list
 from sbon_node.engine.copies.received_files import ReceivedFiles
@@ -37,7 +38,6 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import NO_BATCH
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.durability import BY_FOLLOWER, HOT, BackupInfo
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.operators import OperatorSpec

@@ -16,11 +16,11 @@ from typing import ClassVar, Generic, TypeVar
 import structlog
 
 from sbon_node.base.tasks import check_cancelled
+from sbon_node.context import Context
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.records import OperatorRegister, SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.overlay.presence import AS_BACKUP
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.states.backup_states import BEHIND, COPYING, CURRENT, MISSING, BackupState

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.consensus.acceptor import (
     Accept,
@@ -22,7 +23,6 @@ from sbon_node.ownership.consensus.acceptor import (
 from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, State
 from sbon_node.ownership.store.document_store import MAX_REFERENCES, DocumentStore, verified
 from sbon_node.ownership.store.query_keys import OPERATOR, key_of, query_of
-from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError

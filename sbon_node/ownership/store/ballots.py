@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.ownership.consensus.states import Ballot
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.bounded import MAX_COUNT
 from sbon_protocol.errors import SbonError
 

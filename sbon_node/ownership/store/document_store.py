@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import structlog
 
-from sbon_node.workflow.context import Context
+from sbon_node.context import Context
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from sbon_node.base.backoff import Backoff
+from sbon_node.context import Context
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.consensus.acceptor import (
     Accept,
@@ -26,7 +27,6 @@ from sbon_node.ownership.consensus.states import Acceptor, Configuration, State,
 from sbon_node.ownership.store.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore
 from sbon_node.ownership.store.ballots import Ballots
 from sbon_node.ownership.store.document_store import DocumentStore, verified
-from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sbon_node.context import Context
 from sbon_node.hosting.room import Room
 from sbon_node.papers.ants.algorithm.centralized import centralized
 from sbon_node.papers.ants.algorithm.strategy import ants
@@ -17,7 +18,6 @@ from sbon_node.placement.model.queueing import Flow
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.profiles import BY_HOSTS, KNOWN, REFUSED, Profile
 from sbon_node.placement.strategies.registry import Registered
-from sbon_node.workflow.context import Context
 
 BY_ANTS = "ants; local works against them"
 ANTS_LOST = "its ants; what they reserved ends by itself; a host as for the others"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sbon_node.context import Context
 from sbon_node.net.peers import Caller
 from sbon_node.papers.interface import Paper
 from sbon_node.papers.sand.algorithm.coordinators import Coordinators
@@ -14,8 +15,7 @@ from sbon_node.papers.sand.algorithm.in_network_plus import in_network_plus
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.profiles import BY_HOSTS, Profile
 from sbon_node.placement.strategies.registry import Registered, Strategy
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.network_view import LiveNetworkView, send_to_coordinator
+from sbon_node.placing import LiveNetworkView, send_to_coordinator
 from sbon_protocol.messages import Call
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 

@@ -6,8 +6,8 @@ from collections.abc import Container, Mapping
 
 from msgspec.structs import replace
 
+from sbon_node.context import Context
 from sbon_node.placement.model.problem import PlacementProblem
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.placement_explanations import KnownNode, TurningPoint, WeighedLink
 
 AGED = 0.5

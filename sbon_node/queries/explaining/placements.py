@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from sbon_node.context import Context
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.measured_plan import measured_plan, measured_work
 from sbon_node.placement.model.network_view import Answer
@@ -19,13 +20,12 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placement.strategies.registry import Strategies, Strategy
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
+from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.explaining.compare import Known, alternative, turning_point, weigh
 from sbon_node.queries.explaining.knowledge import Knowledge
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.reuse import Reuse
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.api.adaptation import OFF, Adapt
 from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.operators import Needs

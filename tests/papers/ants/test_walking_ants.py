@@ -26,7 +26,7 @@ from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Flow, Service
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement

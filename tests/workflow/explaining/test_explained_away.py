@@ -9,7 +9,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.config.config import Config
-from sbon_node.workflow.settings import ControlSettings
+from sbon_node.context import ControlSettings
 from sbon_protocol.api.placement_explanations import PlacementExplanation
 from tests.workflow.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 

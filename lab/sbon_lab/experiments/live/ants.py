@@ -38,7 +38,7 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server, Traffic
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategy
-from sbon_node.workflow.network_view import LiveNetworkView
+from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.errors import SbonError
 

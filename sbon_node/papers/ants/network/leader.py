@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from sbon_node.context import Context
 from sbon_node.papers.ants.algorithm.chain import Chain, next_chain
 from sbon_node.papers.ants.algorithm.colony import BEYOND, FLATTER, LEAST_ALPHA
 from sbon_node.papers.ants.algorithm.passing import own_part
@@ -26,7 +27,6 @@ from sbon_node.placement.model.queueing import MAX_LOAD
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.workflow.context import Context
 from sbon_protocol.ants import (
     MAX_TASKS,
     EnforceAnt,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sbon_node.context import Context
 from sbon_node.papers.ants.algorithm.chain import Chain, Running, next_chain
 from sbon_node.papers.ants.algorithm.passing import passing
 from sbon_node.papers.ants.algorithm.scouting import passed_by
@@ -21,10 +22,9 @@ from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import AUTO, Strategy
+from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.reuse import EqualOperators, Reuse
 from sbon_node.queries.shared_plan import Choice, with_shared
-from sbon_node.workflow.context import Context
-from sbon_node.workflow.network_view import LiveNetworkView
 from sbon_protocol.ants import MAX_RUNNING, MAX_TASKS
 from sbon_protocol.api.adaptation import ANTS, Adapt
 from sbon_protocol.api.plan import Plan

@@ -13,6 +13,7 @@ import numpy as np
 
 from sbon_node.base.tasks import Tasks
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
+from sbon_node.context import Context
 from sbon_node.hosting.room import Room
 from sbon_node.papers.ants.algorithm.cell import Cell
 from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt, exceeds
@@ -29,7 +30,6 @@ from sbon_node.papers.ants.network.wire import are_whole, chain_of, needs_of, si
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.network_view import UNKNOWN_MS
 from sbon_node.placement.model.queueing import Flow, Server
-from sbon_node.workflow.context import Context
 from sbon_protocol.ants import (
     Ant,
     CellState,

@@ -14,6 +14,7 @@ from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
+from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.papers.ants.network.leader import AntLeader
 from sbon_node.papers.ants.settings import AntSettings
@@ -23,7 +24,6 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.adaptation import ANTS, MOVES, STAYS
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError

@@ -1,13 +1,41 @@
-"""Knobs of the workflows between nodes."""
+"""Everything that packages above the streams share: their settings, the parts below them, and retries."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from sbon_node.base.backoff import Backoff
+from sbon_node.base.clock import Clock
+from sbon_node.base.drain_mark import Drained
+from sbon_node.base.events import Bus
+from sbon_node.base.executors import Executor
+from sbon_node.base.failpoints import Failpoints
+from sbon_node.base.store import RecordStore
+from sbon_node.base.tasks import check_cancelled
+from sbon_node.connectors.interface import AWAY
 from sbon_node.model.servers import MOST_SPEED
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Peers, PeerServer
+from sbon_node.overlay.directory.view import Directory
+from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.presence import Presence
+from sbon_node.planning.process.planner import Planner
+from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.links.shared.reading import SharedConnections
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import SbonError
+from sbon_protocol.messages import Call
+
+Reply = TypeVar("Reply", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,3 +136,85 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         answer.
         """
         return self.call_timeout_s / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The packages below, wired once by the daemon. ``name`` is this node's."""
+
+    name: str
+    data_dir: Path
+    clock: Clock
+    rng: random.Random
+    settings: ControlSettings
+    stream_settings: StreamSettings
+    store: RecordStore
+    outbox: Outbox
+    publisher: Publisher
+    peers: Peers
+    connections: SharedConnections
+    server: PeerServer
+    membership: Membership
+    presence: Presence
+    directory: Directory
+    counters: Counters
+    failpoint: Failpoints
+    executor: Executor
+    computing: Executor
+    planner: Planner
+    bus: Bus
+    drained: Drained
+
+    async def ask(self, node: str, call: Call, reply: type[Reply], *, timeout_s: float | None = None) -> Reply:
+        """Call a member by name; raise :class:`SbonError` if it refuses or is unreachable."""
+        answer = await self._call(node, call, timeout_s)
+        if not isinstance(answer, reply):
+            raise TypeError(f"{type(call).__name__} is answered by {type(answer).__name__}, not {reply.__name__}")
+        return answer
+
+    async def call(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
+        """Call a member as :meth:`ask` does, for calls whose reply is empty."""
+        await self._call(node, call, timeout_s)
+
+    async def _call(self, node: str, call: Call, timeout_s: float | None) -> object:
+        limit = self.settings.call_timeout_s if timeout_s is None else timeout_s
+        self.failpoint("ask")
+        try:
+            address, expected = self.membership.address_of(node), self.membership.expected(node)
+            return await self.peers.call(address, call, timeout_s=limit, expected=expected)
+        finally:
+            self.failpoint("answer")
+
+
+# -- Retries with growing pauses for temporary errors; permanent errors are raised ----------------------------------------------
+
+PASSING = frozenset(
+    {"checkpoint-in-use", "disk-full", "disk-error", "store-busy", "engine-failed", "java-missing", "no-capacity", AWAY}
+)
+"""Codes of errors of this node or its peers, independent of the request."""
+
+FINAL = frozenset({"checkpoint-mismatch", "checkpoint-unreadable", "fenced", "forbidden-sql", "outbox-corrupt", "sink-lost"})
+"""Codes of errors that no retry cures. Other codes are retried ``control.resume_tries`` times."""
+
+
+def backoff_of(settings: ControlSettings) -> Backoff:
+    """Return the pauses of a workflow that tries again."""
+    return Backoff(settings.retry_s, settings.retry_max_s)
+
+
+async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], waits: Callable[[SbonError], None]) -> T:
+    """Repeat ``attempt`` until it succeeds; raise permanent errors.
+
+    ``waits`` receives each temporary error.
+    """
+    tries, backoff = 0, backoff_of(context.settings)
+    while True:
+        try:
+            return await attempt()
+        except SbonError as error:
+            check_cancelled()
+            tries += error.code not in PASSING
+            if error.code in FINAL or tries >= context.settings.resume_tries:
+                raise
+            waits(error)
+        await context.clock.sleep(backoff.next_s())

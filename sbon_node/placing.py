@@ -11,12 +11,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbon_node.context import Context
 from sbon_node.model.servers import ServerReport
 from sbon_node.overlay.directory.pairs import Measurement, unordered
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Answered, Sent, Window
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.selection.discovery import Discovery
-from sbon_node.workflow.context import Context
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.calls import CALLS, AskNode, NodeAnswer, method_of
 from sbon_protocol.codec import decode_record
