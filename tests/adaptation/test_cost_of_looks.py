@@ -15,8 +15,8 @@ from sbon_node.overlay.membership.service import Membership
 from sbon_protocol.moving import LocateComponent
 from tests.adaptation.test_group_moves import CHAIN, ROWS
 from tests.adaptation.test_optimizer import SMALL, adapting, only, started
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, move, operators
+from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import FILTER, move, operators
 
 
 def test_a_look_without_change_pings_each_neighbour_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from sbon_node.base.events import Bus, MoveDecided
 from sbon_protocol.api.adaptation import MOVES, STAYS, MoveDecision
 from sbon_protocol.api.queries import MAX_SHOWN_DECISIONS, OperatorInfo, QueryInfo
 from sbon_protocol.errors import SbonError
-from tests.workflow.test_notifications import told
+from tests.nodes.test_notifications import told
 
 
 def decision(code: str, at_ms: int = 0, **fields: Any) -> MoveDecision:

@@ -17,7 +17,7 @@ from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.adaptation.test_draining import check_all_rows, drain, left, refusal, running, two_queries_at
 from tests.calm_clusters import CALM, in_calm_cluster
-from tests.workflow.clusters import ask, declare, state_of, submitted
+from tests.nodes.clusters import ask, declare, state_of, submitted
 
 ROWS = 1200
 PINNED = "has the source source/numbers@1/at-b"

@@ -10,8 +10,8 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from tests.adaptation.test_draining import check_all_rows, left, running, two_queries_at
 from tests.calm_clusters import CALM, in_calm_cluster
-from tests.workflow.clusters import owner_of, state_of
-from tests.workflow.test_moved_operators import delivered
+from tests.nodes.clusters import owner_of, state_of
+from tests.nodes.test_moved_operators import delivered
 
 LIMIT_S = 20.0
 DRAINED = msgspec.structs.replace(

@@ -18,7 +18,7 @@ from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import MoveOperator, OperatorMove
 from tests.calm_clusters import CALM, in_calm_cluster
-from tests.workflow.clusters import (
+from tests.nodes.clusters import (
     NUMBERS,
     ask,
     declare,
@@ -28,7 +28,7 @@ from tests.workflow.clusters import (
     state_of,
     submitted,
 )
-from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows
+from tests.nodes.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows
 
 ROWS, LONGER = 800, 1200
 PINNED = "has the source source/numbers@1/at-b"

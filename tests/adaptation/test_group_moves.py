@@ -9,8 +9,8 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from tests.adaptation.test_optimizer import SMALL, adapting
-from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import check_windows, finished, move, operators
+from tests.nodes.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import check_windows, finished, move, operators
 
 CHAIN = (
     "SELECT count(*) AS n, sum(id) AS ids, sum(v) AS v FROM numbers WHERE id % 10 <> 99 GROUP BY window(ts, '200 milliseconds')"

@@ -13,9 +13,9 @@ from sbon_protocol.calls import ReserveOperator
 from tests.adaptation.test_joint_moves import JOINT, QUALITY, apart, both, latency_s
 from tests.adaptation.test_optimizer import adapting
 from tests.calm_clusters import CALM
-from tests.workflow.clusters import ask, in_cluster, owner_of, state_of
-from tests.workflow.test_cancelled_moves import cancelled
-from tests.workflow.test_moved_operators import check_windows, finished
+from tests.nodes.clusters import ask, in_cluster, owner_of, state_of
+from tests.nodes.test_cancelled_moves import cancelled
+from tests.nodes.test_moved_operators import check_windows, finished
 
 ROWS = 2600
 LONGER = 4000

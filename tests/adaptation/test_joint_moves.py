@@ -14,8 +14,8 @@ from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import JointLink, JointSide, MoveJointly, WeighJointMove
 from tests.adaptation.test_group_moves import CHAIN
 from tests.adaptation.test_optimizer import SMALL, adapting
-from tests.workflow.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
-from tests.workflow.test_moved_operators import check_windows, finished, move, operators
+from tests.nodes.clusters import ask, declare, in_cluster, owner_of, source_at, state_of, submitted, uid_of
+from tests.nodes.test_moved_operators import check_windows, finished, move, operators
 
 ROWS = 1800
 QUALITY = NetworkQuality(jitter=0.0, spike=0.0, loss=0.0)

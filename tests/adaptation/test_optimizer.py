@@ -14,9 +14,9 @@ from sbon_node.base.events import MoveDecided
 from sbon_node.config.config import Config
 from sbon_protocol.api.queries import OperatorInfo
 from tests.calm_clusters import CALM
-from tests.workflow.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
-from tests.workflow.test_notifications import listening, told
+from tests.nodes.clusters import declare, in_cluster, owner_of, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import FILTER, check_filtered, finished
+from tests.nodes.test_notifications import listening, told
 
 SMALL = preset("eager", period_s=5.0, least_measured_s=5.0, least_saving_bytes=0.5, rest_s=10.0, return_s=50.0)
 """For streams of some hundred bytes a second."""

@@ -14,9 +14,9 @@ from sbon_node.adaptation.settings import preset
 from sbon_node.base.events import MoveDecided
 from sbon_node.config.config import Config
 from tests.calm_clusters import CALM
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import delivered, finished
-from tests.workflow.test_notifications import listening, told
+from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import delivered, finished
+from tests.nodes.test_notifications import listening, told
 
 NEVER_S = 86_400.0
 SETTINGS = preset(

@@ -12,8 +12,8 @@ from sbon_node.adaptation.rules import Offer, carries, lacks
 from sbon_node.adaptation.settings import AdaptationSettings
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from tests.adaptation.test_optimizer import adapting
-from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
+from tests.nodes.clusters import declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import FILTER, check_filtered, finished
 
 BOUND_BYTES_S = 100_000.0
 

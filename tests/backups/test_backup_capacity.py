@@ -9,7 +9,7 @@ import msgspec
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.durability import REPLICATED
 from tests.calm_clusters import CALM, in_calm_cluster
-from tests.workflow.clusters import declare, plain, source_at, state_of, submitted
+from tests.nodes.clusters import declare, plain, source_at, state_of, submitted
 
 ROWS = 2000
 TWO_PLACES = msgspec.structs.replace(CALM, engine=msgspec.structs.replace(CALM.engine, max_operators=2))

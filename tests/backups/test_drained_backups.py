@@ -10,9 +10,9 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from tests.adaptation.test_draining import drain, left
 from tests.backups.test_recovery import LONG, register_of, replicated, until_owner
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import declare, submitted
-from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, finished, operators
-from tests.workflow.test_pushes import http_at, push
+from tests.nodes.clusters import declare, submitted
+from tests.nodes.test_moved_operators import FILTER, WINDOWS, check_windows, finished, operators
+from tests.nodes.test_pushes import http_at, push
 
 
 @pytest.mark.one_part_per_commit("backups in virtual time", parts=6)

@@ -9,9 +9,9 @@ from sbon_node.hosting.standby.operator import OperatorKeeper
 from sbon_protocol.api.catalogue import SourceDeclaration
 from tests.backups.test_recovery import register_of
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, operators
-from tests.workflow.test_pushes import http_at, push
+from tests.nodes.clusters import ask, declare, owner_of, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import FILTER, operators
+from tests.nodes.test_pushes import http_at, push
 
 ROWS = 200
 

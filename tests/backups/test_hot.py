@@ -11,8 +11,8 @@ from sbon_protocol.api.durability import HOT, BackupInfo
 from sbon_protocol.api.states.operator_states import FAILED
 from tests.backups.test_recovery import CHECKS, KINDS, ROWS, register_of, replicated, until_more_rows, until_owner
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import owner_of
-from tests.workflow.test_moved_operators import FILTER, WINDOWS, finished
+from tests.nodes.clusters import owner_of
+from tests.nodes.test_moved_operators import FILTER, WINDOWS, finished
 
 
 def backup_of(cluster: SimulatedCluster, operator: str, host: str) -> BackupInfo:

@@ -12,7 +12,7 @@ from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.standby.settings import BackupSettings
 from tests.backups.test_first_batches import keeper_at, running
 from tests.calm_clusters import CALM, in_calm_cluster
-from tests.workflow.clusters import owner_of
+from tests.nodes.clusters import owner_of
 
 COPIED = msgspec.structs.replace(CALM, backups=BackupSettings(inline_bytes=0), migration=MigrationSettings(stall_s=600.0))
 """All files are fetched over connections of their own, and a copy that stands still ends late."""

@@ -25,8 +25,8 @@ from tests.backups.test_replicated_sources import (
     until_rows,
 )
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import submitted
-from tests.workflow.test_moved_operators import FILTER, check_filtered, finished
+from tests.nodes.clusters import submitted
+from tests.nodes.test_moved_operators import FILTER, check_filtered, finished
 
 
 def lose_last_frame(cluster: SimulatedCluster, node: str, backed: str) -> None:

@@ -11,8 +11,8 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_protocol.api.queries import QueryInfo
 from tests.backups.test_recovery import ROWS, register_of, replicated
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_windows, finished
+from tests.nodes.clusters import ask, declare, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import FILTER, WINDOWS, check_windows, finished
 
 SINCE = r"is dead since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 

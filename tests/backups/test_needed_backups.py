@@ -9,8 +9,8 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.hosting.components import HostedComponent
 from tests.backups.test_recovery import register_of
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, source_at, state_of, submitted, uid_of
-from tests.workflow.test_moved_operators import delivered, finished
+from tests.nodes.clusters import ask, declare, source_at, state_of, submitted, uid_of
+from tests.nodes.test_moved_operators import delivered, finished
 
 SQL = "SELECT id FROM numbers WHERE v >= 0"
 ROWS = 200

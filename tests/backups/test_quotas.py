@@ -22,10 +22,10 @@ from tests.backups.test_first_batches import keeper_at
 from tests.backups.test_recovery import register_of
 from tests.backups.test_replicated_sources import SOURCE, backed_up, declared, posted_at, push
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import declare, submitted
-from tests.workflow.test_moved_operators import FILTER, operators
-from tests.workflow.test_pushes import http_at
-from tests.workflow.test_pushes import push as push_rows
+from tests.nodes.clusters import declare, submitted
+from tests.nodes.test_moved_operators import FILTER, operators
+from tests.nodes.test_pushes import http_at
+from tests.nodes.test_pushes import push as push_rows
 
 LIMIT = 2**20
 SMALL = msgspec.structs.replace(CONFIG, backups=BackupSettings(stream_bytes=LIMIT))

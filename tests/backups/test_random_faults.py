@@ -12,8 +12,8 @@ from sbon_lab.simulation.faults.plan import Action, AtTime, Fault
 from sbon_protocol.api.durability import HOT, REPLICATED, Durability
 from tests.backups.test_recovery import CHECKS, replicated
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import state_of
-from tests.workflow.test_moved_operators import FILTER, WINDOWS
+from tests.nodes.clusters import state_of
+from tests.nodes.test_moved_operators import FILTER, WINDOWS
 
 HOSTS = "cdef"
 GENTLE: tuple[Action, ...] = (

@@ -17,8 +17,8 @@ from sbon_protocol.messages import Refused, Subscribe
 from tests.backups.test_replicated_sources import check_each_once, lose
 from tests.backups.test_sink_failover import ROWS, Other, begun, check_rows, other
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submit
-from tests.workflow.test_moved_operators import finished, move
+from tests.nodes.clusters import ask, declare, owner_of, source_at, state_of, submit
+from tests.nodes.test_moved_operators import finished, move
 
 __all__ = ["other"]
 

@@ -14,8 +14,8 @@ from sbon_protocol.api.durability import REPLICATED, Durability
 from sbon_protocol.api.queries import SinkRequest, SinkSpec
 from sbon_protocol.api.states.backup_states import BEHIND, CURRENT
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
+from tests.nodes.clusters import ask, declare, owner_of, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
 
 ROWS, LONG = 500, 1000
 """Of a source with 20 rows a second."""

@@ -20,8 +20,8 @@ from sbon_protocol.api.streams import Pushed, SourceInfo
 from sbon_protocol.errors import SbonError
 from sbon_protocol.source_backup import OpenSourceBackup, StoreSource, YieldSource
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import NUMBERS, ask, state_of, submitted
-from tests.workflow.test_moved_operators import delivered
+from tests.nodes.clusters import NUMBERS, ask, state_of, submitted
+from tests.nodes.test_moved_operators import delivered
 
 SQL = "SELECT id FROM numbers WHERE id >= 0"
 POSTS = 60

@@ -12,10 +12,10 @@ from sbon_node.queries.restart_text import sink_of_restart
 from sbon_protocol.api.queries import QueryInfo, SinkSpec
 from tests.backups.test_lost_twice import lose
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
-from tests.workflow.test_pushes import http_at, push
-from tests.workflow.test_result_streams import derive
+from tests.nodes.clusters import ask, declare, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import FILTER, WINDOWS, check_filtered, check_windows, finished, move, operators
+from tests.nodes.test_pushes import http_at, push
+from tests.nodes.test_result_streams import derive
 
 ROWS = 400
 CHECKS = {FILTER: check_filtered, WINDOWS: check_windows}

@@ -23,8 +23,8 @@ from sbon_protocol.errors import SbonError
 from sbon_protocol.failover import TakeOverSink
 from tests.backups.test_replicated_sources import lose
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submit
-from tests.workflow.test_moved_operators import FILTER, finished
+from tests.nodes.clusters import ask, declare, owner_of, source_at, state_of, submit
+from tests.nodes.test_moved_operators import FILTER, finished
 
 ROWS = 500
 TAKES_S = 0.05

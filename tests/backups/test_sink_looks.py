@@ -16,8 +16,8 @@ from sbon_protocol.api.queries import SinkSpec
 from tests.backups.test_replicated_sources import lose
 from tests.backups.test_sink_failover import ROWS, TAKES_S, Other, begun, check_rows, other
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, declare, owner_of, source_at, state_of, submit
-from tests.workflow.test_moved_operators import FILTER, finished
+from tests.nodes.clusters import ask, declare, owner_of, source_at, state_of, submit
+from tests.nodes.test_moved_operators import FILTER, finished
 
 __all__ = ["other"]
 

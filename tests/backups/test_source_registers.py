@@ -26,7 +26,7 @@ from tests.backups.test_replicated_sources import (
     until_rows,
 )
 from tests.calm_clusters import in_calm_cluster
-from tests.workflow.clusters import ask, submitted
+from tests.nodes.clusters import ask, submitted
 
 
 async def acceptors_of(cluster: SimulatedCluster) -> list[str]:

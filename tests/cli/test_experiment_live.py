@@ -22,8 +22,8 @@ from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.queries import Submission
 from tests.cli.commands import run
-from tests.workflow.clusters import ask, in_cluster
-from tests.workflow.test_live_placement import NODES, TREE, one_way_s
+from tests.nodes.clusters import ask, in_cluster
+from tests.nodes.test_live_placement import NODES, TREE, one_way_s
 
 
 @pytest.fixture

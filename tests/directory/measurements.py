@@ -17,7 +17,7 @@ from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_node.overlay.space.settings import SpaceSettings
 from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import MeasureRtt
-from tests.workflow.clusters import ask, in_cluster
+from tests.nodes.clusters import ask, in_cluster
 
 RTT_MS: dict[Pair, float] = {
     ("a", "b"): 20.0,

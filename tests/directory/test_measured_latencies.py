@@ -15,7 +15,7 @@ from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.nodes import PairInfo, RttRequest
 from sbon_protocol.errors import SbonError
 from tests.directory.measurements import measured, measuring, pings_of
-from tests.workflow.clusters import ask
+from tests.nodes.clusters import ask
 
 
 def test_a_strategy_s_measurements_count_as_questions_and_are_reckoned_with(tmp_path: Path) -> None:

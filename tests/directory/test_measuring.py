@@ -18,7 +18,7 @@ from sbon_protocol.frames import encode_frame
 from sbon_protocol.measuring import MeasuredRtt, MeasuredRtts, MeasureRtt
 from sbon_protocol.messages import Frame
 from tests.directory.measurements import RTT_MS, count_asked, measured, measuring, refused
-from tests.workflow.clusters import ask
+from tests.nodes.clusters import ask
 
 
 def test_measurements_are_the_networks_at_any_node(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_targets_modules_and_files_are_there() -> None:
     lines = [line.split() for _, line in SHOWN]
     assert {word for words in lines if words[0] == "make" for word in words[1:]} <= set(targets)
     started = [words[words.index("-m") + 1] for words in lines if Path(words[0]).name == "python" and "-m" in words]
-    assert set(started) == {"sbon_lab.simulation", "pytest", "tests.mutants", "tests.workflow.planning_lag"}
+    assert set(started) == {"sbon_lab.simulation", "pytest", "tests.mutants", "tests.nodes.planning_lag"}
     assert all(map(find_spec, started))
     paths = {word for words in lines for word in words if re.match(r"(?:\./)?(?:tests|deploy|examples|docs/tools)/", word)}
     assert len(paths) > 5

@@ -17,7 +17,7 @@ from sbon_protocol.api.nodes import MemberInfo
 from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import ExamineNode, NodeExamined
 from tests.adaptation.test_draining import drain
-from tests.workflow.clusters import ask, declare, in_cluster, source_at
+from tests.nodes.clusters import ask, declare, in_cluster, source_at
 
 SPREAD_S = CHANGED_S + LOOK_S + 5.0
 FULL = "0 MB are left on the disk of the data directory, a node needs 67"

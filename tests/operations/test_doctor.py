@@ -18,7 +18,7 @@ from sbon_node.operations.reachability import PEER_BURST, Reach, Reached
 from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import ReachBack, ReachedBack
 from sbon_protocol.messages import Endpoint
-from tests.workflow.clusters import ask, in_cluster
+from tests.nodes.clusters import ask, in_cluster
 
 HERE = Address("192.0.2.1", 7400)
 ANSWER = ReachedBack(

@@ -19,7 +19,7 @@ from sbon_protocol.api.durability import BY_FOLLOWER
 from sbon_protocol.api.nodes import Readiness
 from sbon_protocol.errors import SbonError
 from tests.api.scripted_operations import ALONE, figures, source_report
-from tests.workflow.clusters import in_cluster
+from tests.nodes.clusters import in_cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(sbon_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", re.MULTILINE)

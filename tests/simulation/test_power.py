@@ -17,7 +17,7 @@ from sbon_lab.simulation.engine.engine_process import RunningOperator, Simulated
 from sbon_lab.simulation.faults.plan import AtFailpoint, Fault, at_calls, occurrences
 from sbon_lab.simulation.outcome import Outcome
 from sbon_lab.simulation.schedule import run_schedule
-from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.clusters import declare, in_cluster, source_at, state_of, submitted
 
 
 async def running(cluster: SimulatedCluster, path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.engine.engine_process import EngineTimes
 from sbon_lab.simulation.loop import VirtualLoop, run
-from tests.workflow.clusters import UNHURRIED, declare, source_at, state_of, submitted
+from tests.nodes.clusters import UNHURRIED, declare, source_at, state_of, submitted
 
 WORK_S, ROWS_S = {"b0": 0.03}, 10.0
 TIMES = EngineTimes(between_steps=(0.0001, 0.0002), work_s=lambda operator: WORK_S[operator.rpartition(".")[2]])

@@ -27,7 +27,7 @@ from sbon_protocol.ants import AntSite, ScoutAnt, ScoutReturn
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import QueryInfo
-from tests.workflow.clusters import ask, declare, in_cluster, in_warm_cluster, source_at, state_of, submitted, uid_of
+from tests.nodes.clusters import ask, declare, in_cluster, in_warm_cluster, source_at, state_of, submitted, uid_of
 
 PLACES = {"a": (0.0, 0.0), "m": (40.0, 0.0), "d": (80.0, 0.0), "g": (40.0, 60.0), "f": (0.0, 100.0)}
 """Milliseconds. Rows come from a and go to d; m is between them, g beside the way, and f far away."""

@@ -14,7 +14,7 @@ from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
 from sbon_node.model.servers import ServedFlow, ServerReport
 from sbon_node.papers.ants.settings import AntSettings
-from tests.workflow.clusters import UNHURRIED, declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.clusters import UNHURRIED, declare, in_cluster, source_at, state_of, submitted
 
 ANTS = AntSettings(explore_s=30.0, tell_s=2.0, update_s=8.0, rest_s=16.0, routing_ants=8, scouting_ants=8)
 

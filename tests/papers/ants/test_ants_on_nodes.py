@@ -10,7 +10,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
-from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.clusters import declare, in_cluster, source_at, state_of, submitted
 
 
 def room(cores: float) -> Config:

@@ -31,7 +31,7 @@ from sbon_protocol.ants import Ant, EnforceAnt, RouteAnt, ScoutAnt
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.errors import SbonError
-from tests.workflow.clusters import ask, in_warm_cluster
+from tests.nodes.clusters import ask, in_warm_cluster
 
 RNG = random.Random(3)
 NODES = {f"n{number:02d}": (RNG.uniform(0, 60), RNG.uniform(0, 60)) for number in range(12)}

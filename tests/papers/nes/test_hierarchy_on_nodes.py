@@ -10,7 +10,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
-from tests.workflow.clusters import UNHURRIED, declare, in_cluster, source_at, submitted
+from tests.nodes.clusters import UNHURRIED, declare, in_cluster, source_at, submitted
 
 
 def hanging(parent: str, cores: float = 4.0) -> Config:

@@ -18,8 +18,8 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.calls import CALLS
 from sbon_protocol.errors import SbonError
 from sbon_protocol.zones import AddSubtree, MapOperator, OperatorPlace, PlacedOperators
-from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
-from tests.workflow.test_moved_operators import WINDOWS
+from tests.nodes.clusters import declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.test_moved_operators import WINDOWS
 
 ENDS = "abcd"
 """The nodes of the sources, of the submission and of the consumer."""

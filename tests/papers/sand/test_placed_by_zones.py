@@ -8,7 +8,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.ownership.queries import LIVE
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 
 @pytest.mark.one_part_per_commit("strategies by zones", parts=2)
