@@ -1,6 +1,6 @@
-"""The work that a record asks of its acceptors, done by the first of them that lives: the query's driver.
+"""The work that a record asks of its acceptors, done by the first of them that lives: the query's leader.
 
-The choice of the driver matters for liveness alone. Safety comes from the register: a majority decides each change, and all
+The choice of the leader matters for liveness alone. Safety comes from the register: a majority decides each change, and all
 other work may be done twice. So a node drives by what it knows, without asking, and two may drive for a while.
 """
 
@@ -43,7 +43,7 @@ class Work:
 class Duties:
     """Looks after this node's records at its start, every ``control.drive_s``, and when a member changes.
 
-    A driver ends a query that was being placed when its submitter died, has hosts delete the components of a query that is over,
+    A leader ends a query that was being placed when its submitter died, has hosts delete the components of a query that is over,
     and forgets refused submissions. A submitter that is gone gets ``control.takeover_s`` to come back; one that came back without
     its disk or was restarted is certain not to go on.
     """
@@ -61,13 +61,13 @@ class Duties:
         self._tasks.start("drive", self._run())
         self._context.membership.listen(self._member_changed)
 
-    def driver(self, query: str) -> str:
+    def leader(self, query: str) -> str:
         """Return the first acceptor that lives, as far as this node knows; this node for a record that it does not know."""
         living = (one.node for one in self._records.acceptors(query) if self._context.presence.has(one.node, one.instance))
         return next(living, self._context.name)
 
     def drives(self, query: str) -> bool:
-        return self.driver(query) == self._context.name
+        return self.leader(query) == self._context.name
 
     async def _run(self) -> None:
         settings, known = self._context.settings, self._incarnations()

@@ -195,7 +195,7 @@ class FurtherSinks:
         while True:
             await clock.sleep(settings.drive_s)
             led = [one for one in self._book.records() if one.state == query_states.RUNNING and one.more_sinks]
-            led = [one for one in led if self._book.driver(one.id) == self._context.name]
+            led = [one for one in led if self._book.leader(one.id) == self._context.name]
             claims = {one.claim for record in led for one in record.more_sinks}
             self._since_s = {key: since for key, since in self._since_s.items() if key[0] in claims}
             for record in led:

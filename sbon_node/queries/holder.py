@@ -45,7 +45,7 @@ class QueryHolder:
     """Records of queries, of which this node is an acceptor or which it is asked about.
 
     Any node may change any record: the register lets one of several changes through. The work that follows from a record is its
-    driver's (:mod:`sbon_node.queries.duties`), except that a node which ends a query begins to clean up after it.
+    leader's (:mod:`sbon_node.queries.duties`), except that a node which ends a query begins to clean up after it.
     """
 
     def __init__(self, context: Context, measurements: MeasurementStore, records: Records, hosts: QueryHosts) -> None:
@@ -273,9 +273,9 @@ class QueryHolder:
     def records(self) -> list[QueryRecord]:
         return [record for record in self._records.all() if not record.withdrawn]
 
-    def driver(self, query: str) -> str:
+    def leader(self, query: str) -> str:
         """Return the node that works for the query, as far as this node knows."""
-        return self._duties.driver(query)
+        return self._duties.leader(query)
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """Return the query's current state, or its last state if it is over."""
@@ -299,7 +299,7 @@ class QueryHolder:
         """Return who keeps the record, and whether it begins anew."""
         restart = {"restarted_from": record.restarted_from, "restart": restart_text(record)}
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
-        return {"node": self._duties.driver(record.id), "acceptors": acceptors, "version": record.version, **restart}
+        return {"node": self._duties.leader(record.id), "acceptors": acceptors, "version": record.version, **restart}
 
     async def with_query_usage(self, record: QueryRecord, after_ms: int) -> tuple[QueryInfo, QueryUsage]:
         """Return description and usage from a single round of requests, with history points later than ``after_ms``."""

@@ -115,7 +115,7 @@ class QueryLookup:
         return await self._kept(query)
 
     async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
-        """Return the answer of the first acceptor that gives one, the driver first; else raise the last error."""
+        """Return the answer of the first acceptor that gives one, the leader first; else raise the last error."""
 
         async def ask(node: str) -> QueryDescription:
             return await self._context.ask(node, call, QueryDescription, timeout_s=timeout_s)
@@ -300,7 +300,7 @@ def _have_majority(acceptors: Collection[str], answered: Collection[str]) -> boo
 
 
 def _newest_states(answers: Iterable[Answer]) -> list[QueryInfo]:
-    """Return each query in its newest state, of equal ones that of its driver."""
+    """Return each query in its newest state, of equal ones that of its leader."""
     newest: dict[str, tuple[tuple[int, bool], QueryInfo]] = {}
     for answer in answers:
         for info in answer.queries or ():

@@ -144,7 +144,7 @@ class RecordCalls:
         hosts = self._hosts.known(record)
         summary = summary_of(self._context, record, hosts.values(), counted, self._holder.reasons.text(record.id))
         acceptors = tuple(one.node for one in self._records.acceptors(record.id))
-        return msgspec.structs.replace(summary, node=self._holder.driver(record.id), acceptors=acceptors, version=record.version)
+        return msgspec.structs.replace(summary, node=self._holder.leader(record.id), acceptors=acceptors, version=record.version)
 
     async def _show(self, call: ShowQuery, caller: Caller) -> QueryDescription:
         """Describe a query; without a majority, as this node knows it, which may have changed since."""

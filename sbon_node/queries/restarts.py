@@ -2,7 +2,7 @@
 
 All parts are new, under a new uid: whatever follows a lost operator has shown rows that cannot be repeated alike, and the frames
 that its inputs have been read by others are deleted. The old query fails first, and its record says that a restart is due. The
-driver of that record submits the query again, until it is accepted or refused for good. A source must still have frame 1.
+leader of that record submits the query again, until it is accepted or refused for good. A source must still have frame 1.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Restarts:
         while True:
             await self._context.clock.sleep(self._context.settings.drive_s * self._context.rng.uniform(0.5, 1.0))
             for record in self._book.records():
-                if record.restart_due and self._book.driver(record.id) == self._context.name:
+                if record.restart_due and self._book.leader(record.id) == self._context.name:
                     self._tasks.start(f"restart {record.id}", self._restart(record.id))
 
     async def _restart(self, query: str) -> None:
@@ -72,7 +72,7 @@ class Restarts:
             await self._context.clock.sleep(backoff.next_s())
 
     async def _successor(self, record: QueryRecord) -> str:
-        """Return the uid under which an earlier driver has submitted it again; empty if none has."""
+        """Return the uid under which an earlier leader has submitted it again; empty if none has."""
         try:
             info: QueryInfo = (await self._lookup.show(record.called))[0]
         except SbonError as error:

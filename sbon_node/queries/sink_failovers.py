@@ -68,7 +68,7 @@ class SinkFailovers:
         while True:
             await clock.sleep(min(settings.drive_s, 1.0))
             led = [one for one in self._book.records() if one.state == query_states.RUNNING and one.sink.failover]
-            led = [one for one in led if self._book.driver(one.id) == self._context.name]
+            led = [one for one in led if self._book.leader(one.id) == self._context.name]
             known, check_at_s = self._watched, clock.now() + settings.orphan_check_s
             self._watched = {one.id: known.get(one.id) or _Watched(backoff_of(settings), check_at_s) for one in led}
             for query in known.keys() - self._watched.keys():

@@ -82,7 +82,7 @@ def test_each_node_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     described = Descriptions._described
 
     async def counted(self: Descriptions, call: DescribeComponents, caller: Caller) -> object:
-        answered[self._context.name] += call.decisions  # Without decisions, the driver asks for the history of usage.
+        answered[self._context.name] += call.decisions  # Without decisions, the leader asks for the history of usage.
         return await described(self, call, caller)
 
     async def test(cluster: SimulatedCluster) -> None:

@@ -142,7 +142,7 @@ def test_a_checkpoint_that_an_orphaned_engine_process_writes_again_is_deleted() 
         assert not outcome.failure
 
 
-def test_a_driver_that_returns_with_a_state_that_was_not_chosen_follows_the_chosen_one() -> None:
+def test_a_leader_that_returns_with_a_state_that_was_not_chosen_follows_the_chosen_one() -> None:
     """The holder dies before other acceptors have its change of the record to running; they agree that the query has failed."""
     casting = Casting(holder="c", room=NODES, strategy="random", fsync=False)
     outcome = run_schedule([Fault(AtFailpoint("c", "ask", 21), "kill", "c", down_s=18.5)], seed=32, casting=casting)

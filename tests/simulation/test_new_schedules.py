@@ -23,7 +23,7 @@ FAILED_ONCE = {
     50064: "a disk that was full when it was wiped",
     50199: "a refused query whose acceptor was wiped is forgotten",
     50246: "a result of a refused query that its wiped consumer cannot know",
-    50332: "a driver returned with a record that was never chosen",
+    50332: "a leader returned with a record that was never chosen",
     50502: "a wiped node whose address was swapped waits for its name",
     51110: "a receiver of a datagram was killed in its own code",
     70263: "a sink that is opened after its query is forgotten",

@@ -251,7 +251,7 @@ class QueryProgress(Shown, frozen=True, kw_only=True):
 
 
 class QueryInfo(Goal, frozen=True, kw_only=True):
-    """A query as its driver knows it."""
+    """A query as its leader knows it."""
 
     COLUMNS: ClassVar[Columns] = {one: one for one in ("id", "state", "reason", "consumer", "strategy", "rows", "sql")}
 
@@ -265,7 +265,7 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     reason: str = ""
     submitted_ms: WallMs = 0
     node: str = ""
-    """The query's driver: the first of its ``acceptors`` that lives."""
+    """The query's leader: the first of its ``acceptors`` that lives."""
     acceptors: tuple[str, ...] = ()
     """The nodes that keep its record."""
     version: int = 0

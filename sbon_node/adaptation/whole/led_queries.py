@@ -1,6 +1,6 @@
 """The queries whose placement this node looks after while they run: those that it leads.
 
-The driver of a query's record is its leader: the first of its acceptors that lives, so another node leads when that one dies.
+The leader of a query is the first acceptor of its record that lives, so another node leads when that one dies.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LedQueries(Generic[Memory]):
     def ids(self) -> list[str]:
         """Return the wanted running queries of which this node is the leader."""
         records = (one for one in self._book.records() if one.state == query_states.RUNNING and self._wanted(one))
-        return [record.id for record in records if self._book.driver(record.id) == self._context.name]
+        return [record.id for record in records if self._book.leader(record.id) == self._context.name]
 
     async def _run(self) -> None:
         clock, rng = self._context.clock, self._context.rng
