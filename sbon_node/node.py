@@ -193,8 +193,8 @@ class Node:
             self.context, self._operators, self._moves, self.engine, owners, config.backups, config.engine
         )
         ended = EndedQueries(config.control.max_forgotten)
-        self._sinks = SinkHost(self.context, config.connectors, acceptors, ended)
-        self._sinks.open.results = ResultStreams(self.context, self._catalogue, self._sources)
+        results = ResultStreams(self.context, self._catalogue, self._sources)
+        self._sinks = SinkHost(self.context, config.connectors, acceptors, results, ended)
         self._reader_positions = ReaderPositions(self.context, owners)
         self._takeover = SinkTakeover(self.context, self._sinks, acceptors, owners, ended)
         self._relayed = RelayedRows(self.context, self._sinks)

@@ -41,10 +41,9 @@ OPENING = "opening"
 class OpenSinks:
     """Opens and shuts sinks. Each reads its streams through its own links and acknowledges rows that it has durably delivered."""
 
-    def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors) -> None:
-        self._context, self._settings, self._records = context, settings, records
+    def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors, results: ResultStreams) -> None:
+        self._context, self._settings, self._records, self._results = context, settings, records, results
         self._links = SinkLinks(context, records)
-        self.results: ResultStreams | None = None
         self.followed: dict[str, FollowSink] = {}
         self.runners: dict[str, SinkRunner] = {}
         self._waiting: dict[str, str] = {}
@@ -111,7 +110,7 @@ class OpenSinks:
             acknowledged=acknowledged,
             inputs=tuple(stream for stream, _ in hosted.order.inputs),
             columns=hosted.order.schema,
-            results=self.results,
+            results=self._results,
         )
 
     # -- what they show -----------------------------------------------------------------------------------------------

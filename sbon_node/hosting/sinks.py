@@ -14,6 +14,7 @@ from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.follow import Events, FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
+from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.connectors.sinks.turn import IsReader
 from sbon_node.context import Context, until_passed
 from sbon_node.hosting.components import HostedComponent, acceptors_of
@@ -39,11 +40,18 @@ log = structlog.get_logger()
 class SinkHost:
     """This node's sinks by component: the first ones of queries, and further ones."""
 
-    def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors, ended: EndedQueries) -> None:
+    def __init__(
+        self,
+        context: Context,
+        settings: ConnectorSettings,
+        records: RecordAcceptors,
+        results: ResultStreams,
+        ended: EndedQueries,
+    ) -> None:
         self._context, self._settings, self._records, self._over = context, settings, records, ended
         self._hosted = {hosted.order.component: hosted for hosted in context.store.all("sink", HostedSink).values()}
         self._stored = tuple(self._hosted)
-        self.open = OpenSinks(context, settings, records)
+        self.open = OpenSinks(context, settings, records, results)
         self._ended = EndedSinks(context.store, context.settings.max_sinks)
         self._closing = False
         self._tasks = Tasks()

@@ -71,7 +71,7 @@ class SourceHost:
         self.backups: SourceBackups = NO_SOURCE_BACKUPS
         self._reading = asyncio.Lock()
         self._tasks = Tasks()
-        catalogue.on_change = self._changed
+        catalogue.listen(self._changed)
         context.server.handle(AttachSource, self._handle_attach)
         context.server.handle(DescribeSources, self._handle_describe)
 

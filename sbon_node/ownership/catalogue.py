@@ -129,18 +129,21 @@ def check_leap(own: CatalogEntry | None, theirs: CatalogEntry, most: int) -> Non
 class Catalogue:
     """This node's copy.
 
-    ``on_change`` receives every entry that changed, including this node's own changes.
+    Listeners receive every entry that changed, including this node's own changes.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._entries = context.store.all("catalogue", CatalogEntry)
         self._detach_secrets()
-        self.on_change: Callable[[CatalogEntry], None] = lambda entry: None
+        self._listeners: list[Callable[[CatalogEntry], None]] = []
         self._pace = ComparisonInterval(context.clock, context.rng, context.settings.sync_interval_s)
         context.membership.listen(self._member_changed)
         context.server.handle(PushCatalogue, self._pushed)
         context.server.handle(PullCatalogue, self._pulled)
+
+    def listen(self, listener: Callable[[CatalogEntry], None]) -> None:
+        self._listeners.append(listener)
 
     def _detach_secrets(self) -> None:
         """Detach sources whose options hold a secret, here and so everywhere.
@@ -320,7 +323,8 @@ class Catalogue:
             self._entries[name] = entry
             self._pace.stir()
             try:
-                self.on_change(entry)
+                for listener in self._listeners:
+                    listener(entry)
             except Exception:
                 # The entry stays, whatever the listeners do.
                 log.exception("listener-failed", stream=name)

@@ -93,8 +93,7 @@ def test_a_view_is_replaced_in_one_change_or_stays(tmp_path: Path) -> None:
         catalogue = cluster.at("b").daemon._catalogue
         await cluster.until(lambda: "few" in catalogue.entries)
         seen: list[str] = []
-        notify = catalogue.on_change
-        catalogue.on_change = lambda entry: (seen.append("" if entry.dropped else entry.declaration.sql), notify(entry))[1]
+        catalogue.listen(lambda entry: seen.append("" if entry.dropped else entry.declaration.sql))
         for name, sql, code, where in (
             ("few", "SELECT no FROM numbers", "unknown-column", "line 1, column 8"),
             ("few", "SELECT id FROM few", "unknown-stream", "line 1, column 16"),
