@@ -1,4 +1,4 @@
-"""The local optimizer of a node (SBON, section 3.3): moves the operators that it hosts to where they save network usage.
+"""The local optimizer of a node (SBON, section 3.2): moves the operators that it hosts to where they save network usage.
 
 Each operator is looked at by itself, by what its host knows of its neighbours in the query: nobody computes for the whole. Moves
 are those of :class:`~sbon_node.hosting.moving.departures.Departures`, so rows stay exact; the operators' registers let one
