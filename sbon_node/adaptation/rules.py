@@ -2,8 +2,9 @@
 
 Three steps, the cheap ones first. May the operator move at all now (:func:`waits`)? Has anything changed, so that looking for
 another host may pay (:func:`looks`)? Is the host that was found worth the move (:func:`decide`)? Usage is bytes in transit: rate
-(bytes/s) x one-way latency (s), summed over the operator's links (SBON, section 2.3, equation 1). A saving of usage that lasts for a time is
-bytes in transit x seconds, which is the unit of what a move costs, too: state of B bytes over a path of L seconds is B x L.
+(bytes/s) x one-way latency (s), summed over the operator's links (SBON, section 2.3, equation 1). A saving of usage that lasts
+for a time is bytes in transit x seconds, which is the unit of what a move costs, too: state of B bytes over a path of L seconds
+is B x L.
 
 Against oscillation: an operator rests after each move, does not return soon to a host that it has left, and each move within the
 last hour raises the share of its usage that the next one must save.

@@ -98,27 +98,25 @@ async def test_no_room_for_another_reason_stays_that(plane: Any) -> None:
     assert refused.value.code == "no-capacity"
 
 
-async def test_a_strategy_without_probes_is_checked_as_well(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_strategy_without_probes_is_checked_as_well(plane: Any) -> None:
     async def careless(given: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
         everywhere = [Assignment(operator=one.id, node="m", reason="why not") for one in given.operators]
         return finish("careless", given, everywhere, view, view.probes)
 
-    monkeypatch.setitem(STRATEGIES, "random", careless)
     with pytest.raises(SbonError) as refused:
-        await place(problem(min_throughput_bytes_s=6e8), plane(POINTS), SETTINGS, "random")
+        await place(problem(min_throughput_bytes_s=6e8), plane(POINTS), SETTINGS, careless)
     assert refused.value.code == "throughput-bound"
     assert "m has 1e+09 bytes/s to spare for f1, join, 2e+08 less than needed" in refused.value.message
 
 
-async def test_a_strategy_that_knows_no_bound_on_delay_is_checked_as_well(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_strategy_that_knows_no_bound_on_delay_is_checked_as_well(plane: Any) -> None:
     async def careless(given: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
         everywhere = [Assignment(operator=one.id, node="m", reason="why not") for one in given.operators]
         return finish("careless", problem(), everywhere, view, view.probes)
 
-    monkeypatch.setitem(STRATEGIES, "random", careless)
-    over = (await place(problem(max_delay_ms=200.0), plane(POINTS), SETTINGS, "random")).delay_ms - 1.0
+    over = (await place(problem(max_delay_ms=200.0), plane(POINTS), SETTINGS, careless)).delay_ms - 1.0
     with pytest.raises(SbonError) as refused:
-        await place(problem(max_delay_ms=over), plane(POINTS), SETTINGS, "random")
+        await place(problem(max_delay_ms=over), plane(POINTS), SETTINGS, careless)
     assert refused.value.code == "delay-bound"
 
 
