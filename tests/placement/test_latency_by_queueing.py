@@ -25,10 +25,11 @@ from sbon_node.placement.model.queueing import (
 from sbon_node.placement.model.queueing import latency_ms as through
 from sbon_node.placement.model.queueing_latency import ThroughServers
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.hybrid.auto import auto
 from sbon_protocol.api.objective import Objective
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import AUTO
 from sbon_protocol.errors import SbonError
+from tests.placement.placing import place
 
 NODES = ("a", "b", "c", "d")
 AWAY_MS = dict(zip(NODES, (0.0, 20.0, 30.0, 60.0), strict=True))
@@ -119,7 +120,7 @@ async def test_the_optimum_refuses_it_and_hybrid_takes_it(plane: Any) -> None:
     points = {"a": (0.0, 0.0), "b": (20.0, 0.0), "c": (30.0, 0.0), "d": (60.0, 0.0)}
     with pytest.raises(SbonError, match="not linear"):
         await STRATEGIES["optimal"](chain(), plane(points), PlacementSettings())
-    taken = await auto(chain(), plane(points), PlacementSettings())
+    taken = await place(chain(), plane(points), PlacementSettings(), AUTO)
     assert taken.strategy == "hybrid"
     hosts = (await STRATEGIES["hybrid"](chain(), plane(points), PlacementSettings())).hosts()
     assert taken.hosts() == hosts
