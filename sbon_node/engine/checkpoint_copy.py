@@ -69,11 +69,13 @@ def _clear(into: Path, known: Manifest | None) -> None:
 
 
 def install_checkpoint(copy: Path, manifest: Manifest, checkpoint: Path) -> None:
-    """Copy the files of a copy into ``checkpoint``, a new folder, and check them. Blocks.
+    """Copy the files of a copy into ``checkpoint``, in place of all that is there, and check them. Blocks.
 
     Raises :class:`SbonError` ``checkpoint-damaged``, and leaves nothing then.
     """
     with named_errors(checkpoint):
+        # Spark may write there for a while after the operator has been here before.
+        shutil.rmtree(checkpoint, ignore_errors=True)
         checkpoint.mkdir(parents=True)
         try:
             for file in manifest.files:

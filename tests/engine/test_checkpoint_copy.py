@@ -93,6 +93,18 @@ def test_a_copy_outlives_the_deletion_of_its_files(checkpoint: Path, tmp_path: P
     assert (tmp_path / "installed/state/0/0/8.delta").read_text() == "state/0/0/8.delta"
 
 
+def test_a_copy_takes_the_place_of_files_that_were_written_late(checkpoint: Path, tmp_path: Path) -> None:
+    """The operator was here before, and Spark has not ended all that it does for it."""
+    write(checkpoint, *(f"state/0/0/{version}.delta" for version in range(1, 9)))
+    manifest = copy_checkpoint(checkpoint, BATCH, tmp_path / "copy", **MUCH)
+    write(tmp_path / "installed", "state/0/0/9.snapshot")
+    install_checkpoint(tmp_path / "copy", manifest, tmp_path / "installed")
+    installed = {
+        path.relative_to(tmp_path / "installed").as_posix() for path in (tmp_path / "installed").rglob("*") if path.is_file()
+    }
+    assert installed == {file.path for file in manifest.files}
+
+
 @pytest.mark.parametrize("gone", ["offsets/7", "offsets/6", "commits/7", "state/0/0/5.delta"])
 def test_a_batch_of_which_a_file_is_deleted_is_not_copied(checkpoint: Path, tmp_path: Path, gone: str) -> None:
     write(checkpoint, *(f"state/0/0/{version}.delta" for version in range(1, 9)))

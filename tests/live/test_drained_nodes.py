@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,11 +37,25 @@ def assert_right(query: MovingQuery) -> None:
     assert numbers == sorted(set(numbers))
 
 
+@contextmanager
+def back_afterwards(cluster: LocalCluster) -> Iterator[None]:
+    """Start the drained node again, whatever becomes of the test: those after it have the same cluster."""
+    try:
+        yield
+    finally:
+        cluster[DRAINED].restart()
+        cluster.wait_converged()
+
+
 @pytest.mark.only_in_test_all("live nodes that are drained under several queries")
 def test_a_node_is_drained_under_two_running_queries(world: World, tmp_path: Path) -> None:
     """Their state is in RocksDB, chosen at the submission by its expected size, and moves twice."""
     cluster = world.cluster
-    with query_at(cluster, "tumbling", tmp_path) as windows, query_at(cluster, "filter", tmp_path) as rows:
+    with (
+        back_afterwards(cluster),
+        query_at(cluster, "tumbling", tmp_path) as windows,
+        query_at(cluster, "filter", tmp_path) as rows,
+    ):
         last = {}
         for query in (windows, rows):
             query.more(3)
@@ -58,8 +74,6 @@ def test_a_node_is_drained_under_two_running_queries(world: World, tmp_path: Pat
             query.more(3)
         for query in last:
             assert_right(query)
-    cluster[DRAINED].restart()
-    cluster.wait_converged()
 
 
 @pytest.mark.one_part_per_commit("live operators that move or are shared", parts=6)
@@ -68,7 +82,7 @@ def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(
     world: World, tmp_path: Path, kind: str, kept_in: set[str]
 ) -> None:
     cluster, stopped = world.cluster, world.cluster[DRAINED]
-    with query_at(cluster, kind, tmp_path, "later") as rows:
+    with back_afterwards(cluster), query_at(cluster, kind, tmp_path, "later") as rows:
         rows.more(3)
         assert providers(cluster, rows) == kept_in
         operator = rows.operators()[-1]
@@ -80,5 +94,3 @@ def test_a_node_that_is_told_to_stop_moves_its_operator_away_and_leaves(
         wait_for(lambda: {one.name: one.state for one in members()}[DRAINED] == "left", f"{AT} knows that {DRAINED} has left")
         rows.more(3)
         assert_right(rows)
-    stopped.restart()
-    cluster.wait_converged()
