@@ -37,7 +37,7 @@ CHANGES = (
 )
 MOST_LINES = 260
 BEGINS_MOVES = re.compile(r"mover\.call\(|(?<!def )\b(?:move_all|MoveOperator)\(")
-"""What a decider of moves calls."""
+"""Calls of a decider of moves."""
 
 
 def names_of(source: str) -> set[str]:

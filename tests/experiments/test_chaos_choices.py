@@ -10,7 +10,7 @@ import pytest
 
 from sbon.model import BackupInfo, Loss, OperatorInfo, QueryInfo, Survival
 from sbon_lab.chaos.asking import Gate
-from sbon_lab.chaos.losses import why_not_lost
+from sbon_lab.chaos.injector import why_not_lost
 from sbon_protocol.api.states import backup_states, operator_states
 
 OPERATOR = OperatorInfo(

@@ -39,7 +39,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as connection
 
 
 async def asked(host: str, port: int, user: int, manner: str = "patient") -> str:
-    """What a program of that user gets as an answer to a request."""
+    """Answer to a request of a program of that user."""
     arguments = [sys.executable, "-I", "-S", "-c", ASK, host, str(port), manner, str(user)]
     done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=60)
     return done.stdout

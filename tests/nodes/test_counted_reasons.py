@@ -1,4 +1,4 @@
-"""What keeps a query from its end is in the metrics of its nodes, and in its reason."""
+"""The reason why a query does not end is in the metrics of its nodes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 
@@ -16,14 +16,15 @@ import psutil
 from sbon import SbonError
 from sbon.local.cluster import LocalCluster
 from sbon.local.node import LocalNode
+from sbon.model import QueryInfo
 from sbon_lab.bench.path.costs import kind_of
 from sbon_lab.chaos.asking import Asking, Gate
 from sbon_lab.chaos.faults import BETWEEN_TWO, LOSES_DISK, Action, Fault, Stage
-from sbon_lab.chaos.losses import why_not_lost
 from sbon_lab.chaos.network import Network
 from sbon_lab.chaos.timeline import Timeline
 from sbon_lab.chaos.users import User
 from sbon_lab.migration.kills import kill
+from sbon_protocol.api.states.operator_states import RUNNING
 
 AT_A_TIME = 2
 """Faults that may last at the same time."""
@@ -34,6 +35,8 @@ READY_S = 300.0
 """Longest time until a restarted node is ready."""
 REST_S = 20.0
 """Pause after the loss of a disk, in which the registers get other acceptors."""
+LEAST_COPIES = 3
+"""Copies of a record, of which one may be lost."""
 UNLIMITED = resource.RLIM_INFINITY
 VICTIMS: dict[Action, str] = {"kill": "daemon", "kill-engine": "host", "kill-jvm": "jvm", "wipe": "all", "kill-all": "all"}
 
@@ -254,3 +257,25 @@ def _limit(node: LocalNode, size: int) -> None:
     for process in family(node):
         with suppress(psutil.NoSuchProcess):
             process.rlimit(psutil.RLIMIT_FSIZE, (size, UNLIMITED))
+
+
+def why_not_lost(queries: Iterable[QueryInfo], node: str) -> str:
+    """Return why the disk of a node cannot be lost while these queries live; empty if it can."""
+    return next((why for info in queries if (why := _why_not(info, node))), "")
+
+
+def _why_not(info: QueryInfo, node: str) -> str:
+    if info.survival is None:
+        return f"{info.id} is {info.state}"
+    if info.stale:
+        return f"{info.id} is not confirmed by a majority"
+    for loss in info.survival.losses:
+        if loss.node == node:
+            return f"{info.id} would lose {loss.part} {loss.name} ({loss.why})"
+    if node in info.acceptors and len(info.acceptors) < LEAST_COPIES:
+        return f"{info.id} has its record on {len(info.acceptors)} nodes"
+    for operator in info.operators:
+        # With the node the operator would be lost if its host were lost already, or has just been.
+        if operator.backup is not None and operator.backup.node == node and operator.state != RUNNING:
+            return f"{operator.id} is {operator.state}, and {node} its backup"
+    return ""

@@ -48,7 +48,7 @@ PAPER, ZIPF = "paper", "zipf"
 @json_option
 @reports_errors
 def reuse(parts: tuple[str, ...], topology: str, seconds: float, seed: int, json_: bool, **drawn: Any) -> None:
-    """What reuse of other queries' operators saves: bytes, operators, and network usage; and that all rows are exact.
+    """Savings by reuse of other queries' operators: bytes, operators, and network usage; and whether all rows are exact.
 
     Part paper is SBON's section 4.2.2: four queries over two producers, on real nodes with Spark. In part zipf, whole daemons in
     virtual time run queries drawn by Zipf's law from templates, without reuse and with each kind of it, and again with one of

@@ -101,7 +101,7 @@ class BackupOwner(ABC, Generic[T]):
     unit: ClassVar[str]
     """The noun for what is stored at a time."""
     hint: ClassVar[str]
-    """What a user can do if no node keeps a backup."""
+    """Remedy for users if no node keeps a backup."""
     fencing: ClassVar[frozenset[str]] = FENCED
     """Codes of refusals after which this node may not show anything any more."""
     raised: ClassVar[frozenset[str]] = frozenset()
