@@ -25,10 +25,9 @@ import pyarrow as pa
 from sbon_protocol.api.queries import SinkBegin
 from sbon_protocol.errors import SbonError
 
-from . import endpoints, states
+from . import endpoints, states, submitting
 from .follower import Follower
 from .model import (
-    Accepted,
     Explanation,
     Finished,
     Listing,
@@ -49,7 +48,7 @@ from .model import (
     ViewDeclaration,
 )
 from .pushed_rows import Tabular
-from .requests import DEFAULT_API, not_accepted, not_moved
+from .requests import DEFAULT_API, not_moved
 from .schema import Tables
 from .states import LIVE
 from .transport import Transport
@@ -207,11 +206,7 @@ class AsyncConnection:
         return await self._submitted(endpoints.submission_of(text, to, options))
 
     async def _submitted(self, submission: Submission | Mapping[str, Any]) -> AsyncQuery:
-        async with aclosing(self._node.events(endpoints.submit(submission))) as events:
-            async for event in events:
-                if isinstance(event, Accepted):
-                    return AsyncQuery(self._node, event.query)
-        raise not_accepted(self._node.api)
+        return AsyncQuery(self._node, await submitting.submitted(self._node, submission))
 
     async def query(self, query_id: str) -> AsyncQuery:
         return AsyncQuery(self._node, await self._node.ask(endpoints.query(query_id)))

@@ -33,13 +33,13 @@ class AsyncHttp:
 
     async def answer(self, ask: Ask[Any]) -> Answer:
         with errors(self.api):
-            response = await self._answered(self._client.request(*line(ask), **plain(ask)))
+            response = await self._answered(ask, self._client.request(*line(ask), **plain(ask)))
         return answered(ask, response)
 
     async def events(self, ask: Ask[R], idle: Callable[[], None] = nothing) -> AsyncGenerator[R, None]:
         with errors(self.api):
             request = self._client.build_request(*line(ask), **streaming(ask))
-            response = await self._answered(self._client.send(request, stream=True))
+            response = await self._answered(ask, self._client.send(request, stream=True))
             try:
                 if response.is_error:
                     raise problem_of(ask, response.status_code, await response.aread())
@@ -60,13 +60,15 @@ class AsyncHttp:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _answered(self, sending: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
+    async def _answered(self, ask: Ask[Any], sending: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
         """Return the response; raise ``node-unreachable`` if the node is frozen."""
         request = asyncio.create_task(sending)
         try:
+            missing = 0
             while not (await asyncio.wait({request}, timeout=signs_of_life.SLOW_S))[0]:
-                if not await self._gives_sign() and not request.done():
-                    raise frozen(self.api, signs_of_life.longest_silence_s())
+                missing = 0 if await self._gives_sign() else missing + 1
+                if missing >= ask.signs and not request.done():
+                    raise frozen(self.api, signs_of_life.longest_silence_s(ask))
             return request.result()
         finally:
             request.cancel()

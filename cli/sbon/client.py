@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 from sbon_protocol.api.shown import Shown
 from sbon_protocol.errors import SbonError
 
-from . import endpoints
+from . import endpoints, submitting
 from .http import Http
-from .model import Accepted, Finished, Listing, MemberInfo, QueryInfo, QueryList, Reader, Readiness, Reason, Rows, Submission
-from .requests import DEFAULT_API, Ask, base_url, not_accepted
+from .model import (
+    Accepted,
+    Finished,
+    Listing,
+    MemberInfo,
+    Progress,
+    QueryInfo,
+    QueryList,
+    Reader,
+    Readiness,
+    Reason,
+    Rows,
+    Submission,
+)
+from .requests import DEFAULT_API, Ask, base_url
+from .synchronous import SynchronousTransport, each, run
 from .transport import nothing
 
 P = ParamSpec("P")
@@ -93,7 +107,6 @@ class Client(Http):
     explain_query = asked(endpoints.explain_query)
     explain_placement = asked(endpoints.explain_placement)
     explain_query_placement = asked(endpoints.explain_query_placement)
-    submit = streamed(endpoints.submit)
     add_sink = asked(endpoints.add_sink)
     remove_sink = asked(endpoints.remove_sink)
     acknowledge = asked(endpoints.acknowledge)
@@ -128,12 +141,13 @@ class Client(Http):
         """Return all queries; ``unanswered`` of the list names the members that may hold more."""
         return endpoints.query_list(*self.answer(endpoints.queries()))
 
+    def submit(self, submission: Submission | Mapping[str, Any]) -> Generator[Progress | Accepted, None, None]:
+        """Yield the steps of a submission, as :func:`.submitting.steps` does."""
+        return each(submitting.steps(SynchronousTransport(self), submission))
+
     def submitted(self, submission: Submission) -> QueryInfo:
         """Submit a query, and wait until it runs."""
-        for event in self.submit(submission):
-            if isinstance(event, Accepted):
-                return event.query
-        raise not_accepted(self.api)
+        return run(submitting.submitted(SynchronousTransport(self), submission))
 
     def rows(
         self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = nothing, sink: str = ""

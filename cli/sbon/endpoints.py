@@ -163,12 +163,17 @@ def push_rows(name: str, rows: Any, source: str, key: str) -> Ask[Pushed]:
     return push(name, ndjson(rows), "application/x-ndjson", source=source, key=key)
 
 
+SUBMISSION_SIGNS = 3
+"""Missing signs of life after which a submission is given up: it leaves a query of unknown state."""
+
+
 def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepted]:
     """Yield the steps of a submission; the last is :class:`Accepted`.
 
     The node checks its fields (docs/api.md) and names a wrong field.
     """
-    return Ask("POST", "/v1/queries", Progress | Accepted, msgspec.json.encode(submission))  # type: ignore[arg-type]
+    body = msgspec.json.encode(submission)
+    return Ask("POST", "/v1/queries", Progress | Accepted, body, signs=SUBMISSION_SIGNS)  # type: ignore[arg-type]
 
 
 def submission_of(text: str, to: SinkSpec | None, options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -24,7 +24,9 @@ _PASSING = frozenset(
     {"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "too-many-requests", "not-owner"}
 )
 """Temporary rejections, due to a restart."""
-_PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "consumer-unreachable", "not-followable"})
+_PASSING_ONCE_FOLLOWED = frozenset(
+    {"already-followed", "consumer-unreachable", "not-followable", "holder-unreachable", "no-majority"}
+)
 _PERHAPS_TERMINAL = frozenset({"consumer-unreachable", "not-followable", "query-over", "node-unreachable"})
 
 
@@ -45,7 +47,9 @@ class Reconnection:
         passing = _PASSING | _PASSING_ONCE_FOLLOWED if self._followed else _PASSING
         self._lost_since = self._lost_since if self._lost_since is not None else now
         patience_s = PATIENCE_S if self._followed else FIRST_PATIENCE_S
-        if error.code not in passing or now - self._lost_since > patience_s:
+        # A query that existed may be at the nodes that did not answer; the details name them.
+        is_unanswered = self._followed and error.code == "unknown-query" and bool(error.details)
+        if not (error.code in passing or is_unanswered) or now - self._lost_since > patience_s:
             raise error
         self.tries += 1
         return PAUSES_S[min(self.tries, len(PAUSES_S)) - 1]

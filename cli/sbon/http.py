@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from .requests import SILENCE_S, Ask, bad_answer, base_url, frozen, problem_of, unreachable
-from .signs_of_life import CONNECT_S, Watch, longest_silence_s
+from .requests import SILENCE_S, Ask, bad_answer, base_url, problem_of, unreachable
+from .signs_of_life import CONNECT_S, Watch
 from .transport import Answer, nothing
 
 R = TypeVar("R")
@@ -60,7 +60,7 @@ class Http:
     @contextmanager
     def awaiting(self, ask: Ask[Any]) -> Iterator[Watch]:
         """Yield the watch over a request; the answer comes within the block, or the first event's response begins."""
-        with Watch(self.api) as watch:
+        with Watch(self.api, ask) as watch:
             yield watch
 
     def close(self) -> None:
@@ -129,8 +129,7 @@ def errors(api: str, watch: Watch | None = None) -> Iterator[None]:
     except SSEError as error:
         raise bad_answer(Ask("GET", api, object), str(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        is_frozen = watch is not None and watch.frozen
-        raise (frozen(api, longest_silence_s()) if is_frozen else unreachable(api, _reason(error))) from error
+        raise (watch and watch.error) or unreachable(api, _reason(error)) from error
 
 
 def _reason(error: BaseException) -> str:

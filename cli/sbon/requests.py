@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sbon_protocol.codec import prepare
 from sbon_protocol.errors import SbonError
 
 R_co = TypeVar("R_co", covariant=True)
@@ -23,7 +24,8 @@ PLANNING_S = 600.0
 class Ask(NamedTuple, Generic[R_co]):
     """One request; ``reply`` is the type of the answer, or of each event.
 
-    ``key`` is set if the request must count only once. ``within_s`` is the longest wait for a plain answer.
+    ``key`` is set if the request must count only once. ``within_s`` is the longest wait for a plain answer; a node counts as
+    frozen once ``signs`` signs of life are missing (:mod:`.signs_of_life`).
     """
 
     method: str
@@ -33,6 +35,7 @@ class Ask(NamedTuple, Generic[R_co]):
     media_type: str = "application/json"
     key: str = ""
     within_s: float = ANSWER_S
+    signs: int = 1
 
     @property
     def headers(self) -> dict[str, str]:
@@ -41,6 +44,7 @@ class Ask(NamedTuple, Generic[R_co]):
 
     def decoded(self, body: bytes | str) -> R_co:
         """Return the typed answer; raise :class:`SbonError` ``bad-answer`` if the server is not a node."""
+        prepare(self.reply)
         try:
             return msgspec.json.decode(body or b"null", type=self.reply)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -68,6 +72,7 @@ def bad_answer(ask: Ask[Any], problem: str) -> SbonError:
 
 def problem_of(ask: Ask[Any], status: int, body: bytes | str) -> SbonError:
     """Return the error in a response with an error status, or in the last event of a stream."""
+    prepare(Problem)
     try:
         return msgspec.json.decode(body, type=Problem).error()
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -89,10 +94,6 @@ def frozen(api: str, silent_s: float) -> SbonError:
         f"the node at {api} takes connections, but has answered nothing for {silent_s:g} s",
         hint="its process is stopped, or its machine overloaded; name another node's API with --node URL",
     )
-
-
-def not_accepted(api: str) -> SbonError:
-    return unreachable(api, "the connection ended before the query was accepted")
 
 
 def not_moved(api: str, operator: str) -> SbonError:

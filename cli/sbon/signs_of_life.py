@@ -15,7 +15,9 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from .requests import base_url
+from sbon_protocol.errors import SbonError
+
+from .requests import Ask, base_url, frozen
 
 CONNECT_S = 5.0
 """Longest wait for a connection, in seconds."""
@@ -27,9 +29,9 @@ SIGN_PATH = "/readyz"
 """A node answers it in every state, if only with an error."""
 
 
-def longest_silence_s() -> float:
+def longest_silence_s(ask: Ask[Any]) -> float:
     """Return the seconds without any answer after which a node counts as frozen."""
-    return SLOW_S + SIGN_S
+    return ask.signs * (SLOW_S + SIGN_S)
 
 
 class Watch:
@@ -38,11 +40,16 @@ class Watch:
     ``trace`` is the extension of that name for the request, from which the watch learns the request's socket.
     """
 
-    def __init__(self, api: str) -> None:
-        self._api = api
+    def __init__(self, api: str, ask: Ask[Any]) -> None:
+        self._api, self._ask = api, ask
         self._over = threading.Event()
         self._socket: socket.socket | None = None
-        self.frozen = False
+        self._frozen = False
+
+    @property
+    def error(self) -> SbonError | None:
+        """The error of a frozen node."""
+        return frozen(self._api, longest_silence_s(self._ask)) if self._frozen else None
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event == "connection.connect_tcp.complete":
@@ -56,10 +63,15 @@ class Watch:
         self._over.set()
 
     def _run(self) -> None:
+        missing = 0
         while not self._over.wait(SLOW_S):
             if self._socket is None or _gives_sign(self._api) or self._over.is_set():
+                missing = 0
                 continue
-            self.frozen = True
+            missing += 1
+            if missing < self._ask.signs:
+                continue
+            self._frozen = True
             with suppress(OSError):  # The answer came at last.
                 self._socket.shutdown(socket.SHUT_RDWR)
             return

@@ -6,6 +6,7 @@ The limits hold before anything large is allocated. Bad bytes raise :class:`Prot
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any, TypeVar
 
 import msgpack
@@ -21,6 +22,9 @@ MAX_DEPTH = 32
 _PLAIN = frozenset({str, int, bool, bytes, type(None)})
 
 T = TypeVar("T")
+
+_prepared: set[Any] = set()
+_preparing = threading.Lock()
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -65,10 +69,20 @@ def decode_record(value: Any, type_: type[T] | Any) -> T:
     """Decode a value that travelled inside a message as ``Any``; raise :class:`ProtocolError`."""
     try:
         _check_finite(value, MAX_DEPTH)
+        prepare(type_)
         converted: T = msgspec.convert(value, type_, strict=True)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise ProtocolError("invalid", str(error)) from error
     return converted
+
+
+def prepare(type_: type | Any) -> None:
+    """Make a type known to msgspec before its first use: two threads that begin with one struct at once crash the process."""
+    if type_ not in _prepared:
+        with _preparing:
+            if type_ not in _prepared:
+                msgspec.msgpack.Decoder(type_)
+                _prepared.add(type_)
 
 
 def _check_finite(value: Any, depth: int) -> None:

@@ -196,7 +196,7 @@ class QueryLookup:
         )
         names = " and ".join(answer.node for answer in unanswered)
         hint = f"start {names} again, or restore the network to them; or check the name: sbon query list"
-        return SbonError("unknown-query", message, where="query", hint=hint)
+        return SbonError("unknown-query", message, where="query", hint=hint, details=tuple(map(str, unanswered)))
 
     async def _orphans(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:
         """Return components by query, in order, of whose query no node that answers has the record.

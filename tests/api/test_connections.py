@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -86,6 +88,18 @@ def test_headers_have_to_come_in_time(said: bytes) -> None:
         writer.close()
 
     on_uvloop(scenario, header_s=0.6)
+
+
+def test_headers_that_came_while_the_process_was_stopped_are_read() -> None:
+    async def scenario(node: SwitchedNode, server: ApiServer) -> None:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            while not server.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            client.sendall(READY)
+            time.sleep(0.8)  # noqa: ASYNC251  as SIGSTOP does
+            assert (await asyncio.to_thread(client.recv, 1024)).startswith(b"HTTP/1.1 200 ")
+
+    on_uvloop(scenario, header_s=0.5)
 
 
 def test_a_request_that_is_under_way_is_never_cut_off_for_another() -> None:

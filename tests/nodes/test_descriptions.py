@@ -231,6 +231,7 @@ def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path:
         assert caught.value.code == "unknown-query"
         assert "no answer from c (alive): it may be there" in caught.value.message
         assert "start c again" in caught.value.hint
+        assert caught.value.details == ("c (alive)",)
 
     in_cluster(tmp_path, "abc", test)
 

@@ -200,6 +200,8 @@ _FULL = b"503 Service Unavailable\r\nRetry-After: 1"
 _FULL_BODY = {"code": "too-many-connections", "message": "this node serves as many connections as it may"}
 _FOREIGN = b"403 Forbidden"
 _FOREIGN_BODY = {"code": "forbidden-user", "message": "this node serves its own user and root alone (net.local_users)"}
+HELD_UP_S = 0.05
+"""Lateness of a timer in seconds that shows that this process was stopped, or waited for a processor."""
 LINGER_S = 1.0
 """Seconds that a rejected client has to read the reason."""
 
@@ -371,7 +373,16 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_headers(self) -> None:
         """Limit the time for headers, from the start and from the first byte of each further request."""
-        self._timer = asyncio.get_running_loop().call_later(self._header_s, self.abort)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._header_s, self._expired, loop.time() + self._header_s)
+
+    def _expired(self, due_s: float) -> None:
+        """Close the connection. If this process was held up, headers may be there unread: then it gets as long once more."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - due_s > HELD_UP_S:
+            self._timer = loop.call_later(self._header_s, self.abort)
+        else:
+            self.abort()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

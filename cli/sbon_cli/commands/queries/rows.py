@@ -110,7 +110,7 @@ def follow_to_the_end(
     arrived are printed first, so that the next follower begins after them; a second Ctrl-C does not wait for that.
     """
     write = writer(json_)
-    follower = Follower(client, info.id, write, _notice, sink=sink)
+    follower = Follower(client, info.id, write, notice, sink=sink)
     try:
         with watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console:
             if isinstance(write, LineWriter):
@@ -119,21 +119,21 @@ def follow_to_the_end(
     except KeyboardInterrupt:
         if stop_after:
             client.stop_query(info.id)
-            _notice(f"stopped {info.id} after {rows_text(write.rows)}")
+            notice(f"stopped {info.id} after {rows_text(write.rows)}")
         else:
-            _notice(f"detached after {rows_text(write.rows)}; {info.id} keeps running: sbon query follow {info.id}")
+            notice(f"detached after {rows_text(write.rows)}; {info.id} keeps running: sbon query follow {info.id}")
         return EXIT_INTERRUPTED
     record = _recorded(client, info.id)
     for line in [*unread(record), *skipped(record)] if record is not None else ():
-        _notice(line)
+        notice(line)
     if end.state == states.FAILED:
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
     if info.sink.kind == FOLLOW or write.rows:
-        _notice(f"{info.id} {end.state}: {rows_text(write.rows)}")
+        notice(f"{info.id} {end.state}: {rows_text(write.rows)}")
     else:
         delivered = rows_text(record.rows) if record is not None else "its rows"
-        _notice(f"{info.id} {end.state}: {delivered} delivered to {info.sink.kind}")
+        notice(f"{info.id} {end.state}: {delivered} delivered to {info.sink.kind}")
     return 0
 
 
@@ -148,22 +148,28 @@ class Tie:
         if not self.query:
             return
         try:
-            self._client.stop_query(self.query)
+            notice(f"stopped {self._client.stop_query(self.query).id}")
         except SbonError as error:
             if self.accepted or error.code != "unknown-query":
-                _notice(f"cannot stop {self.query}: {error.message}")
+                notice(f"cannot stop {self.query}: {error.message}")
 
 
 @contextmanager
 def tied(client: Client, query: str = "", *, stop_after: bool) -> Iterator[Tie]:
-    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running.
+    """Stop the query if the block is left by an error, Ctrl-C, SIGTERM or SIGHUP; without ``stop_after`` it keeps running, as a
+    line says after an error.
 
     The block begins before the submission, which tells the tie its query: no moment is left in which a signal ends the command
     alone.
     """
     tie = Tie(client, query)
     if not stop_after:
-        yield tie
+        try:
+            yield tie
+        except SbonError:
+            if tie.accepted:
+                notice(f"{tie.query} may still run: sbon query show {tie.query}")
+            raise
         return
     leave_on_signals()
     try:
@@ -183,5 +189,5 @@ def _recorded(client: Client, query: str) -> QueryInfo | None:
         return None
 
 
-def _notice(text: str) -> None:
+def notice(text: str) -> None:
     err().print(f"[dim]{escape(text)}[/]")

@@ -11,13 +11,14 @@ import click
 from rich.markup import escape
 
 from sbon import SbonError, states
+from sbon.following import Reconnection
 from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import Silence, silence_reason, skipped, unread
 from sbon_cli.commands.queries.progress import watched
 from sbon_cli.commands.queries.query_flags import query_options
-from sbon_cli.commands.queries.rows import Tie, follow_to_the_end, tied
+from sbon_cli.commands.queries.rows import Tie, follow_to_the_end, notice, tied
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, asks_node, err, print_json, rows_text
@@ -143,27 +144,36 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False, ti
         after = "it does not stay" if tie is not None and tie.query else "to see whether it runs: sbon query list"
         console.print(f"[dim]interrupted before the query was accepted; {after}[/]")
         raise
-    raise SbonError("node-unreachable", f"the node at {client.api} ended the connection before the query was accepted")
+    raise AssertionError("a submission without an error ends with its acceptance")
 
 
 def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> int:
-    """Wait until the query ends, while its rows go to a sink; report why none do."""
-    printed: list[str] = []
-    silence = Silence(lambda: silence_reason(info), printed.append, time.monotonic)
+    """Wait until the query ends, while its rows go to a sink; report why none do, and ask again where no answer comes."""
+    silence, reconnection = Silence(lambda: silence_reason(info), notice, time.monotonic), Reconnection()
+    reconnection.heard()
     try:
         with watched(client, info, quiet=quiet):
             while info.state in LIVE:
                 time.sleep(0.5)
-                before, info = info.rows, client.query(info.id)
+                try:
+                    before, info = info.rows, client.query(info.id)
+                except SbonError as error:
+                    pause_s = reconnection.pause_s(error, time.monotonic())
+                    if reconnection.tries == 1:
+                        notice(f"no answer about {info.id} ({error.message}); asking again")
+                    time.sleep(pause_s)
+                    continue
+                reconnection.heard()
                 if info.rows != before:
                     silence.broken()
                 else:
                     silence.lasts()
-                while printed:
-                    err().print(f"[dim]{escape(printed.pop())}[/]")
     except KeyboardInterrupt:
         if stop_after:
             client.stop_query(info.id)
+            notice(f"stopped {info.id} after {rows_text(info.rows)}")
+        else:
+            notice(f"{info.id} keeps running: sbon query show {info.id}")
         return EXIT_INTERRUPTED
     for line in [*unread(info), *skipped(info)]:
         err().print(f"[dim]{escape(line)}[/]")
