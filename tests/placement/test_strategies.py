@@ -46,6 +46,15 @@ async def test_no_room_anywhere_is_said_with_every_reason(name: str, plane: Any)
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
+async def test_no_room_at_the_only_node_is_said(name: str, plane: Any) -> None:
+    operator, edges = Operator(id="f", needs=Needs(cores=0.6)), (Edge("s", "f", 4e3), Edge("f", "sink", 1e3))
+    problem = PlacementProblem(pinned={"s": "a", "sink": "a"}, operators=(operator,), edges=edges)
+    with pytest.raises(SbonError) as refused:
+        await STRATEGIES[name](problem, plane({"a": (0.0, 0.0)}, capacity={"a": 0.1}), SETTINGS)
+    assert (refused.value.code, refused.value.details) == ("no-capacity", ("a: 0.1 cores free, 0.6 needed",))
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
 async def test_a_query_without_operators_is_placed_as_it_is(name: str, plane: Any) -> None:
     problem = PlacementProblem(pinned={"s1": "p1", "sink": "c"}, operators=(), edges=(Edge("s1", "sink", 4000.0),))
     placed = await STRATEGIES[name](problem, plane(POINTS), SETTINGS)

@@ -113,13 +113,14 @@ def follows(cell: Cell, ant: ScoutingAnt, number: int) -> tuple[ScoutingAnt, str
 def onward(cell: Cell, ant: ScoutingAnt, rng: random.Random, now: float) -> tuple[ScoutingAnt, str | None]:
     """Return the next hop, chosen as by routing ants.
 
-    It is None once the ant has been at the destination and may go no further, or has walked too far.
+    It is None once the ant has been at the destination and may go no further, has walked too far, or is at a node without
+    neighbours.
     """
     if ant.chain.destination in ant.path:
         if ant.complete or ant.beyond == 0:
             return ant, None
         ant = msgspec.structs.replace(ant, beyond=ant.beyond - 1)
-    if len(ant.path) > MOST_HOPS:
+    if len(ant.path) > MOST_HOPS or not cell.neighbours:
         return ant, None
     return ant, cell.table(ant.chain.destination, now).choose(rng, ant.path, ant.flat)
 
