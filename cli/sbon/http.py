@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
+from sbon_protocol.errors import SbonError
+
 from .requests import SILENCE_S, Ask, bad_answer, base_url, problem_of, unreachable
 from .signs_of_life import CONNECT_S, Watch
 from .transport import Answer, nothing
@@ -120,6 +122,11 @@ def decoded(ask: Ask[R], event: ServerSentEvent) -> R:
     if event.event == _PROBLEM:
         raise problem_of(ask, 200, event.data)
     return ask.decoded(event.data)
+
+
+def is_unsent(error: SbonError) -> bool:
+    """Whether no connection was made: nothing listens there, so that the request has not reached a node."""
+    return isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
 
 
 @contextmanager

@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-import httpx
-
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.errors import SbonError
 
 from . import endpoints, states
 from .following import PAUSES_S
+from .http import is_unsent
 from .model import Accepted, Progress, QueryInfo, Submission
 from .requests import unreachable
 from .transport import Transport
@@ -39,7 +38,7 @@ async def steps(node: Transport, submission: Submission | Mapping[str, Any]) -> 
                 query = event.query or query
         lost = unreachable(node.api, "the connection ended before the query was accepted")
     except SbonError as error:
-        if error.code != "node-unreachable" or isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
+        if error.code != "node-unreachable" or is_unsent(error):
             raise
         lost = error
     if not query:

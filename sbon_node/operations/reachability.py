@@ -27,6 +27,8 @@ log = structlog.get_logger()
 
 PING_S = 2.0
 PINGS = 3
+PATIENT_S = 6.0
+"""Wait for one more ping where none came back: a busy machine may be late."""
 BURST, PEER_BURST = 64, 4
 PER_S, PEER_PER_S = 4.0, 0.2
 MAX_ASKERS = 1024
@@ -67,7 +69,9 @@ class Reach:
             # Opens the connection if there is none, so that the timing covers a single round trip.
             await context.ask(node, AskNode(cores=0, memory_mb=0, bandwidth_bytes_s=0), NodeAnswer)
             before_ms = context.clock.wall_ms()
-            answer = await context.ask(node, ReachBack(), ReachedBack, timeout_s=context.settings.call_timeout_s + 2 * PING_S)
+            answer = await context.ask(
+                node, ReachBack(), ReachedBack, timeout_s=context.settings.call_timeout_s + 2 * PING_S + PATIENT_S
+            )
         except SbonError as error:
             return Reached(node, ping_ms, None, f"{error.code}: {error.message}", 0.0, math.inf)
         if (known := context.membership.clocks.offset(node)) is not None:
@@ -77,8 +81,10 @@ class Reach:
 
     async def _ping(self, node: str) -> float | None:
         """Return the least of several round trips; None if no ping came back."""
-        answers = [await self._context.membership.ping(node, PING_S / PINGS) for _ in range(PINGS)]
-        return min((answer.rtt_ms for answer in answers if answer is not None), default=None)
+        ping = self._context.membership.ping
+        answers = [answer for _ in range(PINGS) if (answer := await ping(node, PING_S / PINGS)) is not None]
+        answers = answers or [answer for answer in [await ping(node, PATIENT_S)] if answer is not None]
+        return min((answer.rtt_ms for answer in answers), default=None)
 
     async def _reach_back(self, call: ReachBack, caller: Caller) -> ReachedBack:
         context, wall_ms = self._context, self._context.clock.wall_ms()
@@ -96,7 +102,7 @@ class Reach:
             seen=Endpoint(caller.address.host, caller.address.port),
             known=Endpoint(address.host, address.port),
             udp_ms=ping_ms or 0.0,
-            udp="" if ping_ms is not None else f"{PINGS} pings were not answered",
+            udp="" if ping_ms is not None else f"{PINGS + 1} pings were not answered",
             tcp_ms=(context.clock.now() - began) * 1000,
             tcp=refusal[:MAX_REASON],
         )

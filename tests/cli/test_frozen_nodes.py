@@ -39,6 +39,7 @@ COMMANDS = [
     ("explain", "SELECT 1"),
     ("submit", "SELECT 1"),
     ("drain", "--dry-run"),
+    ("doctor",),
 ]
 
 

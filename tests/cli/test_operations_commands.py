@@ -118,6 +118,24 @@ def test_doctor_tells_what_queries_have_lost_and_what_they_wait_for(
     assert ("submit it again" in told["remedy"]) == (verdict == "failed")
 
 
+def test_doctor_has_one_line_for_all_queries_that_wait_for_the_operators_of_a_node(node: ScriptedNode, api: str) -> None:
+    reason = "q1.b0 at b: the engine process ended with -9"
+    waiting = (waits("starting"), waits("running"))
+    node.lost = [
+        QueryInfo(id=f"w{number}", sql="", state="unreachable", reason=reason, operators=waiting) for number in range(6)
+    ] + [QueryInfo(id="other", sql="", state="unreachable", reason="no answer from c")]
+    node.operations.examination = Examination(node="a", findings=(FINE,))
+    told = json.loads(run(api, "doctor", "--only", "--json").stdout)["findings"]
+    assert [(one["check"], one["message"], one["remedy"]) for one in told[1:] if one["verdict"] == "warning"] == [
+        (
+            "queries",
+            f"6 wait for operators at b: 7 of 13 run there; w0: {reason}",
+            "see: sbon query show w0 or w1 or w2 or w3 or w4",
+        ),
+        ("query other", "no answer from c", "see: sbon query show other"),
+    ]
+
+
 def test_doctor_examines_this_machine_where_no_node_runs(tmp_path: Path) -> None:
     nowhere = f"http://{own_host(9)}:1"
     flags = ("--name", "x", "--data-dir", str(tmp_path / "data"), "--bind", own_host(), "--api-bind", own_host())

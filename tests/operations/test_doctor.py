@@ -12,6 +12,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.net.transport import Address
+from sbon_node.operations import reachability
 from sbon_node.operations.doctor import judged
 from sbon_node.operations.examination import CheckResult
 from sbon_node.operations.reachability import PEER_BURST, Reach, Reached
@@ -114,6 +115,17 @@ def test_peers_reach_back_and_say_how_far_and_where(tmp_path: Path) -> None:
         assert verdicts == dict.fromkeys(("ports b", "ports c", "address", "clocks", "versions"), "ok")
 
     in_cluster(tmp_path, "abc", test)
+
+
+def test_late_answers_of_busy_machines_are_no_lost_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A datagram takes 24 ms there and back."""
+    monkeypatch.setattr(reachability, "PING_S", 0.03)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        (reached,) = await ask(cluster, "a", reach_of(cluster, "a").ask(["b"]))
+        assert [one.verdict for one in judged([reached], cluster.at("a").address) if one.check == "ports b"] == ["ok"]
+
+    in_cluster(tmp_path, "ab", test)
 
 
 def test_too_many_examinations_are_deferred(tmp_path: Path) -> None:

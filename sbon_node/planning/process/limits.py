@@ -38,6 +38,11 @@ def too_many(client: str, settings: QuerySettings) -> SbonError:
     return SbonError("too-many-plans", message, hint="wait for them; query.plans_per_client sets the limit")
 
 
+def too_starved(spent_s: float, within_s: float) -> SbonError:
+    message = f"the planner process got {spent_s:.1f} s of processor time in {within_s:g} s: this machine is overloaded"
+    return SbonError("planner-busy", message, hint="try again later, or submit to another node")
+
+
 def too_busy(settings: QuerySettings) -> SbonError:
     message = f"{settings.max_plans} texts are being planned already"
     return SbonError("planner-busy", message, hint="try again later; query.max_plans sets the limit")

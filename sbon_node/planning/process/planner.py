@@ -17,7 +17,7 @@ from sbon_node.base.clock import Clock
 from sbon_node.base.executors import run_to_end
 from sbon_node.model.measurements import Recall
 from sbon_node.model.running_computation import RunningComputation
-from sbon_node.planning.process.limits import process_lost, too_busy, too_deep, too_long, too_many
+from sbon_node.planning.process.limits import process_lost, too_busy, too_deep, too_many
 from sbon_node.planning.process.messages import (
     AskMeasured,
     AskSchema,
@@ -261,8 +261,8 @@ class ProcessPlanner:
                 reply = await self._process.exchange(request)
             except ProcessLostError as error:
                 log.warning("planner-lost", reason=str(error), attempt=attempt)
-                if error.overdue:
-                    raise too_long(self._settings) from error
+                if error.refusal is not None:
+                    raise error.refusal from error
                 if kept_by is not None:
                     raise _ReplacedError(by_this=True) from error
                 continue

@@ -9,9 +9,11 @@ import asyncio
 import sys
 from contextlib import suppress
 
+import psutil
 import structlog
 
 from sbon_node.base.clock import Clock
+from sbon_node.planning.process.limits import too_long, too_starved
 from sbon_node.planning.process.messages import LENGTH_BYTES, Reply, Request, decode_reply, framed
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.errors import SbonError
@@ -28,11 +30,11 @@ START_S = 20.0
 
 
 class ProcessLostError(Exception):
-    """The process ended before it answered; ``overdue`` if the node ended it for lack of an answer."""
+    """The process ended before it answered; ``refusal`` tells the user why, if the node ended it for lack of an answer."""
 
-    def __init__(self, reason: str, *, overdue: bool = False) -> None:
+    def __init__(self, reason: str, refusal: SbonError | None = None) -> None:
         super().__init__(reason)
-        self.overdue = overdue
+        self.refusal = refusal
 
 
 class PlannerProcess:
@@ -61,15 +63,19 @@ class PlannerProcess:
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
+        limit_s, before_s = START_S + PATIENCE * self._settings.plan_cpu_s, _processor_time_s(process.pid)
         try:
-            async with self._clock.timeout(START_S + PATIENCE * self._settings.plan_cpu_s):
+            async with self._clock.timeout(limit_s):
                 process.stdin.write(framed(request))
                 await process.stdin.drain()
                 head = await process.stdout.readexactly(LENGTH_BYTES)
                 return decode_reply(await process.stdout.readexactly(int.from_bytes(head, "big")))
         except TimeoutError as error:
+            spent_s = _processor_time_s(process.pid) - before_s
             await self.end()
-            raise ProcessLostError("it did not answer in time", overdue=True) from error
+            is_starved = spent_s < self._settings.plan_cpu_s
+            refusal = too_starved(spent_s, limit_s) if is_starved else too_long(self._settings)
+            raise ProcessLostError("it did not answer in time", refusal) from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             await self.end()
             raise ProcessLostError(f"it ended with {process.returncode}") from error
@@ -97,3 +103,11 @@ class PlannerProcess:
             with suppress(ConnectionError):
                 await self._process.communicate()
             self._process = None
+
+
+def _processor_time_s(pid: int) -> float:
+    try:
+        spent = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(spent.user + spent.system)

@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from sbon import SbonError, states
+from sbon.http import is_unsent
 from sbon.model import QueryInfo, SourceInfo
 from sbon.states import LIVE, LOST, UNREACHABLE
 from sbon_cli.client import Client
@@ -32,6 +33,8 @@ REMEDIES = {
 
 
 NOT_OVER = frozenset({*LIVE, UNREACHABLE, LOST})
+MAX_NAMED = 5
+"""Most queries that a remedy names."""
 MAX_QUERIES = 100
 """Most queries that are checked; each asks its nodes."""
 LOST_REMEDY = (
@@ -109,11 +112,28 @@ def _queries(client: Client) -> list[CheckResult]:
     troubled = [query for query in each if query.reason and query.state in NOT_OVER]
     lost = [query for query in troubled if _is_lost(query)]
     results = [failed(f"query {query.id}", query.reason, LOST_REMEDY.format(query.id)) for query in lost]
-    results += [
-        warning(f"query {query.id}", query.reason, f"see: sbon query show {query.id}") for query in troubled if query not in lost
-    ]
+    results += _waiting([query for query in troubled if query not in lost], each)
     results = results or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
     return [*results, *_durability(each)]
+
+
+def _waiting(waiting: list[QueryInfo], queries: list[QueryInfo]) -> list[CheckResult]:
+    """Return a line for each query that waits; those that wait for operators of the same nodes share one."""
+    by_nodes: dict[tuple[str, ...], list[QueryInfo]] = {}
+    for query in waiting:
+        nodes = tuple(sorted({one.node for one in query.operators if one.state != states.RUNNING}))
+        by_nodes.setdefault(nodes or (query.id,), []).append(query)
+    results = []
+    for nodes, group in by_nodes.items():
+        if len(group) == 1:
+            results.append(warning(f"query {group[0].id}", group[0].reason, f"see: sbon query show {group[0].id}"))
+            continue
+        there = [one.state for query in queries for one in query.operators if one.node in nodes]
+        run = f"{there.count(states.RUNNING)} of {len(there)} run there"
+        message = f"{len(group)} wait for operators at {', '.join(nodes)}: {run}; {group[0].id}: {group[0].reason}"
+        some = " or ".join(query.id for query in group[:MAX_NAMED])
+        results.append(warning("queries", message, f"see: sbon query show {some}"))
+    return results
 
 
 def _durability(queries: list[QueryInfo]) -> list[CheckResult]:
@@ -160,7 +180,7 @@ def _examined(
         client = Client(api)
         examination = client.examine(everywhere=everywhere)
     except SbonError as error:
-        if error.code != "node-unreachable":
+        if error.code != "node-unreachable" or not is_unsent(error):
             raise
     else:
         return replace(examination, findings=(*examination.findings, *_sources(client), *_queries(client)))
