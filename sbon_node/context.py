@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Call
 
+LOOK_S, MISSES = 5.0, 3
+"""Pause between two looks at whether a node that is to answer is still there, in seconds, and looks in a row without it."""
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 T = TypeVar("T")
 
@@ -175,6 +178,22 @@ class Context:
     async def call(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
         """Call a member as :meth:`ask` does, for calls whose reply is empty."""
         await self._call(node, call, timeout_s)
+
+    async def call_while_there(self, node: str, call: Call, *, timeout_s: float) -> None:
+        """As :meth:`call`, for a long time limit: ``peer-unreachable`` soon after membership has begun to miss the node."""
+        calling, missed = asyncio.ensure_future(self.call(node, call, timeout_s=timeout_s)), 0
+        try:
+            while missed < MISSES:
+                looking = asyncio.ensure_future(self.clock.sleep(LOOK_S))
+                await asyncio.wait({calling, looking}, return_when=asyncio.FIRST_COMPLETED)
+                looking.cancel()
+                if calling.done():
+                    return calling.result()
+                missed = missed + 1 if self.presence.away(node) else 0
+            raise SbonError("peer-unreachable", f"{node} {self.presence.absence(node)}", where=node)
+        finally:
+            calling.cancel()
+            await asyncio.gather(calling, return_exceptions=True)
 
     async def _call(self, node: str, call: Call, timeout_s: float | None) -> object:
         limit = self.settings.call_timeout_s if timeout_s is None else timeout_s

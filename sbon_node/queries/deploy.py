@@ -128,7 +128,7 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
     host, call = record.hosts[operator.id], InstantiateOperator(spec=spec, acceptors=acceptors)
     began_s, limit_s = context.clock.now(), context.settings.start_timeout_s
     try:
-        await context.call(host, call, timeout_s=limit_s)
+        await context.call_while_there(host, call, timeout_s=limit_s)
     except SbonError as error:
         if error.code not in NOT_STARTED:
             raise

@@ -144,8 +144,11 @@ class QueryHolder:
         self._submitting[record.id] = None
         try:
             created = await self._records.create(record, acceptors)
-        except BaseException:
+        except SbonError as error:
             # It may take effect nevertheless; this node then ends it.
+            self._tasks.start(f"refuse {record.id}", self._refuse_at_last(record.id, str(error)[:500]))
+            raise
+        except BaseException:
             self._submitting.pop(record.id, None)
             raise
         notify_of_query(self._context.bus, created, created.state)
@@ -196,15 +199,19 @@ class QueryHolder:
         although nobody has learnt of it.
         """
         try:
-            return await self._refuse(query, reason)
+            undone = await self._refuse(query, reason)
         except SbonError as error:
             # The user gets the reason for the refusal, not the reason why the record stays.
             log.warning("query-not-undone", query=query, code=error.code, reason=str(error))
             self._tasks.start(f"refuse {query}", self._refuse_at_last(query, reason))
             return None
-        finally:
+        except BaseException:
             self._submitting.pop(query, None)
+            raise
+        finally:
             self._forget_counts(query)
+        self._submitting.pop(query, None)
+        return undone
 
     async def _refuse(self, query: str, reason: str) -> QueryRecord:
         before, record = await self._records.change(query, partial(refused, reason=reason))
@@ -217,15 +224,18 @@ class QueryHolder:
         return record
 
     async def _refuse_at_last(self, query: str, reason: str) -> None:
-        """Store the refusal as soon as the disks accept it."""
+        """Store the refusal as soon as disks and acceptors accept it; until then the submission counts as under way."""
         backoff = backoff_of(self._context.settings)
-        while True:
-            await self._context.clock.sleep(backoff.next_s())
-            if self._records.get(query) is None:
-                return
-            with suppress(SbonError):
-                await self._refuse(query, reason)
-                return
+        try:
+            while True:
+                await self._context.clock.sleep(backoff.next_s())
+                if self._records.get(query) is None:
+                    return
+                with suppress(SbonError):
+                    await self._refuse(query, reason)
+                    return
+        finally:
+            self._submitting.pop(query, None)
 
     async def _give_up(self, query: str, reason: str) -> None:
         """End a query that nobody goes on to place."""

@@ -86,6 +86,50 @@ def test_a_node_that_dies_during_the_start_removes_the_results_on_return(tmp_pat
     in_cluster(tmp_path, "abc", test)
 
 
+def test_a_host_that_freezes_during_the_start_is_not_awaited_longer_than_members_miss_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+        engine = cluster.nodes["b"].engine
+        assert engine is not None
+        engine.times = msgspec.structs.replace(engine.times, start=(15.0, 15.0))
+        submitting = cluster.call("a", submit(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer"))
+        await cluster.until(lambda: bool(cluster.nodes["b"].operators()), pause_s=0.001)
+        frozen_s = cluster.clock.now()
+        cluster.loop.pause(cluster.nodes["b"].process)
+        await cluster.until(submitting.done)
+        with pytest.raises(SbonError, match=r"did not start: b is dead since ") as refused:
+            submitting.result()
+        assert (refused.value.code, refused.value.where) == ("peer-unreachable", "b")
+        assert cluster.clock.now() - frozen_s < 60.0
+        cluster.loop.resume(cluster.nodes["b"].process)
+        await settled(cluster)
+        assert not left(tmp_path)
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_record_that_is_refused_late_is_not_taken_for_that_of_a_node_that_restarted(tmp_path: Path) -> None:
+    """Too few acceptors answer while the submission is undone, and then members die and return for its node."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=1_000_000, rate=2.0))
+        submitting = cluster.call("a", submit(cluster, "a", tmp_path / "out.ndjson", strategy="producer"))
+        await cluster.until(lambda: bool(cluster.nodes["a"].operators()), pause_s=0.001)
+        cluster.network.partition(("a",), ("b", "c"))
+        await cluster.until(submitting.done)
+        assert isinstance(submitting.exception(), SbonError)
+        await cluster.sleep(60.0)
+        cluster.network.heal()
+        seen = []
+        for _ in range(60):
+            await cluster.sleep(1.0)
+            seen += [info.reason for info in await ask(cluster, "b", cluster.at("b").daemon.queries())]
+        assert not [reason for reason in seen if "restarted" in reason]
+        assert await ask(cluster, "b", cluster.at("b").daemon.queries()) == []
+
+    in_cluster(tmp_path, "abc", test, call_timeout_s=1.0, takeover_s=3600.0)
+
+
 def test_a_consumer_that_dies_while_its_sink_opens_is_named(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
