@@ -75,23 +75,34 @@ def _share(sources: Collection[SourceInfo], taken: dict[str, int]) -> float | No
     return min(1.0, done / total) if total else 1.0
 
 
-def _lag_ms(sources: Iterable[SourceInfo], ends: Iterable[OperatorInfo]) -> int | None:
-    """Return the event time between the sources' watermarks and those of the last operators; None if unknown."""
+def _lag_ms(sources: Collection[SourceInfo], ends: Collection[OperatorInfo]) -> int | None:
+    """Return the event time between the sources' watermarks and those of the last operators; None if unknown.
+
+    It is unknown while one of them is unreachable: that may be the one that is behind.
+    """
+    if _hidden(sources, ends):
+        return None
     newest = [source.watermark_ms for source in sources if source.watermark_ms is not None]
     left = [end.watermark_ms for end in ends if end.watermark_ms is not None]
     return _behind_ms(min(newest), min(left)) if newest and left else None
 
 
-def slowest_lag_ms(sources: Iterable[SourceInfo], operators: Collection[OperatorInfo]) -> int | None:
+def slowest_lag_ms(sources: Collection[SourceInfo], operators: Collection[OperatorInfo]) -> int | None:
     """Return the event time by which the slowest operator is behind the newest source; None if unknown.
 
-    An operator whose output has ended has no lag.
+    An operator whose output has ended has no lag; one that is unreachable may have any.
     """
+    if _hidden(sources, operators):
+        return None
     newest = [source.watermark_ms for source in sources if source.watermark_ms is not None]
     known = [operator.watermark_ms for operator in operators if operator.watermark_ms is not None]
     if not newest or not known:
         return 0 if operators and all(operator.ended for operator in operators) else None
     return _behind_ms(max(newest), min(known))
+
+
+def _hidden(sources: Collection[SourceInfo], operators: Collection[OperatorInfo]) -> bool:
+    return any(one.state in (UNREACHABLE, LOST) for one in (*sources, *operators))
 
 
 def _behind_ms(source_ms: int, operator_ms: int) -> int | None:

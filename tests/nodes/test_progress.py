@@ -69,6 +69,17 @@ def test_the_lag_is_event_time_between_sources_and_output() -> None:
     assert slowest_lag_ms((told, HALF), OPERATORS) == 6_500
 
 
+@pytest.mark.parametrize("state", ["unreachable", "lost"])
+def test_a_part_that_cannot_be_seen_may_be_the_one_that_is_behind(state: Any) -> None:
+    told, away = source("f", rows=1, watermark_ms=9_000), source("g", state=state)
+    silent = msgspec.structs.replace(OPERATORS[1], id="o3", state=state, watermark_ms=None)
+    given = {"rows": 7, "state": "running", "elapsed_s": 30.0}
+    assert found((told, away), ()).lag_ms is None
+    assert progress_of((told,), (), (*OPERATORS, silent), ("o2", "o3"), **given).lag_ms is None
+    assert slowest_lag_ms((told, away), OPERATORS) is None
+    assert slowest_lag_ms((told,), (*OPERATORS, silent)) is None
+
+
 @pytest.mark.parametrize("begins_ms", [promised_ms(0), 0, -2_000])
 def test_an_operator_at_its_beginning_has_no_lag(begins_ms: int) -> None:
     """Else the lag would be all the time since 1970."""
