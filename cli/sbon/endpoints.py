@@ -177,7 +177,10 @@ def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepte
 
 
 def submission_of(text: str, to: SinkSpec | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a submission, with ``options`` as the user gives them."""
+    """Return the fields of a submission, with ``options`` as the user gives them. Raises ``bad-request`` for what is no sink."""
+    if to is not None and not isinstance(to, SinkSpec):
+        hint = 'for example sbon.SinkSpec(kind="file", options={"path": "/data/rows.csv"}); docs/connectors.md has all kinds'
+        raise SbonError("bad-request", f"a sink is no {type(to).__name__}", where="to", hint=hint)
     return {"sql": text, **options} if to is None else {"sql": text, "sink": to, **options}
 
 

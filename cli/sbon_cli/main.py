@@ -103,8 +103,9 @@ def main() -> None:
         context = error.ctx if isinstance(error, click.UsageError) else None
         click.UsageError(_plain(error.format_message()), context).show()
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        print("\ninterrupted", file=sys.stderr)
+    except (click.Abort, KeyboardInterrupt) as error:
+        unasked = isinstance(error, click.Abort) and not sys.stdin.isatty()
+        print("\nnot confirmed; where no terminal asks, add --yes" if unasked else "\ninterrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     except OSError as error:
         if not is_of_output(error):

@@ -351,3 +351,9 @@ def test_every_exported_name_exists() -> None:
     assert all(hasattr(sbon, name) for name in sbon.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = sbon.nothing
+
+
+def test_a_sink_is_no_text(api: str, node: Any) -> None:
+    with connect(api) as overlay, pytest.raises(SbonError, match=r"to: a sink is no str .*SinkSpec\(kind=") as refused:
+        overlay.sql("SELECT 1", to="rows.csv")  # type: ignore[arg-type]
+    assert (refused.value.code, node.submitted) == ("bad-request", [])

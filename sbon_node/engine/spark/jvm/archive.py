@@ -62,7 +62,11 @@ def make_archive(settings: EngineSettings) -> Path | None:
         return archive
     archive.parent.mkdir(parents=True, exist_ok=True)
     with (archive.parent / "archives.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process, which creates the class archive in {archive.parent}", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
             _train(archive, settings)
             _prune(archive.parent)
