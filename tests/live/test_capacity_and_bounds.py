@@ -129,7 +129,7 @@ def test_nodes_are_filled_and_no_further_and_room_that_comes_free_is_given_again
     assert {detail.split(":")[0] for detail in refused.value.details} == set(NODES)
     told = [detail.split(": ", 1)[1] for detail in refused.value.details]
     assert set(told) <= {
-        f"{LEFT_MB:.0f} MB free, {OPERATOR_MEMORY_MB:.0f} needed",
+        f"{LEFT_MB:.0f} MB free, {OPERATOR_MEMORY_MB:.0f} needed (held by {EACH} operators)",
         "has capacity for it, but not for all of the query's operators that would have to go there",
     }
     at = Counter(operator.node for info in running for operator in dee.client.query(info.id).operators)
