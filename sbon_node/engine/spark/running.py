@@ -376,11 +376,7 @@ class Running:
         born_ms = self._clock.wall_ms() if self._born_ms is None else self._born_ms
         drafts = [
             FrameDraft(
-                payload=frame.payload,
-                rows=frame.rows,
-                watermark_ms=request.watermark_ms,
-                ended=request.ended,
-                born_ms=born_ms,
+                payload=frame.payload, rows=frame.rows, watermark_ms=request.watermark_ms, ended=request.ended, born_ms=born_ms
             )
             for frame in request.frames
         ]

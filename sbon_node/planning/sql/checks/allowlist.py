@@ -294,12 +294,7 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
         "ALL and ANY are not supported",
         "join with the sub-query, or list the values: IN (1, 2)",
     ),
-    (
-        (exp.Window,),
-        "unsupported-window",
-        "OVER needs all rows in order",
-        "aggregate by GROUP BY window(event time, '1 hour')",
-    ),
+    ((exp.Window,), "unsupported-window", "OVER needs all rows in order", "aggregate by GROUP BY window(event time, '1 hour')"),
     (
         (exp.WithinGroup,),
         "unsupported-aggregate",
