@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -17,8 +18,8 @@ from sbon_node.base.clock import Clock
 from sbon_node.base.executors import run_to_end
 from sbon_node.model.measurements import Recall
 from sbon_node.model.running_computation import RunningComputation
-from sbon_node.planning.process.limits import process_lost, too_busy, too_deep, too_long, too_many
 from sbon_node.planning.process.messages import (
+    LENGTH_BYTES,
     AskMeasured,
     AskSchema,
     CheckFragment,
@@ -30,14 +31,103 @@ from sbon_node.planning.process.messages import (
     Reply,
     Request,
     WorkerRequest,
+    decode_reply,
+    framed,
+    process_lost,
+    too_busy,
+    too_deep,
+    too_long,
+    too_many,
 )
-from sbon_node.planning.process.process import PlannerProcess, ProcessLostError
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OnError, StateChoice
 from sbon_protocol.api.plan import Decompose, ProposedPlan
 from sbon_protocol.errors import SbonError
+
+log = structlog.get_logger()
+
+WORKER = "sbon_node.planning.process.worker"
+PATIENCE = 4.0
+"""Multiple of the processor-time limit after which the node kills the process.
+
+The process bounds its processor time itself; this covers a busy machine and a hanging process.
+"""
+START_S = 20.0
+
+
+class ProcessLostError(Exception):
+    """The process ended before it answered; ``overdue`` if the node ended it for lack of an answer."""
+
+    def __init__(self, reason: str, *, overdue: bool = False) -> None:
+        super().__init__(reason)
+        self.overdue = overdue
+
+
+class PlannerProcess:
+    """One process at a time."""
+
+    def __init__(self, settings: QuerySettings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self._process: asyncio.subprocess.Process | None = None
+        self._starts = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def running(self) -> int:
+        """Number of the running process, from 1 on; 0 if none runs. A plan lives only as long as its process."""
+        return self._starts if self._process is not None and self._process.returncode is None else 0
+
+    async def exchange(self, request: Request) -> Reply:
+        """Return the reply to one request; raise :class:`ProcessLostError`. The caller sends one request at a time."""
+        if not self.running:
+            await self.end()
+            await self._start()
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            async with self._clock.timeout(START_S + PATIENCE * self._settings.plan_cpu_s):
+                process.stdin.write(framed(request))
+                await process.stdin.drain()
+                head = await process.stdout.readexactly(LENGTH_BYTES)
+                return decode_reply(await process.stdout.readexactly(int.from_bytes(head, "big")))
+        except TimeoutError as error:
+            await self.end()
+            raise ProcessLostError("it did not answer in time", overdue=True) from error
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            await self.end()
+            raise ProcessLostError(f"it ended with {process.returncode}") from error
+
+    async def _start(self) -> None:
+        command = (sys.executable, "-P", "-m", WORKER, str(self._settings.planner_memory_mb))
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
+        except OSError as error:
+            message = f"the planner process cannot be started: {error.strerror}"
+            raise SbonError("planner-busy", message, hint="look at the limits of processes and memory of this machine") from error
+        self._starts += 1
+        log.info("planner-started", pid=self._process.pid)
+
+    def kill(self) -> None:
+        """Kill the process; an exchange in progress fails."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    async def end(self) -> None:
+        """End the process, if it exists, completely. No exchange may be in progress."""
+        self.kill()
+        if self._process is not None:
+            with suppress(ConnectionError):
+                await self._process.communicate()
+            self._process = None
+
 
 T = TypeVar("T")
 log = structlog.get_logger()

@@ -19,7 +19,6 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 from sbon_node.model.measurements import Measured
-from sbon_node.planning.process.limits import plan_too_large, too_deep, too_large, too_long
 from sbon_node.planning.process.messages import (
     LENGTH_BYTES,
     AskMeasured,
@@ -35,7 +34,11 @@ from sbon_node.planning.process.messages import (
     Request,
     WorkerRequest,
     framed,
+    plan_too_large,
     read_request,
+    too_deep,
+    too_large,
+    too_long,
 )
 from sbon_node.planning.sql.checks.allowlist import check_fragment
 from sbon_node.planning.sql.planner import plan_query

@@ -11,8 +11,17 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sbon_node.planning.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES, SKETCH_AGGREGATES, WINDOW_COLUMNS
-from sbon_node.planning.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
+from sbon_node.planning.sql.checks.functions import (
+    ALLOWED,
+    ALLOWED_AGGREGATES,
+    BAD_PATTERN,
+    NO_LITERAL,
+    PATTERN_HINT,
+    PATTERNS,
+    SKETCH_AGGREGATES,
+    WINDOW_COLUMNS,
+    fault_of,
+)
 from sbon_protocol.errors import SbonError
 
 PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
@@ -99,10 +108,10 @@ def _check_expression(expression: Any, budget: list[int]) -> None:
 def _check_pattern(expression: Any) -> None:
     """Refuse what RE2 does not accept, in the value that Spark has read: it knows more escapes than the check of the text."""
     if expression.getClass().getSimpleName() != "Literal":
-        raise SbonError(CODE, NO_LITERAL, where="fragment")
+        raise SbonError(BAD_PATTERN, NO_LITERAL, where="fragment")
     value = expression.value()
     if value is not None and (fault := fault_of(str(value))):
-        raise SbonError(CODE, f"a regular expression that RE2 does not accept: {fault}", where="fragment", hint=HINT)
+        raise SbonError(BAD_PATTERN, fault, where="fragment", hint=PATTERN_HINT)
 
 
 def _spend(budget: list[int]) -> None:

@@ -7,59 +7,47 @@ constructs are allowed, and refuses all others.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
 from sbon_node.planning.sql.checks.functions import (
     ALLOWED,
     ALLOWED_AGGREGATES,
+    BAD_PATTERN,
     GROWING,
     LITERAL_BOUNDS,
     LITERAL_TEXTS,
     MAX_GROWTH,
     MIN_ARGUMENTS,
+    NO_LITERAL,
+    PATTERN_HINT,
+    PATTERNS,
     SKETCH_AGGREGATES,
     UNIT_FIRST,
     UNITS,
     WINDOW_COLUMNS,
+    fault_of,
     refusal_of,
 )
-from sbon_node.planning.sql.checks.growth import Growth, Sizes
-from sbon_node.planning.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
 from sbon_node.planning.sql.settings import QuerySettings
-from sbon_node.planning.sql.syntax.dialect import STATEMENT_WORDS, TYPE_HINT, call_name, error_at
+from sbon_node.planning.sql.syntax.dialect import STATEMENT_WORDS, TYPE_HINT, begin_of, call_name, error_at
 from sbon_node.planning.sql.syntax.lexical import Token, refusal, scan
 from sbon_node.planning.sql.syntax.shape import check_clauses, check_relation, one_query
+from sbon_protocol.errors import SbonError
 
 MAX_NUMBER = 40
 
-_OPERATORS: tuple[type[exp.Expr], ...] = (
+_NODES: frozenset[type[exp.Expr]] = frozenset((
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.And, exp.Or, exp.Not, exp.Paren,
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between,
     exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.DPipe,
     exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot,
     exp.Case, exp.If, exp.Bracket, exp.Trim, exp.Alias,
-)  # fmt: skip
-_LEAVES: tuple[type[exp.Expr], ...] = (
-    exp.Column,
-    exp.Identifier,
-    exp.Literal,
-    exp.HexString,
-    exp.RawString,
-    exp.Boolean,
-    exp.Null,
-)
-_TIMES: tuple[type[exp.Expr], ...] = (
-    exp.Interval,
-    exp.IntervalSpan,
-    exp.Extract,
-    exp.Var,
-    exp.Cast,
-    exp.TryCast,
-    exp.DataType,
-    exp.DataTypeParam,
-)
-_NODES = frozenset((*_OPERATORS, *_LEAVES, *_TIMES, exp.Anonymous))
+    exp.Column, exp.Identifier, exp.Literal, exp.HexString, exp.RawString, exp.Boolean, exp.Null,
+    exp.Interval, exp.IntervalSpan, exp.Extract, exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam,
+    exp.Anonymous,
+))  # fmt: skip
 
 _TYPES = frozenset(
     getattr(exp.DType, name)
@@ -144,12 +132,8 @@ class _Fragment:
     def _check_join(self, join: exp.Join) -> None:
         extra = [name for name, value in join.args.items() if value and name not in ("this", "on", "side", "kind")]
         condition = join.args.get("on")
-        if (
-            extra
-            or condition is None
-            or condition.find(exp.EQ) is None
-            or join.kind.upper() not in ("", "INNER", "OUTER", "SEMI")
-        ):
+        is_equal = condition is not None and condition.find(exp.EQ) is not None
+        if extra or not is_equal or join.kind.upper() not in ("", "INNER", "OUTER", "SEMI"):
             raise error_at("forbidden-sql", "a join has a side and something that is equal", self._clean, join.this)
 
     def _check_columns(self, root: exp.Expr, known: set[str]) -> None:
@@ -174,24 +158,22 @@ class _Fragment:
             check_scalar(self._clean, bare)
 
 
-def check_scalar(clean: str, node: exp.Expr) -> None:
-    """Raise :class:`SbonError` unless all parts of an expression over a row are allowed."""
-    _check(clean, node, 0)
+def check_scalar(clean: str, node: exp.Expr, growth: int = 0) -> None:
+    """Raise :class:`SbonError` unless all parts of an expression over a row are allowed.
 
-
-def _check(clean: str, node: exp.Expr, growth: int) -> None:
+    ``growth`` is the number of functions around it that make values longer.
+    """
     if type(node) not in _NODES:
         raise _refused_node(clean, node)
     if isinstance(node, exp.Anonymous):
         name = _check_function(clean, node)
         growth += name in GROWING
         if growth > MAX_GROWTH:
-            raise error_at(
-                "unbounded-function", f"more than {MAX_GROWTH} functions inside one another that make values longer", clean, node
-            )
+            message = f"more than {MAX_GROWTH} functions inside one another that make values longer"
+            raise error_at("unbounded-function", message, clean, node)
     _check_special(clean, node)
     for child in node.iter_expressions():
-        _check(clean, child, growth)
+        check_scalar(clean, child, growth)
 
 
 def _check_special(clean: str, node: exp.Expr) -> None:
@@ -238,16 +220,7 @@ def _check_function(clean: str, node: exp.Anonymous) -> str:
     arguments = node.expressions
     if len(arguments) < MIN_ARGUMENTS.get(name, 0):
         raise error_at("not-repeatable", f"{name} without arguments reads the clock", clean, node, hint="pass it a column")
-    if name in LITERAL_BOUNDS:
-        _check_bound(clean, node, name, *LITERAL_BOUNDS[name])
-    if name in LITERAL_TEXTS:
-        position, most = LITERAL_TEXTS[name]
-        text = arguments[position] if len(arguments) > position else None
-        if text is not None and not (isinstance(text, exp.Literal | exp.Null) and len(text.name) <= most):
-            hint = f"write a literal of at most {most} characters"
-            raise error_at(
-                "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
-            )
+    _check_literal(clean, node, name)
     if name in PATTERNS and len(arguments) > PATTERNS[name]:
         _check_pattern(clean, arguments[PATTERNS[name]])
     if any(isinstance(argument, exp.Var) for argument in arguments[1:]) or (
@@ -261,22 +234,27 @@ def _check_pattern(clean: str, node: exp.Expr) -> None:
     if isinstance(node, exp.Null):
         return
     if not (isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string)):
-        raise error_at(CODE, NO_LITERAL, clean, node, hint="write it between quotes")
+        raise error_at(BAD_PATTERN, NO_LITERAL, clean, node, hint="write it between quotes")
     if fault := fault_of(node.name):
-        raise error_at(CODE, f"a regular expression that RE2 does not accept: {fault}", clean, node, hint=HINT)
+        raise error_at(BAD_PATTERN, fault, clean, node, hint=PATTERN_HINT)
 
 
-def _check_bound(clean: str, node: exp.Anonymous, name: str, position: int, most: int) -> None:
-    argument = node.expressions[position] if len(node.expressions) > position else None
-    if argument is None:
+def _check_literal(clean: str, node: exp.Anonymous, name: str) -> None:
+    """Check the argument that must be a small number, or a short text, so that a row stays small."""
+    position, most = (LITERAL_BOUNDS | LITERAL_TEXTS).get(name, (len(node.expressions), 0))
+    if len(node.expressions) <= position:
         return
-    if not (
-        isinstance(argument, exp.Literal) and not argument.is_string and argument.name.isdigit() and int(argument.name) <= most
-    ):
+    argument = node.expressions[position]
+    if name in LITERAL_TEXTS:
+        hint = f"write a literal of at most {most} characters"
+        is_small = isinstance(argument, exp.Literal | exp.Null) and len(argument.name) <= most
+    else:
         hint = f"write a literal number of at most {most}"
-        raise error_at(
-            "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
-        )
+        is_number = isinstance(argument, exp.Literal) and not argument.is_string and argument.name.isdigit()
+        is_small = is_number and int(argument.name) <= most
+    if not is_small:
+        message = f"argument {position + 1} of {name} may make values of any size"
+        raise error_at("unbounded-function", message, clean, node, hint=hint)
 
 
 _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
@@ -357,3 +335,80 @@ def _refused_node(clean: str, node: exp.Expr) -> Exception:
             return error_at(code, message, clean, node, hint=hint)
     hint = "write it with arithmetic, comparisons, CASE, CAST, LIKE, IN, BETWEEN, IS NULL or a function"
     return error_at("unsupported-expression", "this expression is not supported", clean, node, hint=hint)
+
+
+# -- Bounds on how much expressions may lengthen values; nested literal bounds multiply --------------------------------
+
+
+Sizes = Mapping[str, int]
+"""Growth factors by lower-case column name. A factor is relative to the longest value of an input; missing columns count as 1."""
+
+_JOINING = frozenset({"concat", "concat_ws", "array", "array_join", "overlay"})
+"""Functions whose result is as long as all arguments together."""
+_TIMES = {"hex": 2, "bin": 2, "base64": 2, "url_encode": 3}
+_TRUTH = (exp.Predicate, exp.Not, exp.Connector)
+
+
+class Growth:
+    """Checks expressions over a row. ``most`` limits intermediate values and the total growth of the row."""
+
+    def __init__(self, clean: str, most: int) -> None:
+        self._clean, self._most = clean, most
+
+    def of_row(self, outputs: Sequence[exp.Expr], sizes: Sizes) -> dict[str, int]:
+        """Return the growth factors of a SELECT's columns. Raises :class:`SbonError` ``unbounded-function``."""
+        sizes_of_row: dict[str, int] = {}
+        gained = 0
+        for output in outputs:
+            if isinstance(output, exp.Star) or (isinstance(output.unalias(), exp.Column) and output.unalias().is_star):
+                sizes_of_row.update(sizes)
+                continue
+            size = self.of(output.unalias(), sizes)
+            gained += size - 1
+            if gained > self._most:
+                raise self._refused(f"a row may become more than {self._most} times as long", output)
+            sizes_of_row[output.alias_or_name.lower()] = size
+        return sizes_of_row
+
+    def of(self, node: exp.Expr, sizes: Sizes) -> int:
+        """Return the growth factor of an expression.
+
+        Raises :class:`SbonError` ``unbounded-function`` for the innermost part that is too long.
+        """
+        if isinstance(node, exp.Column):
+            return sizes.get(node.name.lower(), 1)
+        terms = list(node.flatten()) if isinstance(node, exp.Connector) else list(node.iter_expressions())
+        inner = [self.of(term, sizes) for term in terms]
+        if isinstance(node, _TRUTH):
+            return 1
+        size = _size(node, inner)
+        if size > self._most:
+            raise self._refused(f"this may become more than {self._most} times as long as a value", node)
+        return size
+
+    def _refused(self, message: str, node: exp.Expr) -> SbonError:
+        """Return an error without the text; the planner adds the user's text."""
+        return refusal("unbounded-function", message, self._clean, begin_of(self._clean, node), offending="", hint=_HINT)
+
+
+_HINT = "nest fewer functions that make values longer, or give them smaller numbers"
+
+
+def _size(node: exp.Expr, inner: Sequence[int]) -> int:
+    if isinstance(node, exp.DPipe):
+        return sum(inner)
+    if not isinstance(node, exp.Anonymous):
+        return max(inner, default=1)
+    name, first = call_name(node), inner[0] if inner else 1
+    if name in _JOINING:
+        return max(1, sum(inner)) * (len(inner) if name == "array_join" else 1)
+    if name in _TIMES:
+        return _TIMES[name] * first
+    if name in ("lpad", "rpad"):  # They add at most a literal number of characters, which counts as one value more.
+        return first + 1
+    if name not in ("repeat", "replace", "regexp_replace"):
+        return max(inner, default=1)
+    position, _ = (LITERAL_BOUNDS | LITERAL_TEXTS)[name]
+    literal = node.expressions[position].name if len(node.expressions) > position else ""  # Spark refuses a missing one.
+    # A replacement may come in place of each character, and of an empty match before it.
+    return first * (max(1, int(literal or 1)) if name == "repeat" else 1 + len(literal))

@@ -11,10 +11,8 @@ from sqlglot import exp
 
 from sbon_node.model.samples import Value
 from sbon_node.planning.sql.relations.logical import Aggregate, Output, Window
-from sbon_node.planning.sql.sampling.distinct import distinct_of, distinct_values
-from sbon_node.planning.sql.sampling.evaluate import evaluate
-from sbon_node.planning.sql.sampling.rows import SampledRows
-from sbon_node.planning.sql.sampling.values import Values
+from sbon_node.planning.sql.sampling.evaluate import Values, evaluate
+from sbon_node.planning.sql.sampling.rows import SampledRows, distinct_of, distinct_values
 
 UNKNOWN_KEY = 10.0
 """Distinct values of a key that cannot be evaluated (Selinger's constant for an equality)."""

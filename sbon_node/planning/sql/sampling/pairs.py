@@ -12,10 +12,8 @@ from sqlglot import exp
 from sbon_node.model.samples import Value
 from sbon_node.planning.sql.relations.logical import LEFT, RIGHT, Join
 from sbon_node.planning.sql.rewrite.event_time import has_equal_times
-from sbon_node.planning.sql.sampling.distinct import distinct_values
-from sbon_node.planning.sql.sampling.evaluate import evaluate
-from sbon_node.planning.sql.sampling.rows import SampledRows
-from sbon_node.planning.sql.sampling.values import Values, alike
+from sbon_node.planning.sql.sampling.evaluate import Values, alike, evaluate
+from sbon_node.planning.sql.sampling.rows import SampledRows, distinct_values
 
 MAX_PAIRS = 100_000
 """Most pairs of equal keys that are looked at."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from sbon_node.model.running_computation import RunningComputation
 from sbon_node.planning.sql.checks.allowlist import check_fragment
+from sbon_node.planning.sql.rewrite.event_time import width_ms
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.sharing.containment import (
     ParsedComputation,
@@ -24,7 +25,6 @@ from sbon_node.planning.sql.sharing.containment import (
 )
 from sbon_node.planning.sql.stages.assembly import Analyse, PlannedStage
 from sbon_node.planning.sql.stages.fragments import fragment_of
-from sbon_node.planning.sql.stages.hold_back import width_ms
 from sbon_protocol.api.operators import PlannedInput
 from sbon_protocol.api.plan import ContainedOperator, PlannedOperator
 from sbon_protocol.errors import SbonError

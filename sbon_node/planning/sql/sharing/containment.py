@@ -13,15 +13,13 @@ from functools import lru_cache
 from sqlglot import exp
 
 from sbon_node.model.running_computation import RunningComputation
-from sbon_node.planning.sql.relations.logical import Aggregate, Input, Join, Output, Relation, Select
-from sbon_node.planning.sql.rewrite.event_time import lags_ms
+from sbon_node.planning.sql.relations.logical import Aggregate, Input, Output, Relation, Select, over
+from sbon_node.planning.sql.rewrite.event_time import lags_ms, width_ms
 from sbon_node.planning.sql.settings import QuerySettings
-from sbon_node.planning.sql.sharing.failures import Failures
 from sbon_node.planning.sql.sharing.groups import Groups, are_same, missing_below, on_keys, rolled_up
-from sbon_node.planning.sql.sharing.implication import Facts, missing
+from sbon_node.planning.sql.sharing.implication import Facts, Failures, missing
 from sbon_node.planning.sql.sharing.normal_form import NotProvable, Rows, View, by_text, computed, named_column, rows_of
 from sbon_node.planning.sql.sharing.reading import relation_of
-from sbon_node.planning.sql.stages.hold_back import width_ms
 from sbon_node.planning.sql.stages.signature import signature
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OnError
@@ -162,19 +160,14 @@ def through(wanted: Wanted, residuals: Mapping[int, Sequence[Residual]]) -> Want
 
 def _put(relation: Relation, selects: Mapping[int, Select]) -> Relation:
     """Return the relation with SELECTs in place of views. Their names become those that the relation reads."""
-    match relation:
-        case Input(view, names):
-            if view not in selects:
-                return relation
-            select = selects[view]
-            assert isinstance(select.child, Input)
-            outputs = tuple(Output(name, output.expression) for name, output in zip(names, select.outputs, strict=True))
-            return Select(replace(select.child, view=view), outputs, select.conditions)
-        case Select(child) | Aggregate(child):
-            return replace(relation, child=_put(child, selects))
-        case Join():
-            return replace(relation, left=_put(relation.left, selects), right=_put(relation.right, selects))
-    raise TypeError(f"no part of a stage: {relation!r}")
+    if not isinstance(relation, Input):
+        return over(relation, lambda child: _put(child, selects))
+    if relation.view not in selects:
+        return relation
+    select = selects[relation.view]
+    assert isinstance(select.child, Input)
+    outputs = tuple(Output(name, output.expression) for name, output in zip(relation.names, select.outputs, strict=True))
+    return Select(replace(select.child, view=relation.view), outputs, select.conditions)
 
 
 # -- proof --------------------------------------------------------------------------------------------------------------------
@@ -196,13 +189,15 @@ def _residual(wanted: Wanted, offered: ParsedComputation) -> Residual:
     relation = _relation(wanted.relation, offered, views, offered_views, Input(0, names, lags))
     time = _event_time(relation, lags)
     lag_ms = lags[time] if time else 0
-    relation = _over(relation, Input(0, names, {name: max(0, lag - lag_ms) for name, lag in lags.items()} if time else lags))
+    behind = {name: max(0, lag - lag_ms) for name, lag in lags.items()} if time else lags
+    residual_relation = _with_lags(relation, [behind])
+    assert isinstance(residual_relation, Select)
     return Residual(
-        relation=relation,
+        relation=residual_relation,
         event_time=time,
         lag_ms=lag_ms,
-        later_ms=_later_ms(wanted, relation),
-        width_ms=width_ms(following) + width_ms(relation),
+        later_ms=_later_ms(wanted, residual_relation),
+        width_ms=width_ms(following) + width_ms(residual_relation),
         source=source,
     )
 
@@ -213,20 +208,20 @@ def _relation(
     if isinstance(wanted.child, Aggregate) != isinstance(offered.relation.child, Aggregate):
         raise NotProvable
     if not isinstance(wanted.child, Aggregate):
-        return _selected(wanted, rows_of(wanted, views), rows_of(offered.relation, offered_views), offered, source)
+        return _selected(wanted, rows_of(wanted, views), rows_of(offered.relation, offered_views), source)
     groups, offered_groups = Groups.of(wanted, views), Groups.of(offered.relation, offered_views)
     below = missing_below(groups, offered_groups)
     of_offered = offered_groups.selected()
     if are_same(groups, offered_groups):
         of_wanted = groups.selected()
         of_wanted = replace(of_wanted, conditions=(*on_keys(below, groups), *of_wanted.conditions))
-        return _selected(wanted, of_wanted, of_offered, offered, source)
+        return _selected(wanted, of_wanted, of_offered, source)
     if not Failures((), of_offered.types).none_in([*of_offered.columns.values(), *of_offered.conditions]):
         raise NotProvable
     return rolled_up(groups, offered_groups, below, source, offered.schema)
 
 
-def _selected(wanted: Select, rows: Rows, offered_rows: Rows, offered: ParsedComputation, source: Input) -> Select:
+def _selected(wanted: Select, rows: Rows, offered_rows: Rows, source: Input) -> Select:
     """Return the wanted rows as a SELECT over the offered ones, which have the same base."""
     if rows.base != offered_rows.base:
         raise NotProvable
@@ -278,14 +273,9 @@ def _lags_of_views(wanted: Wanted, offered: ParsedComputation) -> list[dict[str,
 
 
 def _with_lags(relation: Relation, lags: Sequence[Mapping[str, int]]) -> Relation:
-    match relation:
-        case Input(view):
-            return replace(relation, lags_ms=lags[view])
-        case Select(child) | Aggregate(child):
-            return replace(relation, child=_with_lags(child, lags))
-        case Join():
-            return replace(relation, left=_with_lags(relation.left, lags), right=_with_lags(relation.right, lags))
-    raise TypeError(f"no part of a stage: {relation!r}")
+    if isinstance(relation, Input):
+        return replace(relation, lags_ms=lags[relation.view])
+    return over(relation, lambda child: _with_lags(child, lags))
 
 
 def _event_time(relation: Select, lags: Mapping[str, int]) -> str:
@@ -300,14 +290,6 @@ def _event_time(relation: Select, lags: Mapping[str, int]) -> str:
     if not following:
         raise NotProvable
     return min(following, key=lambda name: lags[name])
-
-
-def _over(relation: Select, source: Input) -> Select:
-    groups = relation.child
-    if not isinstance(groups, Aggregate):
-        return replace(relation, child=source)
-    assert isinstance(groups.child, Select)
-    return replace(relation, child=replace(groups, child=replace(groups.child, child=source)))
 
 
 def _later_ms(wanted: Wanted, relation: Select) -> int:

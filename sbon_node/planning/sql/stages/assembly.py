@@ -7,7 +7,7 @@ expansion); its readers take all of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from sqlglot import exp
@@ -26,16 +26,14 @@ from sbon_node.planning.sql.relations.logical import (
     has_aggregate,
     is_partial,
 )
-from sbon_node.planning.sql.rewrite.event_time import bounds, has_equal_times, lags_ms
+from sbon_node.planning.sql.rewrite.event_time import bounds, has_equal_times, lags_ms, width_ms
 from sbon_node.planning.sql.sampling.rows import SampledRows, together
 from sbon_node.planning.sql.sampling.stage import SampledStage, sampled_stage
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.stages.cut import Feed, Stage
-from sbon_node.planning.sql.stages.estimate import Estimate, estimated
+from sbon_node.planning.sql.stages.estimate import Estimate, ReadSource, StreamEstimate, estimated, estimates_of_sources
 from sbon_node.planning.sql.stages.fragments import fragment_of
-from sbon_node.planning.sql.stages.hold_back import Path, ahead_ms, shares
 from sbon_node.planning.sql.stages.signature import signature
-from sbon_node.planning.sql.stages.source_rates import ReadSource, StreamEstimate, estimates_of_sources
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import MAX_SHIFT_MS, OnError, PlannedInput, TimeBuckets
@@ -376,3 +374,43 @@ def _intervals(join: Join) -> Iterator[exp.Interval]:
 
 def _type(schema: Schema, name: str) -> str:
     return next((column.type for column in schema if column.name == name), "")
+
+
+# -- Limits on how far an input may run ahead of its siblings (docs/design.md, section 7) ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Streams on the path of a stream, itself included, and its delay.
+
+    The delay is how far its event time may be behind its sources' newest event time, in milliseconds.
+    """
+
+    streams: frozenset[str]
+    behind_ms: int
+
+    @staticmethod
+    def of_source(stream: str, delay_ms: int) -> Path:
+        return Path(frozenset({stream}), delay_ms)
+
+    @staticmethod
+    def through(operator: str, inputs: Sequence[Path], relation: Relation) -> Path:
+        """Return the path of the output of an operator that computes ``relation`` of its inputs."""
+        behind_ms = max(path.behind_ms for path in inputs) + width_ms(relation)
+        return Path(frozenset({operator}).union(*(path.streams for path in inputs)), behind_ms)
+
+    def less(self, lag_ms: int) -> Path:
+        """Return the path for a column that follows with that lag."""
+        return replace(self, behind_ms=self.behind_ms + lag_ms)
+
+
+def ahead_ms(inputs: Sequence[Path], number: int, slack_ms: int) -> int | None:
+    """Return how far an input may be ahead of the operator's other inputs; None without others."""
+    siblings = [path.behind_ms for position, path in enumerate(inputs) if position != number]
+    return max(siblings) + slack_ms if siblings else None
+
+
+def shares(inputs: Sequence[Path], number: int) -> bool:
+    """Return whether another input shares a stream with this input. Holding this input back may then starve the other."""
+    own = inputs[number].streams
+    return any(own & path.streams for position, path in enumerate(inputs) if position != number)

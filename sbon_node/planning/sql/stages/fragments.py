@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from sqlglot import exp
 
@@ -16,11 +16,11 @@ from sbon_node.planning.sql.relations.logical import (
     Relation,
     Select,
     column,
-    in_place_of,
+    put,
 )
 from sbon_node.planning.sql.rewrite.canonical import canonical_expression
-from sbon_node.planning.sql.syntax.depth import all_of
 from sbon_node.planning.sql.syntax.dialect import parse, render
+from sbon_node.planning.sql.syntax.shape import all_of
 from sbon_protocol.errors import SbonError
 
 _GROUPS = "groups"
@@ -57,7 +57,9 @@ def tree_of(relation: Select) -> exp.Select:
 
 def _plain(source: exp.Expr, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
     select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
-    return _where(select, conditions)
+    if (condition := _all(conditions)) is not None:
+        select.set("where", exp.Where(this=condition))
+    return select
 
 
 def _groups(relation: Aggregate) -> exp.Select:
@@ -65,17 +67,14 @@ def _groups(relation: Aggregate) -> exp.Select:
     outputs = [*relation.keys, *relation.aggregates]
     keys: list[exp.Expr] = [key.expression.copy() for key in relation.keys]
     if window is not None:
-        window_name = exp.Identifier(this=window.kind)
         ends = {window.start: "start", window.end: "end"}
-        outputs = [
-            Output(name, exp.Column(this=exp.Identifier(this=end), table=window_name)) for name, end in ends.items()
-        ] + outputs
+        outputs = [*(Output(name, column(end, window.kind)) for name, end in ends.items()), *outputs]
         lengths = [window.size_ms] if window.kind == "session_window" else [window.size_ms, window.slide_ms, window.offset_ms]
         arguments = [exp.Literal.string(f"{length} milliseconds") for length in lengths]
         keys = [exp.Anonymous(this=window.kind, expressions=[column(window.time), *arguments]), *keys, *constant_keys(relation)]
     child = relation.child
     source = _table(child, "") if isinstance(child, Input) else _nested(child, "joined")
-    select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
+    select = _plain(source, outputs, ())
     select.set("group", exp.Group(expressions=keys))
     return select
 
@@ -93,11 +92,8 @@ def constant_keys(relation: Aggregate) -> list[exp.Expr]:
 
 def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
     """Return a join's SELECT; its sides keep the aliases ``in0`` and ``in1``, whatever their views."""
-    columns = {name: column(at, side) for name, side, at in join.columns}
-    select = exp.Select(
-        expressions=[_output(output.name, _put(output.expression, columns)) for output in outputs],
-        from_=exp.From(this=_relation(join.left, LEFT)),
-    )
+    columns = [Output(output.name, put(output.expression, join.at_sides)) for output in outputs]
+    select = _plain(_relation(join.left, LEFT), columns, [put(condition, join.at_sides) for condition in conditions])
     sides = {"inner": "", "semi": "LEFT"}
     clause = exp.Join(
         this=_relation(join.right, RIGHT),
@@ -107,7 +103,7 @@ def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr])
     if join.kind == "semi":
         clause.set("kind", "SEMI")
     select.set("joins", [clause])
-    return _where(select, [_put(condition, columns) for condition in conditions])
+    return select
 
 
 def presence(join: Join) -> list[exp.Expr]:
@@ -116,9 +112,7 @@ def presence(join: Join) -> list[exp.Expr]:
     Spark's stream joins match partners by the keys' bytes, and would pair NULL with NULL. Spark infers the conditions for
     columns, but not for a full join, and not through functions that may return NULL.
     """
-    keys = [
-        key for condition in join.conditions if isinstance(condition, exp.EQ) for key in (condition.this, condition.expression)
-    ]
+    keys = [key for one in join.conditions if isinstance(one, exp.EQ) for key in (one.this, one.expression)]
     unsure = [key for key in keys if key.find(exp.Column) and (join.kind == "full" or not isinstance(key, exp.Column))]
     return [exp.Not(this=exp.Is(this=_bracketed(key), expression=exp.Null())) for key in unsure]
 
@@ -149,17 +143,6 @@ def _alias(name: str) -> exp.TableAlias:
 def _output(name: str, expression: exp.Expr) -> exp.Expr:
     plain = isinstance(expression, exp.Column) and expression.name == name
     return expression.copy() if plain else exp.alias_(expression.copy(), exp.Identifier(this=name), copy=False)
-
-
-def _put(expression: exp.Expr, columns: Mapping[str, exp.Expr]) -> exp.Expr:
-    return expression.transform(lambda node: in_place_of(node, columns[node.name]) if isinstance(node, exp.Column) else node)
-
-
-def _where(select: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:
-    condition = _all(conditions)
-    if condition is not None:
-        select.set("where", exp.Where(this=condition))
-    return select
 
 
 def _all(conditions: Iterable[exp.Expr]) -> exp.Expr | None:

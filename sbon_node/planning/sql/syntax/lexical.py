@@ -251,3 +251,13 @@ def _check_neighbours(text: str, tokens: list[Token], strict: bool) -> None:
             raise refusal(
                 "forbidden-operator", "this operator is not supported", text, left.start, offending=offending, hint=hint
             )
+
+
+def check_name(stream: str) -> None:
+    """Raise :class:`SbonError` ``bad-name`` unless a new stream's name is usable without quotes.
+
+    Queries read existing streams with other names in back-quotes.
+    """
+    if stream in RESERVED:
+        message = f"{stream!r} is a word of SQL: FROM {stream} would not be understood as the stream"
+        raise SbonError("bad-name", message, where="name", hint=f"choose another, {stream}_stream for instance")
