@@ -5,6 +5,7 @@ Each message is MessagePack, preceded by its length.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import BinaryIO
 
 import msgspec
@@ -33,37 +34,34 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @staticmethod
     def of(error: SbonError, *, broken: bool = False) -> Refused:
-        return Refused(
-            code=error.code,
-            message=error.message,
-            where=error.where,
-            hint=error.hint,
-            details=tuple(error.details),
-            broken=broken,
-        )
+        code, message, details = error.code, error.message, tuple(error.details)
+        return Refused(code=code, message=message, where=error.where, hint=error.hint, details=details, broken=broken)
 
     def error(self) -> SbonError:
         return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
 
 
-class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Begin a plan. ``entries`` are the streams that the text may name, ``others`` the names of the rest.
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A text to plan over a catalogue; as in :func:`sbon_node.planning.sql.planner.plan_query`."""
 
-    ``offers`` are running operators of other queries.
-    """
-
-    plan: int
     text: str
-    entries: tuple[CatalogEntry, ...]
-    others: tuple[str, ...]
+    catalog: Mapping[str, CatalogEntry]
     query: str
-    settings: QuerySettings
-    decompose: Decompose
-    join_window_ms: int | None
+    decompose: Decompose = "auto"
+    join_window_ms: int | None = None
     on_error: OnError = "fail"
     state_provider: StateChoice | None = None
     since_ms: int | None = None
     offers: tuple[RunningComputation, ...] = ()
+
+
+class PlanText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Begin a plan. The catalogue of ``request`` has the streams that the text may name, ``others`` the names of the rest."""
+
+    plan: int
+    request: PlanRequest
+    others: tuple[str, ...]
+    settings: QuerySettings
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -11,25 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from sbon_node.planning.sql.checks.functions import (
-    ALLOWED,
-    ALLOWED_AGGREGATES,
-    BAD_PATTERN,
-    GROWING,
-    LITERAL_BOUNDS,
-    LITERAL_TEXTS,
-    MAX_GROWTH,
-    MIN_ARGUMENTS,
-    NO_LITERAL,
-    PATTERN_HINT,
-    PATTERNS,
-    SKETCH_AGGREGATES,
-    UNIT_FIRST,
-    UNITS,
-    WINDOW_COLUMNS,
-    fault_of,
-    refusal_of,
-)
+from sbon_node.planning.sql.checks import functions
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.syntax.dialect import STATEMENT_WORDS, TYPE_HINT, begin_of, call_name, error_at
 from sbon_node.planning.sql.syntax.lexical import Token, refusal, scan
@@ -99,7 +81,7 @@ class _Fragment:
         for relation in relations:
             for name, size in self._check_relation(relation).items():
                 sizes[name] = max(size, sizes.get(name, 1))
-        known = {relation.alias_or_name.lower() for relation in relations} | set(WINDOW_COLUMNS)
+        known = {relation.alias_or_name.lower() for relation in relations} | set(functions.WINDOW_COLUMNS)
         for join in joins:
             self._check_join(join)
         group = select.args.get("group")
@@ -150,7 +132,7 @@ class _Fragment:
         if isinstance(bare, exp.Column) and isinstance(bare.this, exp.Star):
             return
         name = call_name(bare)
-        if grouped and name in (*ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS):
+        if grouped and name in (*functions.ALLOWED_AGGREGATES, *functions.SKETCH_AGGREGATES, *functions.WINDOW_COLUMNS):
             for argument in bare.expressions:
                 if not isinstance(argument, exp.Star):
                     check_scalar(self._clean, argument)
@@ -167,9 +149,9 @@ def check_scalar(clean: str, node: exp.Expr, growth: int = 0) -> None:
         raise _refused_node(clean, node)
     if isinstance(node, exp.Anonymous):
         name = _check_function(clean, node)
-        growth += name in GROWING
-        if growth > MAX_GROWTH:
-            message = f"more than {MAX_GROWTH} functions inside one another that make values longer"
+        growth += name in functions.GROWING
+        if growth > functions.MAX_GROWTH:
+            message = f"more than {functions.MAX_GROWTH} functions inside one another that make values longer"
             raise error_at("unbounded-function", message, clean, node)
     _check_special(clean, node)
     for child in node.iter_expressions():
@@ -192,7 +174,7 @@ def _check_special(clean: str, node: exp.Expr) -> None:
     elif isinstance(node, exp.Literal) and not node.is_string and len(node.name) > MAX_NUMBER:
         raise error_at("bad-sql", f"a number has at most {MAX_NUMBER} characters", clean, node)
     elif isinstance(node, exp.Column) and (
-        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in WINDOW_COLUMNS)
+        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in functions.WINDOW_COLUMNS)
     ):
         raise error_at("unsupported-expression", "not supported here", clean, node, hint="name a column")
     elif isinstance(node, exp.In) and (node.args.get("query") or node.args.get("unnest") or node.args.get("field")):
@@ -214,17 +196,19 @@ def _check_function(clean: str, node: exp.Anonymous) -> str:
     name = call_name(node)
     if not name:
         raise error_at("forbidden-function", "a function's name is not quoted", clean, node, hint="remove the quotes")
-    if name not in ALLOWED:
-        code, message, hint = refusal_of(name)
+    if name not in functions.ALLOWED:
+        code, message, hint = functions.refusal_of(name)
         raise error_at(code, message, clean, node, hint=hint)
     arguments = node.expressions
-    if len(arguments) < MIN_ARGUMENTS.get(name, 0):
+    if len(arguments) < functions.MIN_ARGUMENTS.get(name, 0):
         raise error_at("not-repeatable", f"{name} without arguments reads the clock", clean, node, hint="pass it a column")
     _check_literal(clean, node, name)
-    if name in PATTERNS and len(arguments) > PATTERNS[name]:
-        _check_pattern(clean, arguments[PATTERNS[name]])
+    if name in functions.PATTERNS and len(arguments) > functions.PATTERNS[name]:
+        _check_pattern(clean, arguments[functions.PATTERNS[name]])
     if any(isinstance(argument, exp.Var) for argument in arguments[1:]) or (
-        arguments and isinstance(arguments[0], exp.Var) and (name not in UNIT_FIRST or arguments[0].name.lower() not in UNITS)
+        arguments
+        and isinstance(arguments[0], exp.Var)
+        and (name not in functions.UNIT_FIRST or arguments[0].name.lower() not in functions.UNITS)
     ):
         raise error_at("unsupported-expression", "not supported", clean, node)
     return name
@@ -234,18 +218,18 @@ def _check_pattern(clean: str, node: exp.Expr) -> None:
     if isinstance(node, exp.Null):
         return
     if not (isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string)):
-        raise error_at(BAD_PATTERN, NO_LITERAL, clean, node, hint="write it between quotes")
-    if fault := fault_of(node.name):
-        raise error_at(BAD_PATTERN, fault, clean, node, hint=PATTERN_HINT)
+        raise error_at(functions.BAD_PATTERN, functions.NO_LITERAL, clean, node, hint="write it between quotes")
+    if fault := functions.fault_of(node.name):
+        raise error_at(functions.BAD_PATTERN, fault, clean, node, hint=functions.PATTERN_HINT)
 
 
 def _check_literal(clean: str, node: exp.Anonymous, name: str) -> None:
     """Check the argument that must be a small number, or a short text, so that a row stays small."""
-    position, most = (LITERAL_BOUNDS | LITERAL_TEXTS).get(name, (len(node.expressions), 0))
+    position, most = (functions.LITERAL_BOUNDS | functions.LITERAL_TEXTS).get(name, (len(node.expressions), 0))
     if len(node.expressions) <= position:
         return
     argument = node.expressions[position]
-    if name in LITERAL_TEXTS:
+    if name in functions.LITERAL_TEXTS:
         hint = f"write a literal of at most {most} characters"
         is_small = isinstance(argument, exp.Literal | exp.Null) and len(argument.name) <= most
     else:
@@ -408,7 +392,7 @@ def _size(node: exp.Expr, inner: Sequence[int]) -> int:
         return first + 1
     if name not in ("repeat", "replace", "regexp_replace"):
         return max(inner, default=1)
-    position, _ = (LITERAL_BOUNDS | LITERAL_TEXTS)[name]
+    position, _ = (functions.LITERAL_BOUNDS | functions.LITERAL_TEXTS)[name]
     literal = node.expressions[position].name if len(node.expressions) > position else ""  # Spark refuses a missing one.
     # A replacement may come in place of each character, and of an empty match before it.
     return first * (max(1, int(literal or 1)) if name == "repeat" else 1 + len(literal))
