@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from sbon_node.engine.arrow.plan import Aggregation, Call, Expression, Grouping, Literal, ReadPlan, Value
+from sbon_node.engine.arrow.evaluate import Aggregation, Call, Expression, Grouping, Literal, ReadPlan, Value
 from sbon_node.planning.sql.relations.logical import conjuncts
 from sbon_node.planning.sql.syntax.dialect import parse
 from sbon_node.planning.sql.syntax.durations import literal_ms

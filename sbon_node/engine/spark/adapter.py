@@ -30,9 +30,8 @@ from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import SETTLE_POLL_S, resting
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import messages
-from sbon_node.engine.spark.commits import PASSING
 from sbon_node.engine.spark.restarts import Restarts, in_order, side_by_side
-from sbon_node.engine.spark.running import KILLED, REPLACED, End, Running
+from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OnError, OperatorSpec, OperatorStats
@@ -210,7 +209,7 @@ class SparkEngine:
         await self._tasks.close()
         await asyncio.gather(*(running.settle(self._settings.stop_s) for running in self._running.values()))
         for running in self._running.values():
-            running.refuse_commits()
+            running.commits.refuse()
         await self._supervisor.close()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
         self._running.clear()
@@ -234,7 +233,7 @@ class SparkEngine:
         running.set_state(operator_states.RUNNING)
 
     async def _stop(self, running: Running) -> None:
-        running.refuse_commits()
+        running.commits.refuse()
         await self._supervisor.command(messages.Stop(operator=running.spec.id), messages.Done)
 
     async def _try_to_stop(self, running: Running) -> None:
@@ -311,7 +310,7 @@ class SparkEngine:
             paused = [running for running in self._running.values() if running.live]
             await asyncio.gather(*(running.pause(self._settings.stop_s) for running in paused))
             for running in paused:
-                running.refuse_commits()
+                running.commits.refuse()
             await self._supervisor.replace()
             self.replacements += 1
             live = [running for running in self._running.values() if running.live]

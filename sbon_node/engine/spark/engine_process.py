@@ -24,16 +24,14 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import messages
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.analysis.constants import check_constants
-from sbon_node.engine.spark.jvm.cpu_times import CpuTimes
-from sbon_node.engine.spark.jvm.footprint import footprint
+from sbon_node.engine.spark.jvm.footprint import CpuTimes, footprint
 from sbon_node.engine.spark.jvm.release import Sessions
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.jvm.warmup import warm_up
 from sbon_node.engine.spark.operators.failure_reports import no_room
 from sbon_node.engine.spark.operators.on_error import tolerant
 from sbon_node.engine.spark.operators.operator import INITIALIZING_S, Operator, check_jvm, ddl
-from sbon_node.engine.spark.stacks import write_when_asked
-from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError
+from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError, write_stacks_when_asked
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import OnError
 from sbon_protocol.errors import SbonError
@@ -153,7 +151,7 @@ def refused(error: Exception) -> messages.Refused:
 
 def main(folder: str, settings_json: str) -> int:
     hide_pandas()
-    write_when_asked()
+    write_stacks_when_asked()
     feed = Feed("engine")
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
     settings = msgspec.json.decode(settings_json, type=EngineSettings)

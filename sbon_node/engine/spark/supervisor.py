@@ -16,9 +16,9 @@ import structlog
 
 from sbon_node.base.logging.file import cut
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
-from sbon_node.engine.spark import messages, stacks
+from sbon_node.engine.spark import messages
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive
-from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST
+from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST, STACKS_S, ask_for_stacks
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
@@ -217,8 +217,8 @@ class Supervisor:
     async def _write_stacks(self) -> None:
         """Let an engine process that does not answer write to its log where it is."""
         if self._process is not None:
-            stacks.ask(self._process.pid, self._jvm_pid)
-            await asyncio.sleep(stacks.WRITING_S)
+            ask_for_stacks(self._process.pid, self._jvm_pid)
+            await asyncio.sleep(STACKS_S)
 
     async def _reap(self, process: asyncio.subprocess.Process, listener: Listener[messages.Request]) -> None:
         ended = asyncio.ensure_future(process.wait())

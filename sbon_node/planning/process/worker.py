@@ -36,10 +36,7 @@ AGAIN_S = 0.1
 LEAST_S = 0.001
 NICENESS = 5
 RECURSION = 5_000
-"""Python's recursion limit.
-
-The allow-list bounds expressions long before; this is for the parser, which uses many frames.
-"""
+"""Python's recursion limit. The allow-list bounds expressions long before; this is for the parser, which uses many frames."""
 
 
 class OutOfTime(BaseException):

@@ -103,10 +103,7 @@ class _Check:
             raise self._refusal(wrong, origin)
 
     def _sampled(self, children: list[Any]) -> Iterator[list[Any]]:
-        """Yield the arguments with each sample in place of the variable ones.
-
-        Yields nothing if a type has no samples.
-        """
+        """Yield the arguments with each sample in place of the variable ones. Yields nothing if a type has no samples."""
         known = [None if child.foldable() else self._of_type(child.dataType()) for child in children]
         if any(samples == [] for samples in known):
             return
