@@ -144,7 +144,6 @@ def decode_reply(body: bytes) -> Reply:
 
 # -- Refusals of texts that exceed a limit of planning; each names the setting -----------------------------------------
 
-
 _SPLIT = "split the query into smaller ones, or have"
 
 

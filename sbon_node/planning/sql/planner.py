@@ -21,7 +21,7 @@ from sbon_node.planning.sql.rewrite.decompose import Decomposition, arguments, c
 from sbon_node.planning.sql.rewrite.event_time import lags_ms
 from sbon_node.planning.sql.rewrite.pushdown import push_down
 from sbon_node.planning.sql.settings import QuerySettings
-from sbon_node.planning.sql.sharing.alternatives import alternatives
+from sbon_node.planning.sql.sharing.containment import alternatives
 from sbon_node.planning.sql.stages.assembly import Analyse, Assembly, PlannedStage, common_schema
 from sbon_node.planning.sql.stages.cut import Stage, cut, read
 from sbon_node.planning.sql.stages.fragments import fragment_of

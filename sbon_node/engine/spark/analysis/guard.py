@@ -12,17 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sbon_node.engine.spark.analysis.expressions import each, kind_of
-from sbon_node.planning.sql.checks.functions import (
-    ALLOWED,
-    ALLOWED_AGGREGATES,
-    BAD_PATTERN,
-    NO_LITERAL,
-    PATTERN_HINT,
-    PATTERNS,
-    SKETCH_AGGREGATES,
-    WINDOW_COLUMNS,
-    fault_of,
-)
+from sbon_node.planning.sql.checks import functions
 from sbon_protocol.errors import SbonError
 
 PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
@@ -39,7 +29,9 @@ EXPRESSIONS = frozenset(_EXPRESSIONS.split())
 _GRAMMAR = "between cast decimal div extract mod overlay position substring timestampadd timestampdiff trim try_cast"
 GRAMMAR = frozenset(_GRAMMAR.split())
 """Functions that Spark's parser produces from the SQL grammar itself."""
-FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS))
+FUNCTIONS = frozenset(
+    (*functions.ALLOWED, *GRAMMAR, *functions.ALLOWED_AGGREGATES, *functions.SKETCH_AGGREGATES, *functions.WINDOW_COLUMNS)
+)
 REFLECTIVE = ("reflect", "java_method", "try_reflect")
 MAX_NODES = 20_000
 MAX_ALLOWED = 500
@@ -98,7 +90,7 @@ def _check_expression(expression: Any, budget: list[int]) -> None:
         function = expression.nameParts().mkString(".").lower()
         if function not in FUNCTIONS:
             raise SbonError("forbidden-sql", f"the function {function} is not allowed", where="fragment")
-        if (position := PATTERNS.get(function, MAX_NODES)) < expression.children().size():
+        if (position := functions.PATTERNS.get(function, MAX_NODES)) < expression.children().size():
             _check_pattern(expression.children().apply(position))
     elif kind == "RLike":
         _check_pattern(expression.right())
@@ -109,10 +101,10 @@ def _check_expression(expression: Any, budget: list[int]) -> None:
 def _check_pattern(expression: Any) -> None:
     """Refuse what RE2 does not accept, in the value that Spark has read: it knows more escapes than the check of the text."""
     if kind_of(expression) != "Literal":
-        raise SbonError(BAD_PATTERN, NO_LITERAL, where="fragment")
+        raise SbonError(functions.BAD_PATTERN, functions.NO_LITERAL, where="fragment")
     value = expression.value()
-    if value is not None and (fault := fault_of(str(value))):
-        raise SbonError(BAD_PATTERN, fault, where="fragment", hint=PATTERN_HINT)
+    if value is not None and (fault := functions.fault_of(str(value))):
+        raise SbonError(functions.BAD_PATTERN, fault, where="fragment", hint=functions.PATTERN_HINT)
 
 
 def _spend(budget: list[int]) -> None:

@@ -244,7 +244,6 @@ def install(jvm: Any) -> None:
 
 # -- Java classes of this package, compiled by Janino, one of Spark's jars, without a Java compiler --------------------
 
-
 PACKAGE = "py4j.reflection"
 """Reflection names py4j's own invoker as the caller, so the classes join its package."""
 

@@ -140,7 +140,6 @@ def _quoted(name: str) -> str:
 
 # -- Time buckets: a further column of two views, and the equality of both in their join -------------------------------
 
-
 BUCKET = "sbon bucket"
 """The column of a row's bucket; no stream can have a column of this name."""
 

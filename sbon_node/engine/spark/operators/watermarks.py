@@ -59,7 +59,6 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 # -- The first batch of a new operator, since Spark itself begins at 1970 ----------------------------------------------
 
-
 PROPAGATED = "spark.sql.streaming.statefulOperator.allowMultiple"
 _LOOK_S = 0.01
 _STATEFUL = frozenset(["Join", "Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark"])

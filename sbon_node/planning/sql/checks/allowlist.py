@@ -323,7 +323,6 @@ def _refused_node(clean: str, node: exp.Expr) -> Exception:
 
 # -- Bounds on how much expressions may lengthen values; nested literal bounds multiply --------------------------------
 
-
 Sizes = Mapping[str, int]
 """Growth factors by lower-case column name. A factor is relative to the longest value of an input; missing columns count as 1."""
 

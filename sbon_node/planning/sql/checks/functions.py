@@ -151,7 +151,6 @@ def refusal_of(name: str) -> tuple[str, str, str]:
 
 # -- Regular expressions of a query: literals that RE2 accepts ---------------------------------------------------------
 
-
 PATTERNS = {
     **dict.fromkeys(("rlike", "regexp", "regexp_like", "regexp_count", "regexp_extract", "regexp_extract_all"), 1),
     **dict.fromkeys(("regexp_instr", "regexp_replace", "regexp_substr", "split"), 1),

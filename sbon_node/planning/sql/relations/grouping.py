@@ -212,7 +212,6 @@ def ungrouped(scope: Scope, expression: exp.Expr) -> SbonError:
 
 # -- Lengths of window(time, length, slide, start) and session_window(time, gap) ---------------------------------------
 
-
 MOST_AT_ONCE = 100
 """Most windows per row; the row's state, and its rows downstream, multiply by this number."""
 

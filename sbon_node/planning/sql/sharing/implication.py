@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import ge, gt, le, lt
 from typing import Any
 
 from sqlglot import exp
@@ -122,12 +123,7 @@ def is_plain(condition: exp.Expr, types: Mapping[str, str]) -> bool:
 def _holds(atom: _Atom, value: Value) -> bool:
     if atom.operator in ("in", "not in"):
         return (value in atom.values) == (atom.operator == "in")
-    tests: dict[str, Callable[[Value, Value], bool]] = {
-        "<": lambda a, b: a < b,
-        "<=": lambda a, b: a <= b,
-        ">": lambda a, b: a > b,
-        ">=": lambda a, b: a >= b,
-    }
+    tests = {"<": lt, "<=": le, ">": gt, ">=": ge}
     return atom.operator == "not null" or tests[atom.operator](value, atom.values[0])
 
 
@@ -262,7 +258,6 @@ def _shifted(node: exp.Expr, types: Mapping[str, str]) -> tuple[str, int] | None
 
 
 # -- Expressions that fail on no row -----------------------------------------------------------------------------------
-
 
 _CONDITIONS = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Like, exp.In, exp.Between,

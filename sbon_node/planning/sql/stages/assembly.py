@@ -14,14 +14,13 @@ from sqlglot import exp
 
 from sbon_node.model.measurements import Measured, Measurement, Recall
 from sbon_node.planning.sql.checks.allowlist import check_fragment
-from sbon_node.planning.sql.checks.error_location import check_alike, check_outputs, in_the_text
 from sbon_node.planning.sql.relations.logical import (
-    Aggregate,
     Input,
     Join,
     Output,
     Relation,
     Select,
+    children_of,
     columns_read,
     has_aggregate,
     is_partial,
@@ -32,7 +31,7 @@ from sbon_node.planning.sql.sampling.stage import SampledStage, sampled_stage
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.stages.cut import Feed, Stage
 from sbon_node.planning.sql.stages.estimate import Estimate, ReadSource, StreamEstimate, estimated, estimates_of_sources
-from sbon_node.planning.sql.stages.fragments import fragment_of
+from sbon_node.planning.sql.stages.fragments import check_alike, check_outputs, fragment_of, in_the_text
 from sbon_node.planning.sql.stages.signature import signature
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
@@ -59,15 +58,6 @@ class Stream:
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
     """An operator, the relation that it computes, and the streams of each view."""
-
-    operator: PlannedOperator
-    relation: Select
-    views: tuple[tuple[Stream, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """An operator whose rates are not estimated yet; ``views`` holds the streams of each view."""
 
     operator: PlannedOperator
     relation: Select
@@ -110,7 +100,8 @@ class Assembly:
         self._query, self._analyse, self._settings = query_id, analyse, settings
         self._planned: dict[Stage, tuple[Stream, ...]] = {}
         self._sources: dict[str, ReadSource] = {}
-        self._drafts: list[_Draft] = []
+        self._drafts: list[PlannedStage] = []
+        """Stages whose operators have no rates yet."""
         self._unpaced: set[str] = set()
         """Streams all of whose rows come from sources without a pace."""
         self._fast: set[str] = set()
@@ -194,7 +185,7 @@ class Assembly:
             groups_per_batch=groups_per_batch,
             rate=Rate(rows_s=0.0, bytes_s=0.0),
         )
-        self._drafts.append(_Draft(operator, stage.relation, views))
+        self._drafts.append(PlannedStage(operator, stage.relation, views))
         return stream
 
     def _groups_per_batch(self, stage: Stage) -> bool:
@@ -229,7 +220,7 @@ class Assembly:
 
     def stages(self, operators: Sequence[PlannedOperator]) -> list[PlannedStage]:
         """Return all stages by the ``operators`` that were made of them, those first that others read."""
-        return [PlannedStage(one, draft.relation, draft.views) for one, draft in zip(operators, self._drafts, strict=True)]
+        return [replace(draft, operator=one) for one, draft in zip(operators, self._drafts, strict=True)]
 
     def _sampled_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the columns of each source by which its rows are estimated: its event time, and those that the query reads."""
@@ -243,7 +234,7 @@ class Assembly:
 
     def _rated(
         self,
-        draft: _Draft,
+        draft: PlannedStage,
         known: Measured,
         estimates: dict[str, StreamEstimate],
         rates: dict[str, StreamEstimate],
@@ -318,11 +309,9 @@ def time_buckets(relation: Relation, schemas: Sequence[Schema], rates: Sequence[
 
 
 def _joins(relation: Relation) -> Iterator[Join]:
-    if isinstance(relation, Select | Aggregate):
-        yield from _joins(relation.child)
-    elif isinstance(relation, Join):
-        yield from _joins(relation.left)
-        yield from _joins(relation.right)
+    for child in children_of(relation):
+        yield from _joins(child)
+    if isinstance(relation, Join):
         yield relation
 
 
@@ -341,21 +330,15 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
         return None
     width_ms = max(LEAST_WIDTH_MS, WIDTH * (most_ms - least_ms))
     fewer_left = rates[left.view].rows_s < rates[right.view].rows_s
+    kept, copied = (left.view, best.left), (right.view, best.right)
     if join.kind == "right" or (join.kind == "inner" and fewer_left):
-        return TimeBuckets(
-            view=right.view,
-            time=best.right,
-            copied_view=left.view,
-            copied_time=best.left,
-            from_ms=-most_ms,
-            upto_ms=-least_ms,
-            width_ms=width_ms,
-        )
+        kept, copied, least_ms, most_ms = copied, kept, -most_ms, -least_ms
+    (view, time), (copied_view, copied_time) = kept, copied
     return TimeBuckets(
-        view=left.view,
-        time=best.left,
-        copied_view=right.view,
-        copied_time=best.right,
+        view=view,
+        time=time,
+        copied_view=copied_view,
+        copied_time=copied_time,
         from_ms=least_ms,
         upto_ms=most_ms,
         width_ms=width_ms,
@@ -364,12 +347,8 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
 
 def _is_finer(join: Join) -> bool:
     """Return whether a bound has microseconds, which :func:`bounds` rounds."""
-    return any((unit := interval.args.get("unit")) is not None and "MICRO" in unit.name.upper() for interval in _intervals(join))
-
-
-def _intervals(join: Join) -> Iterator[exp.Interval]:
-    for condition in join.conditions:
-        yield from condition.find_all(exp.Interval)
+    intervals = [interval for condition in join.conditions for interval in condition.find_all(exp.Interval)]
+    return any((unit := interval.args.get("unit")) is not None and "MICRO" in unit.name.upper() for interval in intervals)
 
 
 def _type(schema: Schema, name: str) -> str:

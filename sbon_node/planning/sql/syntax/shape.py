@@ -30,14 +30,8 @@ def one_query(clean: str, tokens: list[Token], max_depth: int) -> exp.Expr:
         if token.kind == "symbol" and token.text == ";":
             rest = [other for other in tokens[at:] if other.text != ";"]
             if rest:
-                raise refusal(
-                    "several-statements",
-                    "one statement at a time",
-                    clean,
-                    rest[0].start,
-                    offending=clean[rest[0].start :],
-                    hint="submit one query at a time",
-                )
+                start, hint = rest[0].start, "submit one query at a time"
+                raise refusal("several-statements", "one statement at a time", clean, start, offending=clean[start:], hint=hint)
     _check_script(clean, tokens)
     _check_named_windows(clean, tokens)
     statements = _parsed(clean, tokens)
@@ -61,13 +55,8 @@ def one_query(clean: str, tokens: list[Token], max_depth: int) -> exp.Expr:
 def _not_union_all(clean: str, tokens: list[Token]) -> SbonError:
     """Return the error for UNION, EXCEPT or INTERSECT, at the first that is not UNION ALL."""
     operations = ("union", "except", "intersect", "minus")
-    word = next(
-        token
-        for token, after in itertools.pairwise([*tokens, tokens[-1]])
-        if token.kind == "word"
-        and token.text.lower() in operations
-        and (token.text.lower(), after.text.lower()) != ("union", "all")
-    )
+    pairs = [(token, token.text.lower(), after.text.lower()) for token, after in itertools.pairwise([*tokens, tokens[-1]])]
+    word = next(t for t, own, after in pairs if t.kind == "word" and own in operations and (own, after) != ("union", "all"))
     name = word.text.upper()
     message = f"{name} compares all rows, and streams have no end" if name != "UNION" else _UNION
     return refusal("unsupported-union", message, clean, word.start, offending=word.text, hint=_INSTEAD[name])
@@ -97,25 +86,17 @@ def _check_script(clean: str, tokens: list[Token]) -> None:
     for select, first in itertools.pairwise(tokens):
         script = first.kind == "word" and first.text.lower() in ("transform", "map", "reduce")
         if script and select.text.lower() == "select" and any(t.kind == "word" and t.text.lower() == "using" for t in tokens):
-            raise refusal(
-                "forbidden-script",
-                "scripts are not run",
-                clean,
-                first.start,
-                offending=clean[first.start :],
-                hint="use Spark's functions",
-            )
+            offending, hint = clean[first.start :], "use Spark's functions"
+            raise refusal("forbidden-script", "scripts are not run", clean, first.start, offending=offending, hint=hint)
 
 
 def _check_named_windows(clean: str, tokens: list[Token]) -> None:
     """Refuse ``WINDOW w AS (PARTITION BY ...)``; the parser takes the word for a name."""
     for window, _, as_, opened in zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False):
         if (window.text.lower(), as_.text.lower(), opened.text) == ("window", "as", "("):
-            hint = "aggregate by GROUP BY window(event time, '1 hour')"
-            offending = clause(clean, window.start)
-            raise refusal(
-                "unsupported-window", "OVER needs all rows in order", clean, window.start, offending=offending, hint=hint
-            )
+            start, hint = window.start, "aggregate by GROUP BY window(event time, '1 hour')"
+            message, offending = "OVER needs all rows in order", clause(clean, start)
+            raise refusal("unsupported-window", message, clean, start, offending=offending, hint=hint)
 
 
 _CLAUSES: dict[str, tuple[str, tuple[str, ...], str]] = {
@@ -186,13 +167,8 @@ def check_relation(clean: str, relation: exp.Expr) -> None:
         start = match.start(1) if match else begin_of(clean, relation)
         raise refusal("bad-sql", "SELECT without a bracket before it", clean, start, offending=clean[start:], hint=hint)
     if not isinstance(relation, exp.Table | exp.Subquery) or isinstance(relation.this, exp.Table):
-        raise error_at(
-            "unsupported-table-function",
-            "FROM takes streams and sub-queries",
-            clean,
-            relation,
-            hint="FROM stream, or FROM (SELECT ...) alias",
-        )
+        hint = "FROM stream, or FROM (SELECT ...) alias"
+        raise error_at("unsupported-table-function", "FROM takes streams and sub-queries", clean, relation, hint=hint)
     if isinstance(relation, exp.Table):
         if not isinstance(relation.this, exp.Identifier):
             raise error_at("unsupported-table-function", "table functions are not supported", clean, relation, hint=catalogued)
@@ -213,7 +189,6 @@ def check_alias(clean: str, relation: exp.Expr) -> None:
 
 
 # -- Nesting depth of expressions --------------------------------------------------------------------------------------
-
 
 _AROUND = (
     exp.Select, exp.SetOperation, exp.Subquery, exp.With, exp.CTE, exp.From, exp.Join, exp.Table,
@@ -277,7 +252,6 @@ def check_depth(clean: str, tree: exp.Expr, most: int) -> None:
 
 
 # -- Misspelt words ----------------------------------------------------------------------------------------------------
-
 
 _WORDS = sorted(words("select from where group order having join union left right inner full cross limit between with"))
 _ALIKE = 0.7
@@ -347,7 +321,6 @@ def instead_of(clean: str, tokens: Sequence[Token], word: str) -> SbonError | No
 
 
 # -- Spark's spelling for other dialects -------------------------------------------------------------------------------
-
 
 _STRUCTS = ("struct", "named_struct")
 _QUANTIFIERS = ("any", "some", "all")
