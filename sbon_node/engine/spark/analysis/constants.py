@@ -35,6 +35,12 @@ ADDED = frozenset({"Add", "Divide", "IntegralDivide", "Multiply", "Pmod", "Remai
 """Arithmetic whose string operands Spark casts."""
 
 
+_OF_A_PATTERN = re.compile(
+    "INVALID_PARAMETER_VALUE|INVALID_DATETIME_PATTERN|INVALID_TIMEZONE|DATETIME_PATTERN_RECOGNITION|ILLEGAL_DAY_OF_WEEK"
+    "|PatternSyntaxException|ZoneRulesException"
+)
+
+
 def check_constants(session: SparkSession, rows: DataFrame, on_error: OnError) -> None:
     """Check constants; raises :class:`SbonError` ``bad-constant`` or ``bad-operand`` with the place in the fragment."""
     check = _Check(session, on_error)
@@ -108,9 +114,8 @@ class _Check:
         if any(samples == [] for samples in known):
             return
         for turn in range(max((len(samples) for samples in known if samples is not None), default=0)):
-            yield [
-                child if samples is None else samples[turn % len(samples)] for child, samples in zip(children, known, strict=True)
-            ]
+            pairs = zip(children, known, strict=True)
+            yield [child if samples is None else samples[turn % len(samples)] for child, samples in pairs]
 
     def _of_type(self, type_: Any) -> list[Any]:
         name, known = str(type_.simpleString()), _KNOWN.setdefault(self._session, {})
@@ -130,11 +135,7 @@ class _Check:
 
 def of_a_pattern(error: Exception) -> bool:
     """Return whether the error names an invalid pattern, time zone or the like."""
-    text = str(error)
-    conditions = ("INVALID_PARAMETER_VALUE", "INVALID_DATETIME_PATTERN", "INVALID_TIMEZONE", "DATETIME_PATTERN_RECOGNITION")
-    return any(
-        condition in text for condition in (*conditions, "ILLEGAL_DAY_OF_WEEK", "PatternSyntaxException", "ZoneRulesException")
-    )
+    return _OF_A_PATTERN.search(str(error)) is not None
 
 
 def place_of(node: Any) -> str:

@@ -65,16 +65,9 @@ class _Rewriting(ABC):
         if kind_of(plan) == "View":
             return plan
         plan = self.over(plan, self.plan)
-        match kind_of(plan):
-            case "Project":
-                return self.project(plan)
-            case "Filter":
-                return self.filter(plan)
-            case "Aggregate":
-                return self.aggregate(plan)
-            case "Join":
-                return self.join(plan)
-        return plan
+        rewrites = {"Project": self.project, "Filter": self.filter, "Aggregate": self.aggregate, "Join": self.join}
+        rewrite = rewrites.get(kind_of(plan))
+        return plan if rewrite is None else rewrite(plan)
 
     @abstractmethod
     def project(self, plan: Any) -> Any: ...
@@ -290,9 +283,7 @@ class _Skips(_Rewriting):
         """
         x = self.expressions
         bare = [root.child() if kind_of(root) == "Alias" else root for root in roots]
-        tried = [
-            (position, plain) for position, expression in enumerate(bare) if (plain := self.fallible(expression)) is not None
-        ]
+        tried = [(position, plain) for position, one in enumerate(bare) if (plain := self.fallible(one)) is not None]
         if not tried:
             return child, roots
         columns = child.output()

@@ -69,7 +69,8 @@ class Operator:
             log = BatchLog(Path(command.checkpoint), fsync=command.fsync)
             propagated = propagate(session, fragment)
             at_once = spec.has_state and gives_at_once(fragment)
-            per_batch = spec.fragment if _groups_in_spark(spec, plans) else ""
+            grouped = plans[0] is not None and plans[0].grouping is not None  # By the readers.
+            per_batch = spec.fragment if spec.groups_per_batch and not grouped else ""
             callbacks = (self._tell_end, self._dropped_rows, self._skipped_rows, self._spent_s)
             self._output = Output(
                 spec, log, settings.frame_bytes, *callbacks, propagated=propagated, at_once=at_once, per_batch=per_batch
@@ -168,11 +169,6 @@ def _wait_for_readers(query: StreamingQuery) -> None:
     deadline = time.monotonic() + INITIALIZING_S
     while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < deadline:
         time.sleep(0.02)
-
-
-def _groups_in_spark(spec: OperatorSpec, plans: Sequence[ReadPlan | None]) -> bool:
-    """Return whether Spark groups the rows of each batch, and the readers do not."""
-    return spec.groups_per_batch and (plans[0] is None or plans[0].grouping is None)
 
 
 def _fragment(

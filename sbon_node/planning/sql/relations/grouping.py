@@ -58,7 +58,12 @@ class Grouping:
 
     def lift(self, expression: exp.Expr) -> exp.Expr:
         """Return the expression over the columns of :meth:`relation`. Raises ``not-grouped``."""
-        self._check_shape(expression)
+
+        def plain(node: exp.Expr) -> exp.Expr:
+            of_the_group = call_name(node) in AGGREGATES or self._window_end(node) is not None
+            return exp.Null() if of_the_group else node
+
+        check_scalar(self.scope.clean, expression.transform(plain))
         return self._lifted(expression)
 
     def _lifted(self, node: exp.Expr) -> exp.Expr:
@@ -160,14 +165,6 @@ class Grouping:
     def _key_of(self, resolved: exp.Expr) -> str | None:
         text = canonical_expression(resolved)
         return next((key.name for key in self.keys if canonical_expression(key.expression) == text), None)
-
-    def _check_shape(self, expression: exp.Expr) -> None:
-        """Check that the expression, with aggregates as values, has only allowed parts."""
-        plain = expression.transform(lambda n: exp.Null() if self._is_of_the_group(n) else n)
-        check_scalar(self.scope.clean, plain)
-
-    def _is_of_the_group(self, node: exp.Expr) -> bool:
-        return call_name(node) in AGGREGATES or self._window_end(node) is not None
 
     def _fresh(self, name: str) -> str:
         in_use = {name.lower() for name in self.scope.relation.names}

@@ -146,11 +146,10 @@ class _Reader:
         if isinstance(tree, exp.Subquery):
             return Scope.of(self._clean, tree.alias or f"subquery_{self._relations}", self.query(tree.this, ctes))
         known = ctes.get(tree.name.lower())
-        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else self._named(tree, ctes))
-
-    def _named(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
-        entry = self._stream(table, ctes)
-        return self._view(entry.declaration, table) if entry.declaration.sql else Scan(entry)
+        if known is None:
+            entry = self._stream(tree, ctes)
+            known = self._view(entry.declaration, tree) if entry.declaration.sql else Scan(entry)
+        return Scope.of(self._clean, tree.alias_or_name, known)
 
     def _view(self, view: StreamDeclaration, table: exp.Expr) -> Relation:
         """Read a view's text in place of its name, to which errors point then."""
@@ -216,7 +215,7 @@ class _Reader:
                 scope = self._semi(scope, conjunct.this, None, ctes)
             elif isinstance(conjunct, exp.In) and conjunct.args.get("query"):
                 scope = self._semi(scope, conjunct.args["query"], conjunct.this, ctes)
-            elif (isinstance(conjunct, exp.Not) and isinstance(conjunct.this.unnest(), exp.Exists)) or _is_not_in(conjunct):
+            elif _is_denied_subquery(conjunct):
                 hint = "LEFT JOIN ... and WHERE a column of the right side IS NULL"
                 message = "NOT EXISTS and NOT IN are not supported"
                 raise error_at("unsupported-subquery", message, self._clean, conjunct, hint=hint)
@@ -296,9 +295,9 @@ def _renamed(relation: Relation, names: Sequence[str]) -> Select:
     return Select(relation, tuple(Output(new, column(old)) for new, old in zip(names, relation.names, strict=True)))
 
 
-def _is_not_in(node: exp.Expr) -> bool:
+def _is_denied_subquery(node: exp.Expr) -> bool:
     inner = node.this.unnest() if isinstance(node, exp.Not) else None
-    return isinstance(inner, exp.In) and bool(inner.args.get("query"))
+    return isinstance(inner, exp.Exists) or (isinstance(inner, exp.In) and bool(inner.args.get("query")))
 
 
 def _unquoted(clean: str, tokens: Sequence[Token], catalog: Mapping[str, CatalogEntry]) -> SbonError | None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from sqlglot import exp
@@ -370,33 +371,20 @@ def _substring(text: str, start: int, length: int = 2**31) -> str:
     return text[max(0, int(first)) : max(0, int(first + length))]
 
 
-def _rounded(value: float, digits: int = 0) -> float:
-    return round(value, int(digits))
-
-
-_substring_of = Function(_substring, ("text", "number", "number"), "text", (2, 3))
-_length = _of_text(len, "number")
-
 FUNCTIONS: dict[str, Function] = {
     "abs": _of_number(abs),
-    "ceil": _of_number(math.ceil),
-    "ceiling": _of_number(math.ceil),
+    **dict.fromkeys(("ceil", "ceiling"), _of_number(math.ceil)),
     "floor": _of_number(math.floor),
     "sqrt": _of_number(math.sqrt),
-    "round": Function(_rounded, ("number", "number"), "number", (1, 2)),
+    "round": Function(lambda value, digits=0: round(value, int(digits)), ("number", "number"), "number", (1, 2)),
     "mod": Function(math.fmod, ("number", "number"), "number", (2,)),
     "pmod": Function(lambda a, b: a % abs(b), ("number", "number"), "number", (2,)),
-    "lower": _of_text(str.lower),
-    "lcase": _of_text(str.lower),
-    "upper": _of_text(str.upper),
-    "ucase": _of_text(str.upper),
+    **dict.fromkeys(("lower", "lcase"), _of_text(str.lower)),
+    **dict.fromkeys(("upper", "ucase"), _of_text(str.upper)),
     "trim": _of_text(lambda text: text.strip(" ")),
     "reverse": _of_text(lambda text: text[::-1]),
-    "length": _length,
-    "char_length": _length,
-    "len": _length,
-    "substring": _substring_of,
-    "substr": _substring_of,
+    **dict.fromkeys(("length", "char_length", "len"), _of_text(len, "number")),
+    **dict.fromkeys(("substring", "substr"), Function(_substring, ("text", "number", "number"), "text", (2, 3))),
     "left": Function(lambda text, n: text[: max(0, int(n))], ("text", "number"), "text", (2,)),
     "concat": Function(lambda *texts: "".join(texts), ("text",) * 4, "text", (1, 2, 3, 4)),
     "dpipe": Function(lambda one, two: one + two, ("text", "text"), "text", (2,)),
@@ -404,14 +392,9 @@ FUNCTIONS: dict[str, Function] = {
     "endswith": _of_texts(str.endswith),
     "contains": _of_texts(lambda text, part: part in text),
     "date_trunc": Function(_truncated, ("text", "timestamp"), "timestamp", (2,)),
-    "year": _of_time(lambda time: time.year),
-    "month": _of_time(lambda time: time.month),
-    "day": _of_time(lambda time: time.day),
+    **{name: _of_time(attrgetter(name)) for name in ("year", "month", "day", "hour", "minute", "second")},
     "dayofmonth": _of_time(lambda time: time.day),
     "dayofweek": _of_time(lambda time: time.isoweekday() % 7 + 1),
     "weekday": _of_time(datetime.weekday),
-    "hour": _of_time(lambda time: time.hour),
-    "minute": _of_time(lambda time: time.minute),
-    "second": _of_time(lambda time: time.second),
     "to_date": Function(lambda micros: micros // DAY_US, ("timestamp",), "date", (1,)),
 }

@@ -24,7 +24,7 @@ def one_query(clean: str, tokens: list[Token], max_depth: int) -> exp.Expr:
     first = tokens[0]
     if first.text != "(" and (first.kind != "word" or first.text.lower() not in ("select", "with")):
         word = meant(first.text)
-        hint = f"did you mean {word}?" if word in ("SELECT", "WITH") else instead_of_statement(first.text)
+        hint = f"did you mean {word}?" if word in ("SELECT", "WITH") else _STATEMENTS.get(first.text.lower(), _NO_STATEMENT)
         raise refusal("not-a-select", "only SELECT is allowed", clean, first.start, offending=clean[first.start :], hint=hint)
     for at, token in enumerate(tokens):
         if token.kind == "symbol" and token.text == ";":
@@ -272,6 +272,7 @@ _ROWS_COME = "rows come from sources: sbon stream attach, or sbon stream push"
 _ROWS_STAY = "rows of a stream never change; select others of them with WHERE or CASE"
 _NO_PAUSE = "a query cannot be paused: sbon query stop ends it, and sbon submit begins another one"
 _SHELL = "it is a statement of the shell sbon sql, not of a query; see also sbon stream and sbon query"
+_NO_STATEMENT = "a query begins with SELECT"
 _STATEMENTS = {
     **dict.fromkeys(("insert", "load", "copy"), _ROWS_COME),
     **dict.fromkeys(("update", "delete", "merge", "truncate"), _ROWS_STAY),
@@ -281,11 +282,6 @@ _STATEMENTS = {
     "replace": "CREATE OR REPLACE VIEW name AS SELECT ..., in sbon sql",
 }
 """Statements of other databases and of the shell by their first words, and what to do instead."""
-
-
-def instead_of_statement(word: str) -> str:
-    """Return what to do instead of a statement that begins with ``word``."""
-    return _STATEMENTS.get(word.lower(), "a query begins with SELECT")
 
 
 def meant(word: str) -> str:
