@@ -1,5 +1,6 @@
-"""Evaluation of a :class:`ReadPlan` with pyarrow, with Spark's results.
+"""The work of readers before Spark gets the rows: its plan, and the evaluation with pyarrow, with Spark's results.
 
+A plan is data: the engine process makes it from a fragment, and Spark's Python processes run it.
 Differences between the two that matter here: Spark takes NaN for the greatest number, equal to itself, and raises an error where
 a sum of whole numbers overflows.
 """

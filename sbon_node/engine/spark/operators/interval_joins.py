@@ -1,4 +1,4 @@
-"""Interval joins over blocks of rows on Spark (:mod:`blocks <sbon_node.engine.spark.operators.blocks>`).
+"""Interval joins on Spark: over time buckets, or over blocks of rows (:mod:`blocks <sbon_node.engine.spark.operators.blocks>`).
 
 The reader gives blocks instead of rows. Spark joins blocks whose times are within reach of each other, and keeps them in its
 state until the watermark releases them; a Python function finds the pairs of rows, and the fragment runs over these pairs with
@@ -145,7 +145,11 @@ BUCKET = "sbon bucket"
 
 
 def with_bucket(rows: DataFrame, view: int, buckets: Sequence[TimeBuckets]) -> DataFrame:
-    """Return a view's rows with their buckets, if a join compares them."""
+    """Return a view's rows with their buckets, if a join compares them.
+
+    The copied rows have a row for each bucket that they reach, which is one or two. A row without a time is in no bucket, and so
+    it has no partner, as without buckets.
+    """
     for bucket in buckets:
         if view == bucket.view:
             return rows.withColumn(BUCKET, _bucket(bucket, bucket.time, 0))

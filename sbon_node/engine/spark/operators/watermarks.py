@@ -1,10 +1,14 @@
-"""Marker rows, which alone advance Spark's watermark (docs/design.md, section 7).
+"""Spark's watermark: marker rows, which alone advance it, and its first value (docs/design.md, section 7).
 
 Every input with an event time is declared with a delay of :data:`DELAY_MS`, so that no row of data ever advances its watermark.
 A marker, all NULL but for its time and its mark, lies that much ahead: it advances the watermark exactly to the stream's own.
 The filter that removes markers must run above Spark's watermark node. Spark would push ``NOT marker`` alone below it,
 so the condition contains the event time. The second half, always true but not deterministic, keeps all other conditions above it
 too: a user's condition, or one Spark infers from a join, would drop the marker.
+
+The watermark of Spark's first batch is 0, which drops rows of 1970 and before; so this module sets it. Where several stateful
+nodes may follow each other, Spark computes a watermark for each of them, and ignores one of 1970 or before. This is disabled for
+a single stateful node; an operator with several is limited to times after 1970.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-# -- The first batch of a new operator, since Spark itself begins at 1970 ----------------------------------------------
+# -- The first batch ---------------------------------------------------------------------------------------------------
 
 PROPAGATED = "spark.sql.streaming.statefulOperator.allowMultiple"
 _LOOK_S = 0.01

@@ -156,7 +156,11 @@ PATTERNS = {
     **dict.fromkeys(("regexp_instr", "regexp_replace", "regexp_substr", "split"), 1),
     **dict.fromkeys(("parse_url", "try_parse_url"), 2),
 }
-"""Maps functions to the position of the argument that is a regular expression, or that Spark writes into one."""
+"""Maps functions to the position of the argument that is a regular expression, or that Spark writes into one.
+
+Java looks for a match by trying, and remembers what it has tried only where no group is referred to or looked around: with a back
+reference each further character may double the time. RE2 knows no construct that needs that.
+"""
 
 BAD_PATTERN = "unsupported-pattern"
 NO_LITERAL = "a regular expression is a literal"

@@ -1,4 +1,4 @@
-"""The visible names inside a SELECT and their meanings."""
+"""The visible names inside a SELECT and their meanings, and hints that are written with them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double",
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A column of sampled rows; None is NULL."""
+    """A column of sampled rows; None is NULL. Timestamps and intervals are microseconds, dates are days since 1970."""
 
     kind: Kind
     values: Sequence[Value]

@@ -1,4 +1,4 @@
-"""A stage's relation over the sampled rows of its views."""
+"""A stage's relation over the sampled rows of its views: its groups, and the pairs of its joins."""
 
 from __future__ import annotations
 

@@ -273,7 +273,10 @@ _NEVER_TOO_LONG = ("tinyint", "smallint", "int", *_FRACTIONS)
 
 
 class Failures:
-    """Expressions over columns of these types; the query that asks computes those in ``own`` itself."""
+    """Expressions over columns of these types; the query that asks computes those in ``own`` itself.
+
+    It may not fail by the errors of another query's expressions.
+    """
 
     def __init__(self, own: Iterable[exp.Expr], types: Mapping[str, str]) -> None:
         self._types = types

@@ -384,7 +384,11 @@ class Path:
 
 
 def ahead_ms(inputs: Sequence[Path], number: int, slack_ms: int) -> int | None:
-    """Return how far an input may be ahead of the operator's other inputs; None without others."""
+    """Return how far an input may be ahead of the operator's other inputs; None without others.
+
+    The limit is at least the siblings' inherent delay: the delays of their sources, the windows and join widths on their path,
+    and the lags of their event times. A lower limit would hold back rows for which a sibling with the same origin waits.
+    """
     siblings = [path.behind_ms for position, path in enumerate(inputs) if position != number]
     return max(siblings) + slack_ms if siblings else None
 

@@ -1,8 +1,12 @@
-"""Estimates of a stage's output, before measurements exist.
+"""Rates of sources, and estimates of a stage's output before measurements exist.
 
-They come from sampled rows (:mod:`sbon_node.planning.sql.sampling`) as far as these tell. Other selectivities are the constants
-of Selinger et al., *Access path selection in a relational database management system* (SIGMOD 1979), table 1, for columns
-without statistics: equality 1/10, comparison 1/3, BETWEEN 1/4, IN at most 1/2.
+Estimates come from sampled rows (:mod:`sbon_node.planning.sql.sampling`) as far as these tell. Other selectivities are the
+constants of Selinger et al., *Access path selection in a relational database management system* (SIGMOD 1979), table 1, for
+columns without statistics: equality 1/10, comparison 1/3, BETWEEN 1/4, IN at most 1/2.
+
+Rates of sources are measured, else declared or sampled, else how fast their nodes read them. A finite source without a pace is
+read as fast as its subscribers take it. Its rate is its rows over the time that the sources of the query take together: so two
+files keep the proportion of their rows, and windows come as fast as event time passes.
 """
 
 from __future__ import annotations

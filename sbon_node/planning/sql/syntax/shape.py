@@ -1,4 +1,4 @@
-"""Allowed statements, clauses and relations of a query; others are refused with their place."""
+"""Allowed statements, clauses, relations and depth of a query; others are refused with their place, or respelt for Spark."""
 
 from __future__ import annotations
 
