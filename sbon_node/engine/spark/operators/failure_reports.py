@@ -40,11 +40,13 @@ GO_ON = "sbon submit --on-error skip, or null, continues after such rows"
 
 def why_ended(error: Exception) -> SbonError:
     """Return why a streaming query ended; with a ``code`` if the error would recur, or is known to pass."""
-    report = str(error)
-    if LATE_WORKER in report and no_room(error) is None:  # Not the operator's fault.
+    if (full := no_room(error)) is not None:
+        return full
+    if LATE_WORKER in str(error):  # Not the operator's fault.
         return SbonError("engine-failed", "a Python process did not start within 10 s", hint="the machine is overloaded")
-    of_the_rows = SbonError("bad-rows", brief(error), hint=GO_ON) if OF_THE_ROWS.search(report) else None
-    return no_room(error) or of_the_rows or _of_the_plan(error) or SbonError("", brief(error))
+    if OF_THE_ROWS.search(str(error)):
+        return SbonError("bad-rows", brief(error), hint=GO_ON)
+    return _of_the_plan(error) or SbonError("", brief(error))
 
 
 def _of_the_plan(error: Exception) -> SbonError | None:

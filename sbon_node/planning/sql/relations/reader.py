@@ -202,7 +202,8 @@ class _Reader:
     def _with_conditions(self, left: Scope, both: Scope, conditions: Sequence[exp.Expr]) -> Scope:
         join = both.relation
         assert isinstance(join, Join)
-        qualified = tuple(put(condition, join.at_sides) for condition in conditions)
+        at_sides = join.at_sides
+        qualified = tuple(put(condition, at_sides) for condition in conditions)
         if join.kind != "semi":
             return Scope(self._clean, replace(join, conditions=qualified), both.offered)
         columns = tuple(entry for entry in join.columns if entry[1] == LEFT)

@@ -117,6 +117,7 @@ def with_columns(relation: Relation, expressions: Sequence[exp.Expr], stem: str 
 def _into_join(join: Join, conditions: Conditions, names_read: Sequence[str]) -> Select:
     join, conditions = _with_conditions_of_both(join, conditions)
     join = _with_columns_for_truncations(_with_columns_for_conditions(join))
+    at_sides = join.at_sides
     above: list[exp.Expr] = []
     to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
     of_both: list[exp.Expr] = []
@@ -126,7 +127,7 @@ def _into_join(join: Join, conditions: Conditions, names_read: Sequence[str]) ->
         else:
             of_both.append(condition)
     for condition in conditions:
-        qualified = put(condition, join.at_sides)
+        qualified = put(condition, at_sides)
         if (side := _side_of(qualified)) in PRESERVED[join.kind]:
             to[side].append(qualified)
         else:
@@ -146,9 +147,10 @@ def _with_conditions_of_both(join: Join, conditions: Conditions) -> tuple[Join, 
     """Move conditions on both sides into the join, unless rows without a partner must stay."""
     if join.kind not in ("inner", "semi"):
         return join, conditions
-    own = [condition for condition in conditions if len(_sides_of(put(condition, join.at_sides))) == 2]
+    at_sides = join.at_sides
+    own = [condition for condition in conditions if len(_sides_of(put(condition, at_sides))) == 2]
     rest = tuple(condition for condition in conditions if condition not in own)
-    return replace(join, conditions=(*join.conditions, *(put(condition, join.at_sides) for condition in own))), rest
+    return replace(join, conditions=(*join.conditions, *(put(condition, at_sides) for condition in own))), rest
 
 
 _FILTERED_BY_ON = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "right": (LEFT,), "full": ()}

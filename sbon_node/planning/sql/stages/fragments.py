@@ -96,8 +96,9 @@ def constant_keys(relation: Aggregate) -> list[exp.Expr]:
 
 def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
     """Return a join's SELECT; its sides keep the aliases ``in0`` and ``in1``, whatever their views."""
-    columns = [Output(output.name, put(output.expression, join.at_sides)) for output in outputs]
-    select = _plain(_relation(join.left, LEFT), columns, [put(condition, join.at_sides) for condition in conditions])
+    at_sides = join.at_sides
+    columns = [Output(output.name, put(output.expression, at_sides)) for output in outputs]
+    select = _plain(_relation(join.left, LEFT), columns, [put(condition, at_sides) for condition in conditions])
     sides = {"inner": "", "semi": "LEFT"}
     clause = exp.Join(
         this=_relation(join.right, RIGHT),
