@@ -34,7 +34,6 @@ _KNOWN: WeakKeyDictionary[SparkSession, dict[str, list[Any]]] = WeakKeyDictionar
 ADDED = frozenset({"Add", "Divide", "IntegralDivide", "Multiply", "Pmod", "Remainder", "Subtract", "UnaryMinus", "Abs"})
 """Arithmetic whose string operands Spark casts."""
 
-
 _OF_A_PATTERN = re.compile(
     "INVALID_PARAMETER_VALUE|INVALID_DATETIME_PATTERN|INVALID_TIMEZONE|DATETIME_PATTERN_RECOGNITION|ILLEGAL_DAY_OF_WEEK"
     "|PatternSyntaxException|ZoneRulesException"

@@ -117,7 +117,6 @@ WINDOWS_ELSEWHERE = {
 }
 """Window functions of Flink and TimescaleDB."""
 
-
 _REFUSED: tuple[tuple[Container[str], str, str, str], ...] = (
     (NOT_REPEATABLE, "not-repeatable", "{} gives another result each time",
      "a batch that is run again must give the same rows; use the event time"),

@@ -51,7 +51,6 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
     ("LEFT", "SEMI"): "semi", ("", "SEMI"): "semi",
 }  # fmt: skip
 
-
 _ONE_OF_THEM = "drop one of the views that read each other, and create it anew"
 
 

@@ -18,7 +18,6 @@ _OF_TEXT = words("upper lower ucase lcase trim ltrim rtrim btrim reverse initcap
 _COUNTED = words("length char_length character_length len octet_length")
 _OF_TIME = words("year month day hour minute second quarter dayofweek dayofmonth dayofyear weekofyear weekday")
 
-
 Types = Mapping[str, str]
 """Maps columns to their types."""
 

@@ -23,7 +23,7 @@ from sbon_node.planning.sql.relations.logical import (
 from sbon_node.planning.sql.rewrite.canonical import canonical_expression
 from sbon_node.planning.sql.syntax.dialect import error_at, parse, render
 from sbon_node.planning.sql.syntax.lexical import clause, refusal
-from sbon_node.planning.sql.syntax.shape import all_of
+from sbon_node.planning.sql.syntax.shape import balanced
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.errors import SbonError
 
@@ -158,7 +158,7 @@ def _all(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
     operands = [
         exp.Paren(this=condition) if isinstance(condition, exp.Or | exp.Not | exp.Between) else condition for condition in each
     ]
-    return all_of(operands)
+    return balanced(exp.And, operands)
 
 
 # -- Places in the user's text of errors that the engine reports for a fragment ----------------------------------------

@@ -116,7 +116,6 @@ _CLAUSES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "kind": ("unsupported-clause", ("as",), "select the columns by name"),
 }
 
-
 _OF_A_SELECT = frozenset({"with_", "expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _OF_A_UNION = frozenset({"with_", "this", "expression", "distinct"})
 
@@ -206,9 +205,9 @@ def balance(tree: exp.Expr) -> None:
         if type(node.parent) is not type(node):
             sides = _sides(node)
             if len(sides) > 3:
-                middle = len(sides) // 2
-                node.set("this", _together(type(node), sides[:middle]))
-                node.set("expression", _together(type(node), sides[middle:]))
+                pair = balanced(type(node), sides)
+                node.set("this", pair.this)
+                node.set("expression", pair.expression)
 
 
 def _sides(node: exp.Expr) -> list[exp.Expr]:
@@ -224,16 +223,12 @@ def _sides(node: exp.Expr) -> list[exp.Expr]:
     return sides
 
 
-def _together(connector: type[exp.Expr], sides: Sequence[exp.Expr]) -> exp.Expr:
+def balanced(connector: type[exp.Expr], sides: Sequence[exp.Expr]) -> exp.Expr:
+    """Return the sides joined by AND or by OR, in pairs of pairs."""
     if len(sides) == 1:
         return sides[0]
     middle = len(sides) // 2
-    return connector(this=_together(connector, sides[:middle]), expression=_together(connector, sides[middle:]))
-
-
-def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Return the conditions joined by AND."""
-    return _together(exp.And, conditions)
+    return connector(this=balanced(connector, sides[:middle]), expression=balanced(connector, sides[middle:]))
 
 
 def check_depth(clean: str, tree: exp.Expr, most: int) -> None:
@@ -258,7 +253,6 @@ _ALIKE = 0.7
 _NEVER = words("for as by on in or and not is end all")
 """Correct words that resemble others."""
 
-
 _OPERATORS = {
     "~": "use RLIKE: name RLIKE 'a.*'",
     "**": "use pow(a, b)",
@@ -266,7 +260,6 @@ _OPERATORS = {
     "session": "GROUP BY session_window(event time, '10 minutes')",
 }
 """Words of other dialects, and Spark's equivalents."""
-
 
 _ROWS_COME = "rows come from sources: sbon stream attach, or sbon stream push"
 _ROWS_STAY = "rows of a stream never change; select others of them with WHERE or CASE"
