@@ -140,18 +140,14 @@ def _constant(node: exp.Expr) -> tuple[Literal, bool]:
         if sign < 0:
             raise _NotInArrowError
         return Literal(node.this), False
+    if node.this.isdigit():
+        if int(node.this) > _MAX_LONG:
+            raise _NotInArrowError
+        return Literal(sign * int(node.this)), True
     try:
-        whole = int(node.this)
-    except ValueError:
-        whole = None
-    try:
-        if whole is None:
-            return Literal(sign * float(node.this)), False
+        return Literal(sign * float(node.this)), False
     except ValueError as error:
         raise _NotInArrowError from error
-    if abs(whole) > _MAX_LONG:
-        raise _NotInArrowError
-    return Literal(sign * whole), True
 
 
 # -- groups ---------------------------------------------------------------------------------------------------------------

@@ -48,10 +48,10 @@ class SampledRows:
         """Whether so many rows are left that anything can be estimated from them."""
         return self.complete or self.count >= LEAST_ROWS
 
-    def chosen(self, rows: Sequence[int], columns: Mapping[str, Values] | None = None) -> SampledRows:
+    def chosen(self, rows: Sequence[int]) -> SampledRows:
         """Return the sample of a stream with these rows alone."""
         share = len(rows) / self.count if self.count else 0.0
-        kept = {name: column.chosen(rows) for name, column in (self.columns if columns is None else columns).items()}
+        kept = {name: column.chosen(rows) for name, column in self.columns.items()}
         return replace(self, columns=kept, count=len(rows), seen=self.seen * share, weight=self.weight * share)
 
     def thinned(self, share: float) -> SampledRows:
