@@ -73,15 +73,11 @@ class BatchLog:
         """
         if not self._fsync:
             return
-        versions = dict([*self._look_above(), *_look(self._folder)])
+        above = (self._folder.parent.parent, self._folder.parent)  # The engine or the node has created these.
+        versions = dict([*((folder, frozenset()) for folder in above), *_look(self._folder)])
         for path in sorted(path for path, version in versions.items() if self._synced.get(path) != version):
             _sync(path)
         self._synced = versions
-
-    def _look_above(self) -> Iterator[tuple[Path, _Version]]:
-        """Yield the two folders above this checkpoint in the node's data, which the engine or the node has created."""
-        for folder in (self._folder.parent.parent, self._folder.parent):
-            yield folder, frozenset()
 
     def is_committed(self, batch: int) -> bool:
         try:
@@ -126,7 +122,8 @@ class BatchLog:
 
         Spark starts its first batch in an empty folder only: where nothing is committed, nothing stays.
         """
-        self._remove_scratch()
+        for path in list(self._folder.rglob(".*.tmp")):  # Spark's writes leave many empty files on a full disk.
+            path.unlink(missing_ok=True)
         trusted = [batch for batch in self.commits() if not self._fsync or batch <= visible]
         committed = next((b for b in reversed(trusted) if self.is_committed(b) and self._is_planned(b) and has_batch(b)), None)
         if committed is None and visible < 0:
@@ -153,8 +150,9 @@ class BatchLog:
         version, metadata, *lines = (self._folder / "offsets" / str(batch)).read_text().rstrip("\n").split("\n")
         planned = [msgspec.json.decode(line, type=LoggedOffset) for line in lines]
         latest = 1 + max(offset.incarnation for offset in planned)
-        again = [_line(msgspec.structs.replace(offset, incarnation=latest)) for offset in planned]
-        self._write("offsets", batch, [version, metadata, *again])
+        again = [msgspec.to_builtins(msgspec.structs.replace(offset, incarnation=latest)) for offset in planned]
+        # Exactly as the engine writes them, since the engine compares the texts.
+        self._write("offsets", batch, [version, metadata, *map(json.dumps, again)])
 
     def _is_planned(self, batch: int) -> bool:
         try:
@@ -170,11 +168,6 @@ class BatchLog:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-
-    def _remove_scratch(self) -> None:
-        """Remove the many empty files that Spark's writes leave on a full disk."""
-        for path in list(self._folder.rglob(".*.tmp")):
-            path.unlink(missing_ok=True)
 
     def _mend_metadata(self) -> None:
         """Replace unreadable metadata: Spark starts no query without an id; nothing else depends on the id."""
@@ -206,11 +199,6 @@ class BatchLog:
 def _checksum(path: Path) -> Path:
     """Return the file of checksums that Hadoop writes beside a file of an operator with its state in RocksDB."""
     return path.with_name(f".{path.name}.crc")
-
-
-def _line(offset: LoggedOffset) -> str:
-    """Return the line exactly as the engine writes it, since the engine compares the texts."""
-    return json.dumps(msgspec.to_builtins(offset))
 
 
 def _look(folder: Path) -> Iterator[tuple[Path, _Version]]:

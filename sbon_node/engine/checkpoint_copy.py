@@ -27,7 +27,6 @@ from sbon_protocol.errors import SbonError
 
 _VERSIONED = re.compile(r"([0-9]+)\.(snapshot|delta|zip|changelog)\Z")
 _TABLES = "SSTs"
-_CHUNK_BYTES = 1 << 20
 _MAX_LISTING_BYTES = 16 << 20
 """Largest list of the tables of one RocksDB store."""
 
@@ -52,9 +51,8 @@ def copy_checkpoint(
             manifest = Manifest(batch=batch, cut=BatchLog(into).read_cut(batch), files=files)
         except (FileNotFoundError, ValueError) as error:
             _clear(into, known)
-            raise SbonError(
-                "checkpoint-superseded", f"batch {batch} is not kept any more: {error}", where=str(checkpoint)
-            ) from error
+            reason = f"batch {batch} is not kept any more: {error}"
+            raise SbonError("checkpoint-superseded", reason, where=str(checkpoint)) from error
         except BaseException:
             _clear(into, known)
             raise
@@ -111,9 +109,8 @@ def _link(checkpoint: Path, batch: int, into: Path, max_files: int, max_bytes: i
         linked.append(name.as_posix())
         if len(linked) > max_files or total > max_bytes:
             reason = f"it has more than {max_files:,} files or {max_bytes:,} bytes"
-            raise SbonError(
-                "checkpoint-too-large", reason, where=str(checkpoint), hint="raise engine.copy_max_files or engine.copy_max_bytes"
-            )
+            hint = "raise engine.copy_max_files or engine.copy_max_bytes"
+            raise SbonError("checkpoint-too-large", reason, where=str(checkpoint), hint=hint)
     return linked
 
 
@@ -171,9 +168,6 @@ def _tables(snapshot: Path) -> list[str]:
 
 
 def _described(folder: Path, path: str) -> CopiedFile:
-    digest, size = hashlib.sha256(), 0
     with (folder / path).open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-    return CopiedFile(path=path, bytes=size, digest=digest.hexdigest())
+        digest = hashlib.file_digest(file, "sha256")
+        return CopiedFile(path=path, bytes=file.tell(), digest=digest.hexdigest())

@@ -33,26 +33,21 @@ class OperatorPort(Protocol):
         """Wait until batches up to ``committed`` may become visible: where the operator has a backup, it must have them; call
         before :meth:`recover`.
         """
-        ...
 
     def recover(self, committed: int | None) -> None:
         """Make batches up to ``committed``, the checkpoint's newest commit, visible; call before every start.
 
         Raises :class:`sbon_protocol.errors.SbonError` where checkpoint and streams cannot belong together.
         """
-        ...
 
     def has_batch(self, batch: int) -> bool:
         """Return whether a batch's output is stored; a commit without it never happened (docs/design.md, section 8)."""
-        ...
 
     def visible_batch(self) -> int:
         """The newest batch that subscribers may have seen; -1 before the first."""
-        ...
 
     def is_awaited(self) -> bool:
         """Return whether a reader has received everything that is visible, and so waits for more."""
-        ...
 
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
         """Return offsets, one per input, up to which a batch may now be planned; equal to ``after`` without news.
@@ -60,11 +55,9 @@ class OperatorPort(Protocol):
         Returns on the first news on any input, or after ``wait_s`` seconds; holds back news while the operator's outbox is
         full. The span is bounded in bytes.
         """
-        ...
 
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
         """Return frames (after_frame, upto_frame] of input ``position``; wait for those a restart must resend."""
-        ...
 
     async def write(
         self, batch: int, offsets: tuple[InputOffset, ...], drafts: list[FrameDraft], skipped: SkippedRows | None = None
@@ -76,15 +69,12 @@ class OperatorPort(Protocol):
         Raises :class:`sbon_protocol.errors.SbonError` (``disk-full``, ``frame-too-large``): the operator then stops with that
         reason, uncommitted, and loses nothing.
         """
-        ...
 
     def spent(self, cpu_s: float) -> None:
         """Count processor time for the batch under way; with the rows of the batch that is written next it counts."""
-        ...
 
     async def committed(self, batch: int) -> None:
         """Make everything up to ``batch`` visible and acknowledge its inputs: ``commits/batch`` exists."""
-        ...
 
 
 OnOperatorState = Callable[[str, OperatorState, str], None]
@@ -97,64 +87,52 @@ class Engine(Protocol):
     @property
     def status(self) -> str:
         """``idle``, ``starting``, ``running`` or ``failed: reason``."""
-        ...
 
     @property
     def starts(self) -> int:
         """Starts of the engine's process since the node started; each but the first followed a death or a replacement."""
-        ...
 
     @property
     def replacements(self) -> int:
         """Number of replacements of a full engine."""
-        ...
 
     @property
     def replacement_s(self) -> float:
         """Duration of the last replacement's interruption of operators; 0 before the first."""
-        ...
 
     @property
     def recovery_s(self) -> float:
         """Seconds until operators ran again after the engine's last death, without those set aside; 0 before the first."""
-        ...
 
     @property
     def engine_pid(self) -> int | None:
         """The engine's process, parent of all its other processes; None while there is none."""
-        ...
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
         """Return the fragment's output schema from the engine's own analyser on empty views.
 
         Raises :class:`SbonError` with line and column. Only the fragment's constants are run.
         """
-        ...
 
     async def start(self) -> None:
         """Return once the engine runs; raise :class:`SbonError` if it cannot be started."""
-        ...
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         """Start the operator from its checkpoint folder, new or used; return once it runs.
 
         Nothing is left after an error. After a cancellation the operator may still start, until :meth:`destroy`.
         """
-        ...
 
     async def destroy(self, operator: str) -> None:
         """Stop the operator after a committed batch; keep its checkpoint. Unknown ids are ignored."""
-        ...
 
     async def export_state(self, operator: str) -> Path:
         """Stop the operator and return the checkpoint folder from which another node can resume."""
-        ...
 
     def stats(self, operator: str) -> OperatorStats: ...
 
     async def close(self) -> None:
         """Stop all operators after committed batches, then the engine."""
-        ...
 
 
 class MovingEngine(Engine, Protocol):
@@ -169,40 +147,33 @@ class MovingEngine(Engine, Protocol):
         With ``known``, the folder has that copy of an earlier batch, which becomes one of this batch. Raises :class:`SbonError`
         ``checkpoint-superseded`` if a newer batch must be taken, ``checkpoint-too-large``, ``disk-full`` or ``disk-error``.
         """
-        ...
 
     def committed(self, operator: str) -> int:
         """Return the newest batch that the engine has committed, visible or not; -1 before the first."""
-        ...
 
     def cut(self, operator: str) -> Cut | None:
         """Return the position after the newest visible batch; None before the first."""
-        ...
 
     def planned(self, operator: str) -> list[tuple[int, ...]]:
         """Return the last frame of each input after each batch that is planned and not yet visible, and the two before those.
 
         A batch whose input Spark has just been offered may be missing.
         """
-        ...
 
     def hold(self, operator: str) -> None:
         """Let the operator plan no batch at all any more, not even one without input, until :meth:`release`.
 
         It stays held when its engine starts again.
         """
-        ...
 
     async def resting(self, operator: str, within_s: float) -> Cut:
         """Wait until the last batch of a held operator is visible; return the position after it.
 
         Raises :class:`SbonError` ``not-settled`` after ``within_s`` seconds.
         """
-        ...
 
     def release(self, operator: str) -> None:
         """Let a held operator plan batches again."""
-        ...
 
 
 class EngineCapacity(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,23 +22,12 @@ class Movable(Protocol):
     @property
     def asks(self) -> bool:
         """Whether its engine waits for the inputs of the next batch, which :meth:`hold` keeps from it."""
-        ...
 
     def cut(self) -> Cut | None:
         """Return the position after the newest visible batch; None before the first. Raises ``OSError``, ``ValueError``."""
-        ...
 
     def is_quiet(self) -> bool:
         """Return whether no batch is under way: all that is planned is committed and visible."""
-        ...
-
-    def planned(self) -> list[tuple[int, ...]]:
-        """Return the last frame of each input after each batch that is planned and not yet visible, and the two before those."""
-        ...
-
-    def hold(self, held: bool) -> None:
-        """Let it plan no batch, or plan batches again."""
-        ...
 
 
 async def resting(operator: Movable, clock: Clock, within_s: float) -> Cut:

@@ -22,8 +22,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     heap_mb: Annotated[int, Meta(ge=480, le=1_000_000)] = 512
     """largest heap of the JVM; megabytes; raise it for much state; Spark refuses less"""
     rocksdb_mb: Annotated[int, Meta(ge=16, le=1_000_000)] = 256
-    """memory outside the heap that all operators with their state in RocksDB share; megabytes; raise it for state of
-    gigabytes"""
+    """memory outside the heap that all operators with their state in RocksDB share; megabytes; raise it for state of gigabytes"""
     jit: Literal["c1", "c2"] = "c2"
     """c2 compiles hot code twice and carries more rows; c1 once, for machines short of CPU"""
     archive: Annotated[str, Meta(max_length=4096)] = ""

@@ -61,10 +61,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourcePace(msgspec.Struct, frozen=True, kw_only=True):
-    """Pace of a source.
-
-    ``rows_s`` is None if it is as fast as its readers, ``row_bytes`` before its first row.
-    """
+    """Pace of a source. ``rows_s`` is None if it is as fast as its readers, ``row_bytes`` before its first row."""
 
     rows_s: Annotated[float, Meta(gt=0, le=MAX_ROWS_S)] | None = None
     row_bytes: Annotated[float, Meta(gt=0, le=MAX_ROW_BYTES)] | None = None

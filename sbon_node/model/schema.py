@@ -118,10 +118,7 @@ def check_source(source: SourceDeclaration, declaration: StreamDeclaration) -> N
 
 
 def to_arrow(schema: Schema) -> Any:
-    """Return the ``pyarrow.Schema`` of a stream's frames.
-
-    Timestamps are microseconds in UTC; every column is nullable.
-    """
+    """Return the ``pyarrow.Schema`` of a stream's frames. Timestamps are microseconds in UTC; every column is nullable."""
     import pyarrow as pa
 
     plain = _arrow_types()

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE
-from sbon_node.planning.process.process import WORKER as PLANNER_MODULE
+from sbon_node.planning.process.planner import WORKER as PLANNER_MODULE
 from sbon_protocol.api.operations import DiskKind, DiskPart, ProcessKind, ProcessMemory
 from sbon_protocol.api.stream_counts import OutboxBytes
 

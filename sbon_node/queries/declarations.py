@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from sbon_node.connectors.sources.result import check_not_result, query_of
 from sbon_node.model.schema import check_stream
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.planning.sql.stream_names import check_name
+from sbon_node.planning.sql.syntax.lexical import check_name
 from sbon_node.queries.planning import Planning
 from sbon_protocol.api.catalogue import StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.queries import QuerySpec

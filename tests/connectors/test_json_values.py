@@ -12,8 +12,8 @@ from sbon_node.api.encoding import encode
 from sbon_node.connectors.formats.json_values import values_of
 from sbon_node.connectors.formats.ndjson import NdjsonRows
 from sbon_node.connectors.sinks.file_formats import text
-from sbon_node.planning.sql.checks.error_location import check_outputs
 from sbon_node.planning.sql.relations.logical import Output
+from sbon_node.planning.sql.stages.fragments import check_outputs
 from sbon_node.planning.sql.syntax.dialect import parse
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import Rows

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from sbon_node.engine.spark.operators import operator as operators
-from sbon_node.engine.spark.operators.markers import DELAY_MS, MARK
+from sbon_node.engine.spark.operators.watermarks import DELAY_MS, MARK
 from sbon_protocol.api.operators import OperatorSpec
 
 _rows_of, _with_watermark = operators._rows_of, operators.with_watermark

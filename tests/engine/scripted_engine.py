@@ -37,8 +37,7 @@ from sbon_node.engine.spark.messages import (
     Stop,
 )
 from sbon_node.engine.spark.operators.output import Output
-from sbon_node.engine.spark.stacks import write_when_asked
-from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
+from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, write_stacks_when_asked
 from sbon_node.model.frames import InputOffset
 from sbon_node.streams.payload import unpack
 from tests.engine.states import PATIENCE_S
@@ -140,7 +139,7 @@ class Operator:
 
 
 def main(folder: str) -> None:
-    write_when_asked()
+    write_stacks_when_asked()
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # It passes for its JVM, too.
     take_lock(Path(folder), 30.0)
     feed = Feed("engine")

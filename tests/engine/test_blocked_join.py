@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sbon_node.engine.spark.operators.blocked_join import LEAST_SPAN_MS, blocked_join, over_pairs
 from sbon_node.engine.spark.operators.blocks import BlockedJoin
+from sbon_node.engine.spark.operators.interval_joins import LEAST_SPAN_MS, blocked_join, over_pairs
 from sbon_node.model.schema import parse_schema
 from sbon_protocol.api.operators import InputSpec, OperatorSpec, TimeBuckets
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sbon_node.engine.spark.operators.markers import conform
 from sbon_node.engine.spark.operators.output import cut
+from sbon_node.engine.spark.operators.watermarks import conform
 from sbon_node.streams.payload import unpack
 
 TIME = pa.timestamp("us", "UTC")

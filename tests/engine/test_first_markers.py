@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
 from sbon_node.engine.promise import EARLIEST_MS
-from sbon_node.engine.spark.operators.markers import DELAY_MS, MARK
 from sbon_node.engine.spark.operators.source import SimpleReader, start_of
+from sbon_node.engine.spark.operators.watermarks import DELAY_MS, MARK
 
 SCHEMA = StructType([StructField("ts", TimestampType()), StructField(MARK, BooleanType())])
 OPTIONS = {"operator": "q.o1", "position": "0", "wait": "1", "lag": "0"}

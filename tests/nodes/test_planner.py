@@ -15,7 +15,7 @@ from sbon_lab.simulation.engine.evaluate import output_schema
 from sbon_node.base.clock import Clock
 from sbon_node.model.measurements import nothing_measured
 from sbon_node.model.schema import parse_schema
-from sbon_node.planning.process import process
+from sbon_node.planning.process import planner as planner_process
 from sbon_node.planning.process.planner import CLIENT, InlinePlanner, PlanRequest, ProcessPlanner
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
@@ -246,7 +246,7 @@ def test_there_is_no_process_before_the_first_text_and_none_after_a_while() -> N
 
 
 def test_a_process_without_a_processor_is_not_blamed_on_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "START_S", 0.5)
+    monkeypatch.setattr(planner_process, "START_S", 0.5)
 
     async def test(planner: ProcessPlanner) -> None:
         assert isinstance(await planned(planner, "SELECT k FROM s"), Plan)
@@ -255,7 +255,7 @@ def test_a_process_without_a_processor_is_not_blamed_on_the_text(monkeypatch: py
         with pytest.raises(SbonError, match=r"0\.0 s of processor time in 0\.9 s: this machine is overloaded") as refused:
             await planner.plan(request("SELECT k FROM s"), analyse, nothing_measured)
         assert refused.value.code == "planner-busy"
-        monkeypatch.setattr(process, "START_S", 60.0)
+        monkeypatch.setattr(planner_process, "START_S", 60.0)
         assert isinstance(await planned(planner, "SELECT k FROM s"), Plan)
 
     with_planner(test, plan_cpu_s=0.1)

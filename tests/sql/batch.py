@@ -15,10 +15,9 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.engine_process import analyse
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
-from sbon_node.engine.spark.operators import first_batch
-from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
-from sbon_node.engine.spark.operators.markers import MARK, with_watermark
+from sbon_node.engine.spark.operators.interval_joins import with_bucket, with_equal_buckets
 from sbon_node.engine.spark.operators.operator import ddl
+from sbon_node.engine.spark.operators.watermarks import MARK, propagate, with_watermark
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import TimeBuckets
 from sbon_protocol.api.plan import Plan
@@ -59,7 +58,7 @@ class Batch:
             rows = with_watermark(rows, event_time) if event_time else rows
             with_bucket(rows, number, tuple(buckets)).createOrReplaceTempView(f"in{number}")
         stream = self._session.sql(with_equal_buckets(fragment, tuple(buckets))).select("*")  # analysed: of streams to Spark
-        first_batch.propagate(self._session, stream)
+        propagate(self._session, stream)
         jvm: Any = self._session._jvm
         sql, execution = jvm.org.apache.spark.sql, stream._jdf.queryExecution()
         try:

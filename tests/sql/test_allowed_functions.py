@@ -15,9 +15,9 @@ from sbon_node.planning.sql.checks.functions import (
     LITERAL_TEXTS,
     NOT_REPEATABLE,
     OUTSIDE_THE_ROW,
+    PATTERNS,
     WINDOWS,
 )
-from sbon_node.planning.sql.checks.patterns import PATTERNS
 from sbon_node.planning.sql.syntax.dialect import call_name, parse, render
 from sbon_protocol.errors import SbonError
 

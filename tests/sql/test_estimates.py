@@ -20,8 +20,7 @@ from sbon_node.planning.sql.relations.reader import read_query
 from sbon_node.planning.sql.rewrite.pushdown import push_down
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.stages.cut import Stage, cut
-from sbon_node.planning.sql.stages.estimate import Estimate, estimated, selectivity
-from sbon_node.planning.sql.stages.source_rates import StreamEstimate
+from sbon_node.planning.sql.stages.estimate import Estimate, StreamEstimate, estimated, selectivity
 from sbon_protocol.api.catalogue import MAX_ROWS_S, CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.plan import Plan, Rate

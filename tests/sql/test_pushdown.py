@@ -130,12 +130,12 @@ def _inferred_for(sides: Mapping[str, tuple[str, ...]]) -> Callable[..., Any]:
 _INFER = pushdown._infer
 BOTH = (LEFT, RIGHT)
 PLANTED = {
-    "below the null side of a left join": ("_PRESERVED", {**pushdown._PRESERVED, "left": BOTH}, OUTER),
-    "below the null side of a right join": ("_PRESERVED", {**pushdown._PRESERVED, "right": BOTH}, OUTER),
-    "below a full join": ("_PRESERVED", {**pushdown._PRESERVED, "full": BOTH}, OUTER),
+    "below the null side of a left join": ("PRESERVED", {**pushdown.PRESERVED, "left": BOTH}, OUTER),
+    "below the null side of a right join": ("PRESERVED", {**pushdown.PRESERVED, "right": BOTH}, OUTER),
+    "below a full join": ("PRESERVED", {**pushdown.PRESERVED, "full": BOTH}, OUTER),
     "ON drops rows of the kept side": ("_FILTERED_BY_ON", {**pushdown._FILTERED_BY_ON, "left": BOTH}, ON_ONE_SIDE),
     "ON drops rows of a full join": ("_FILTERED_BY_ON", {**pushdown._FILTERED_BY_ON, "full": BOTH}, ON_ONE_SIDE),
-    "what ON asks of the key is inferred for the side that stays": ("_infer", _inferred_for(pushdown._PRESERVED), ON_THE_KEY),
+    "what ON asks of the key is inferred for the side that stays": ("_infer", _inferred_for(pushdown.PRESERVED), ON_THE_KEY),
     "equal values of any type are the same": ("types_of", _everything_is_of_one_type, ACROSS),
     "a window's start is its rows' time": ("_into_aggregate", _above_as_below(pushdown._into_aggregate), OVER_GROUPS[::-1]),
     "the last condition is lost": ("_distinct", lambda conditions: tuple(conditions)[:-1], OUTER),

@@ -17,9 +17,8 @@ from sbon_node.planning.sql.checks.allowlist import check_fragment
 from sbon_node.planning.sql.planner import plan_query
 from sbon_node.planning.sql.relations.reader import read_query
 from sbon_node.planning.sql.settings import QuerySettings
-from sbon_node.planning.sql.stream_names import check_name
 from sbon_node.planning.sql.syntax.dialect import KEYWORDS
-from sbon_node.planning.sql.syntax.lexical import RESERVED
+from sbon_node.planning.sql.syntax.lexical import RESERVED, check_name
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.errors import SbonError

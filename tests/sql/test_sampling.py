@@ -16,9 +16,8 @@ from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.planning.sql.relations.logical import Select
 from sbon_node.planning.sql.relations.reader import read_query
 from sbon_node.planning.sql.rewrite.pushdown import push_down
-from sbon_node.planning.sql.sampling.distinct import distinct_of, distinct_values
 from sbon_node.planning.sql.sampling.evaluate import evaluate
-from sbon_node.planning.sql.sampling.rows import LEAST_ROWS, SampledRows, selected, together
+from sbon_node.planning.sql.sampling.rows import LEAST_ROWS, SampledRows, distinct_of, distinct_values, selected, together
 from sbon_node.planning.sql.sampling.stage import SampledStage, sampled_stage
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.stages.cut import Stage, cut

@@ -6,7 +6,7 @@ import pytest
 
 from sbon_node.model.measurements import SourcePace
 from sbon_node.model.samples import StreamSample
-from sbon_node.planning.sql.stages.source_rates import ReadSource, StreamEstimate, estimates_of_sources
+from sbon_node.planning.sql.stages.estimate import ReadSource, StreamEstimate, estimates_of_sources
 from sbon_protocol.api.catalogue import ASSUMED_ROWS_S, SourceDeclaration
 
 SECOND = 1_000_000

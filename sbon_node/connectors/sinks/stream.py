@@ -13,7 +13,7 @@ from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.results import ResultStreams, StreamSinkOptions
 from sbon_node.connectors.sources.result import ResultPosition, ResultSource
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame
-from sbon_node.planning.sql.stream_names import check_name
+from sbon_node.planning.sql.syntax.lexical import check_name
 from sbon_protocol.errors import BrokenInvariantError
 
 BUFFERED_BYTES = 1 << 20

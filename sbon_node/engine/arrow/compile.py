@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from sbon_node.engine.arrow.plan import Aggregation, Call, Expression, Grouping, Literal, ReadPlan, Value
+from sbon_node.engine.arrow.evaluate import Aggregation, Call, Expression, Grouping, Literal, ReadPlan, Value
 from sbon_node.planning.sql.relations.logical import conjuncts
 from sbon_node.planning.sql.syntax.dialect import parse
 from sbon_node.planning.sql.syntax.durations import literal_ms
@@ -140,18 +140,14 @@ def _constant(node: exp.Expr) -> tuple[Literal, bool]:
         if sign < 0:
             raise _NotInArrowError
         return Literal(node.this), False
+    if node.this.isdigit():
+        if int(node.this) > _MAX_LONG:
+            raise _NotInArrowError
+        return Literal(sign * int(node.this)), True
     try:
-        whole = int(node.this)
-    except ValueError:
-        whole = None
-    try:
-        if whole is None:
-            return Literal(sign * float(node.this)), False
+        return Literal(sign * float(node.this)), False
     except ValueError as error:
         raise _NotInArrowError from error
-    if abs(whole) > _MAX_LONG:
-        raise _NotInArrowError
-    return Literal(sign * whole), True
 
 
 # -- groups ---------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""Evaluation of a :class:`ReadPlan` with pyarrow, with Spark's results.
+"""The work of readers before Spark gets the rows: its plan, and the evaluation with pyarrow, with Spark's results.
 
+A plan is data: the engine process makes it from a fragment, and Spark's Python processes run it.
 Differences between the two that matter here: Spark takes NaN for the greatest number, equal to itself, and raises an error where
 a sum of whole numbers overflows.
 """
@@ -9,11 +10,76 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbon_node.engine.arrow.plan import Aggregation, Call, Expression, Grouping, Literal, ReadPlan, Value
+from sbon_protocol.api.columns import Schema
+
+
+class Value(msgspec.Struct, frozen=True, tag="value"):
+    """A column."""
+
+    name: str
+
+
+class Literal(msgspec.Struct, frozen=True, tag="literal"):
+    """A constant."""
+
+    value: bool | int | float | str
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """A function of :mod:`sbon_node.engine.arrow.evaluate` and its arguments."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Value | Literal | Call
+
+
+class Aggregation(msgspec.Struct, frozen=True):
+    """An aggregate: ``count_all``, ``count``, ``sum``, ``min`` or ``max`` of ``argument``, which ``count_all`` has not."""
+
+    name: str
+    function: str
+    argument: Expression | None = None
+
+
+class Grouping(msgspec.Struct, frozen=True):
+    """Groups by tumbling windows of ``size_us`` over ``time``, and by columns; ``names`` are all outputs in order."""
+
+    time: str
+    size_us: int
+    offset_us: int
+    start: str
+    end: str
+    keys: tuple[tuple[str, str], ...]
+    """Output name and column of each key."""
+    aggregations: tuple[Aggregation, ...]
+    names: tuple[str, ...]
+
+
+class ReadPlan(msgspec.Struct, frozen=True):
+    """The columns to decode, with their declared types; then the rows for which ``condition`` holds; then their groups.
+
+    Without ``grouping`` Spark gets these rows, and applies the whole fragment to them.
+    """
+
+    columns: Schema
+    condition: Expression | None = None
+    grouping: Grouping | None = None
+
+
+def encoded(plan: ReadPlan) -> str:
+    return msgspec.json.encode(plan).decode()
+
+
+def decoded(text: str) -> ReadPlan:
+    return msgspec.json.decode(text, type=ReadPlan)
+
 
 _MAX_LONG = 2**63 - 1
 OVERFLOW = "[ARITHMETIC_OVERFLOW] a sum of whole numbers is out of range. SQLSTATE: 22003"

@@ -29,23 +29,9 @@ from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import SETTLE_POLL_S, resting
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.commits import PASSING
-from sbon_node.engine.spark.messages import (
-    Analyse,
-    Analysed,
-    Done,
-    Inspect,
-    Inspected,
-    Message,
-    Poll,
-    Request,
-    Spent,
-    Start,
-    Stop,
-    Write,
-)
+from sbon_node.engine.spark import messages
 from sbon_node.engine.spark.restarts import Restarts, in_order, side_by_side
-from sbon_node.engine.spark.running import KILLED, REPLACED, End, Running
+from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OnError, OperatorSpec, OperatorStats
@@ -106,17 +92,17 @@ class SparkEngine:
     # -- Engine -------------------------------------------------------------------------------------------------------
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
-        return await self._analyses.schema(Analyse(fragment=fragment, inputs=inputs, on_error=on_error))
+        return await self._analyses.schema(messages.Analyse(fragment=fragment, inputs=inputs, on_error=on_error))
 
-    async def _analyse(self, command: Analyse) -> Schema:
+    async def _analyse(self, command: messages.Analyse) -> Schema:
         try:
-            return (await self._supervisor.command(command, Analysed)).schema
+            return (await self._supervisor.command(command, messages.Analysed)).schema
         except EngineLostError as error:
             raise _engine_failed(error) from error
 
     async def footprint(self, *, collect: bool = False) -> Footprint:
         """Return the engine's resources, after a collection if ``collect``. Raises :class:`EngineLostError`."""
-        return (await self._supervisor.command(Inspect(collect=collect), Inspected)).footprint
+        return (await self._supervisor.command(messages.Inspect(collect=collect), messages.Inspected)).footprint
 
     async def start(self) -> None:
         try:
@@ -223,7 +209,7 @@ class SparkEngine:
         await self._tasks.close()
         await asyncio.gather(*(running.settle(self._settings.stop_s) for running in self._running.values()))
         for running in self._running.values():
-            running.refuse_commits()
+            running.commits.refuse()
         await self._supervisor.close()
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
         self._running.clear()
@@ -238,8 +224,8 @@ class SparkEngine:
         await running.recover()
         if not running.stopping:
             checkpoint = str(running.checkpoint.absolute())
-            start = Start(spec=running.spec, checkpoint=checkpoint, run=running.begin(), fsync=self._fsync)
-            await self._supervisor.command(start, Done)
+            start = messages.Start(spec=running.spec, checkpoint=checkpoint, run=running.begin(), fsync=self._fsync)
+            await self._supervisor.command(start, messages.Done)
         if running.stopping:
             # A concurrent stop may have been served before the start.
             await self._stop(running)
@@ -247,8 +233,8 @@ class SparkEngine:
         running.set_state(operator_states.RUNNING)
 
     async def _stop(self, running: Running) -> None:
-        running.refuse_commits()
-        await self._supervisor.command(Stop(operator=running.spec.id), Done)
+        running.commits.refuse()
+        await self._supervisor.command(messages.Stop(operator=running.spec.id), messages.Done)
 
     async def _try_to_stop(self, running: Running) -> None:
         try:
@@ -324,7 +310,7 @@ class SparkEngine:
             paused = [running for running in self._running.values() if running.live]
             await asyncio.gather(*(running.pause(self._settings.stop_s) for running in paused))
             for running in paused:
-                running.refuse_commits()
+                running.commits.refuse()
             await self._supervisor.replace()
             self.replacements += 1
             live = [running for running in self._running.values() if running.live]
@@ -341,11 +327,11 @@ class SparkEngine:
             if task == _keeper(running.spec.id) and running.state not in SET_ASIDE:
                 running.set_state(operator_states.FAILED, f"{type(error).__name__}: {error}")
 
-    async def _serve(self, request: Request) -> Message:
+    async def _serve(self, request: messages.Request) -> messages.Message:
         running = self._running.get(request.operator)
         if running is None or running.state in SET_ASIDE:
             raise SbonError("operator-stopped", "the operator does not run here any more", where=request.operator)
-        if isinstance(request, Poll | Spent | Write):
+        if isinstance(request, messages.Poll | messages.Spent | messages.Write):
             running.spent(request.cpu_s)
         return await running.serve(request)
 
@@ -386,11 +372,11 @@ class Analyses:
     They hold for the life of a node, across its engine processes, which are all of one version.
     """
 
-    def __init__(self, most: int, analyse: Callable[[Analyse], Awaitable[Schema]]) -> None:
+    def __init__(self, most: int, analyse: Callable[[messages.Analyse], Awaitable[Schema]]) -> None:
         self._most, self._analyse = most, analyse
-        self._known: OrderedDict[Analyse, Schema] = OrderedDict()
+        self._known: OrderedDict[messages.Analyse, Schema] = OrderedDict()
 
-    async def schema(self, command: Analyse) -> Schema:
+    async def schema(self, command: messages.Analyse) -> Schema:
         """Return the output's schema; raises whatever the analysis does."""
         schema = self._known.get(command)
         if schema is None:

@@ -21,33 +21,17 @@ from pyspark.sql import DataFrame, SparkSession
 from sbon_node.base.arrow_without_pandas import hide_pandas
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark import messages
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.analysis.constants import check_constants
-from sbon_node.engine.spark.jvm.cpu_times import CpuTimes
-from sbon_node.engine.spark.jvm.footprint import footprint
+from sbon_node.engine.spark.jvm.footprint import CpuTimes, footprint
 from sbon_node.engine.spark.jvm.release import Sessions
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.jvm.warmup import warm_up
-from sbon_node.engine.spark.messages import (
-    COMMAND,
-    Analyse,
-    Analysed,
-    Close,
-    Command,
-    Done,
-    Inspect,
-    Inspected,
-    Message,
-    Ready,
-    Refused,
-    Start,
-    Stop,
-)
 from sbon_node.engine.spark.operators.failure_reports import no_room
 from sbon_node.engine.spark.operators.on_error import tolerant
 from sbon_node.engine.spark.operators.operator import INITIALIZING_S, Operator, check_jvm, ddl
-from sbon_node.engine.spark.stacks import write_when_asked
-from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError
+from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError, write_stacks_when_asked
 from sbon_protocol.api.columns import Column, Schema
 from sbon_protocol.api.operators import OnError
 from sbon_protocol.errors import SbonError
@@ -78,12 +62,12 @@ class EngineProcess:
         self._warming.start()
         gc.freeze()
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
-        self._feed.send(Ready(pid=self._jvm.pid))
+        self._feed.send(messages.Ready(pid=self._jvm.pid))
         while True:
             try:
-                command = self._feed.receive(COMMAND)
+                command = self._feed.receive(messages.COMMAND)
             except SbonError as error:
-                self._feed.send(Refused.of(error))
+                self._feed.send(messages.Refused.of(error))
                 continue
             try:
                 answer = self._obey(command)
@@ -91,34 +75,34 @@ class EngineProcess:
                 check_jvm(self._session)
                 answer = refused(error)
             self._feed.send(answer)
-            if isinstance(command, Close):
+            if isinstance(command, messages.Close):
                 return
 
-    def _obey(self, command: Command) -> Message:
+    def _obey(self, command: messages.Command) -> messages.Message:
         match command:
-            case Analyse():
+            case messages.Analyse():
                 with self._fenced.lent() as session:
-                    return Analysed(schema=analyse(session, command.fragment, command.inputs, command.on_error))
-            case Start():
+                    return messages.Analysed(schema=analyse(session, command.fragment, command.inputs, command.on_error))
+            case messages.Start():
                 self._warming.join()
                 self._wait_for_others()
                 self._operators[command.spec.id] = Operator(self._fenced, self._cpu_times, self._settings, command)
-            case Stop():
+            case messages.Stop():
                 operator = self._operators.pop(command.operator, None)
                 if operator is not None:
                     operator.stop()
                     del operator
                     gc.collect()  # Python's reference cycles hold objects of the JVM.
-            case Close():
+            case messages.Close():
                 self._closing = True
                 for operator in self._operators.values():
                     operator.stop()
                 if not self._warming.is_alive():
                     self._session.stop()
                 self._jvm.close()
-            case Inspect():
-                return Inspected(footprint=footprint(self._session, self._jvm.pid, collect=command.collect))
-        return Done()
+            case messages.Inspect():
+                return messages.Inspected(footprint=footprint(self._session, self._jvm.pid, collect=command.collect))
+        return messages.Done()
 
     def _wait_for_others(self) -> None:
         """Wait until few operators start: each reader is a process with 10 seconds for it, too few if many start at once."""
@@ -160,14 +144,14 @@ def _empty(session: SparkSession, schema: Schema) -> DataFrame:
     return DataFrame(session._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), struct), session)
 
 
-def refused(error: Exception) -> Refused:
+def refused(error: Exception) -> messages.Refused:
     """Return the answer to a command that failed."""
-    return Refused.of(error if isinstance(error, SbonError) else no_room(error) or guard.sql_error(error))
+    return messages.Refused.of(error if isinstance(error, SbonError) else no_room(error) or guard.sql_error(error))
 
 
 def main(folder: str, settings_json: str) -> int:
     hide_pandas()
-    write_when_asked()
+    write_stacks_when_asked()
     feed = Feed("engine")
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
     settings = msgspec.json.decode(settings_json, type=EngineSettings)

@@ -104,16 +104,14 @@ class Listener(Generic[R]):
             async with asyncio.timeout(self._hello_s):
                 hello = await receive(reader, HELLO, HELLO_BYTES)
         except TimeoutError:
-            log.warning("engine-connection-refused", reason=f"it said nothing for {self._hello_s:g} s")
+            reason = f"it said nothing for {self._hello_s:g} s"
         except SbonError as error:
-            log.warning("engine-connection-refused", reason=f"no greeting: {error}")
+            reason = f"no greeting: {error}"
         else:
-            if hello is None:
-                log.warning("engine-connection-refused", reason="no greeting")
-            elif secrets.compare_digest(hello.token.encode(), self._token.encode()):
+            if hello is not None and secrets.compare_digest(hello.token.encode(), self._token.encode()):
                 return hello.role
-            else:
-                log.warning("engine-connection-refused", reason="wrong token")
+            reason = "no greeting" if hello is None else "wrong token"
+        log.warning("engine-connection-refused", reason=reason)
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import structlog
 
 from sbon_node.base.backoff import Backoff
 from sbon_node.base.clock import Clock
+from sbon_node.base.tasks import check_cancelled
 from sbon_node.engine import state_provider
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
@@ -19,7 +21,6 @@ from sbon_node.engine.counting import at_present, with_batch
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.moving import SETTLE_POLL_S, frames_planned
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.commits import PASSING, Commits
 from sbon_node.engine.spark.messages import Begun, Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.streams.mean_rate import MeanRate
@@ -27,6 +28,65 @@ from sbon_protocol.api.operators import OperatorSpec, OperatorStats
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.errors import BrokenInvariantError, SbonError
+
+RETRY_S = 1.0
+PASSING = ("disk-full", "disk-error", "store-busy")
+"""Passing reasons: the operator stops with them and tries again, for ever."""
+
+
+class Commits:
+    """Shows the commits of one operator, one at a time.
+
+    The engine process waits for the answer when it stops the operator, and every other command waits for that stop. An answer
+    may take any time: a full disk, or a backup that is away and that only the operator's node can replace. So commits are
+    refused before each stop; the next start shows them.
+
+    ``waits`` is told why a commit cannot be shown yet, and an empty reason once it is; it returns False to give up.
+    """
+
+    def __init__(self, operator: str, port: OperatorPort, clock: Clock, waits: Callable[[str], bool]) -> None:
+        self._operator, self._port, self._clock, self._waits = operator, port, clock, waits
+        self._showing: asyncio.Task[None] | None = None
+        self.are_taken = False
+        """Whether commits are shown: the run has begun, and nobody stops it."""
+
+    def take(self) -> None:
+        """Show commits from now on."""
+        self.are_taken = True
+
+    def refuse(self) -> None:
+        """Show no more commits, not even the one under way."""
+        self.are_taken = False
+        if self._showing is not None:
+            self._showing.cancel()
+
+    async def show(self, batch: int) -> None:
+        """Make a commit visible. Raises :class:`SbonError`, ``operator-stopped`` if it is refused."""
+        if self.are_taken:
+            self._showing = asyncio.get_running_loop().create_task(self._show(batch), name=f"show {batch} of {self._operator}")
+            try:
+                return await self._showing
+            except asyncio.CancelledError:
+                check_cancelled()
+            finally:
+                self._showing = None
+        raise SbonError("operator-stopped", f"its next start shows batch {batch}", where=self._operator)
+
+    async def _show(self, batch: int) -> None:
+        """Show a commit. Batch ``batch + 1`` may never come: a commit that cannot be shown now must be shown later."""
+        told = False
+        while True:
+            try:
+                await self._port.committed(batch)
+                break
+            except SbonError as error:
+                if error.code not in PASSING or not self._waits(str(error)):
+                    raise  # The commit becomes visible at the next start.
+                told = True
+            await self._clock.sleep(RETRY_S)
+        if told:
+            self._waits("")
+
 
 log = structlog.get_logger()
 
@@ -79,7 +139,7 @@ class Running:
         self.ending: asyncio.Task[None] | None = None
         self._port, self._clock, self._on_state = port, clock, on_state
         self._log = BatchLog(checkpoint, fsync=fsync)
-        self._commits = Commits(spec.id, port, clock, self._tell_waiting)
+        self.commits = Commits(spec.id, port, clock, self._tell_waiting)
         self._after: list[InputOffset] = []
         self._has_begun = asyncio.Event()
         """Whether Spark has the watermark of its next batch, which an answer to a reader may let it plan."""
@@ -162,13 +222,9 @@ class Running:
     def begin(self) -> int:
         """Begin a new run and return its number."""
         self.live, self.paused = True, False
-        self._commits.take()
+        self.commits.take()
         self.run += 1
         return self.run
-
-    def refuse_commits(self) -> None:
-        """Show no commit of this run any more; call before it is stopped in the engine process."""
-        self._commits.refuse()
 
     def end(self, end: End) -> None:
         """End the run; the first reason counts."""
@@ -307,7 +363,7 @@ class Running:
             case Committed():
                 await self._committed(request.batch)
             case Ended():
-                if self.live and request.run == self.run and self._commits.are_taken:
+                if self.live and request.run == self.run and self.commits.are_taken:
                     refused = self._refusal
                     self.end(End(refused.code, str(refused)) if refused else End(request.code, request.reason))
         return Done()
@@ -365,7 +421,7 @@ class Running:
             raise SbonError("operator-stopped", "the run has ended before its first batch", where=self.spec.id)
 
     async def _committed(self, batch: int) -> None:
-        await self._commits.show(batch)
+        await self.commits.show(batch)
         self._shown = batch
         self._good += 1
         if self._good >= GOOD_BATCHES:
@@ -376,11 +432,7 @@ class Running:
         born_ms = self._clock.wall_ms() if self._born_ms is None else self._born_ms
         drafts = [
             FrameDraft(
-                payload=frame.payload,
-                rows=frame.rows,
-                watermark_ms=request.watermark_ms,
-                ended=request.ended,
-                born_ms=born_ms,
+                payload=frame.payload, rows=frame.rows, watermark_ms=request.watermark_ms, ended=request.ended, born_ms=born_ms
             )
             for frame in request.frames
         ]

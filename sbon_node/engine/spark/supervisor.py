@@ -16,26 +16,14 @@ import structlog
 
 from sbon_node.base.logging.file import cut
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
-from sbon_node.engine.spark import stacks
+from sbon_node.engine.spark import messages
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive
-from sbon_node.engine.spark.messages import (
-    REQUEST,
-    Close,
-    Command,
-    Done,
-    Message,
-    Ready,
-    Refused,
-    Request,
-    answer_decoder,
-    encode,
-)
-from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST
+from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST, STACKS_S, ask_for_stacks
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 
-A = TypeVar("A", bound=Message)
+A = TypeVar("A", bound=messages.Message)
 
 ENGINE_MODULE = "sbon_node.engine.spark.engine_process"
 LOG_LOOK_S = 1.0
@@ -76,7 +64,7 @@ class Supervisor:
         self,
         settings: EngineSettings,
         data_dir: Path,
-        serve: Serve[Request],
+        serve: Serve[messages.Request],
         on_lost: Callable[[str], None],
         module: str = ENGINE_MODULE,
     ) -> None:
@@ -87,7 +75,7 @@ class Supervisor:
         self._data_dir, self._serve, self._on_lost = data_dir.absolute(), serve, on_lost
         self._module = module
         self._process: asyncio.subprocess.Process | None = None
-        self._listener: Listener[Request] | None = None
+        self._listener: Listener[messages.Request] | None = None
         self._control: Control | None = None
         self._jvm_pid = 0
         self._turn = asyncio.Lock()
@@ -107,7 +95,7 @@ class Supervisor:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    async def command(self, command: Command, answer: type[A]) -> A:
+    async def command(self, command: messages.Command, answer: type[A]) -> A:
         """Run a command in the engine process, which is started if need be; return its answer, of type ``answer``.
 
         Raises the engine process's :class:`SbonError`, or :class:`EngineLostError`.
@@ -123,15 +111,15 @@ class Supervisor:
         if not exchange.cancelled() and (error := exchange.exception()) is not None:
             log.debug("engine-command-refused", command=exchange.get_name(), reason=str(error))
 
-    async def _exchange(self, command: Command, type_: type[A]) -> A:
+    async def _exchange(self, command: messages.Command, type_: type[A]) -> A:
         async with self._turn:
             if self._closed:
                 raise EngineLostError("the engine is closed")
             reader, writer = self._control or await self._start()
-            writer.write(encode(command))
+            writer.write(messages.encode(command))
             try:
                 async with asyncio.timeout(self._patience.limit_s):
-                    answer = await receive(reader, answer_decoder(type_))
+                    answer = await receive(reader, messages.answer_decoder(type_))
             except TimeoutError as error:
                 reason = f"no answer to {_name(command)} {self._patience.exhausted()}"
                 await self._write_stacks()
@@ -142,7 +130,7 @@ class Supervisor:
                 await asyncio.wait([self._reaper], timeout=LAST_WORDS_S)
                 await self._lose("the engine process closed its connection")
                 raise EngineLostError(self.status.removeprefix("failed: "))
-        if isinstance(answer, Refused):
+        if isinstance(answer, messages.Refused):
             raise answer.error()
         return answer
 
@@ -151,10 +139,10 @@ class Supervisor:
         async with self._turn:
             if self._control is not None:
                 reader, writer = self._control
-                writer.write(encode(Close()))
+                writer.write(messages.encode(messages.Close()))
                 with suppress(TimeoutError, SbonError):
                     async with asyncio.timeout(CLOSE_S):
-                        await receive(reader, answer_decoder(Done))
+                        await receive(reader, messages.answer_decoder(messages.Done))
             await self._kill()
             self.status = "idle"
 
@@ -163,7 +151,7 @@ class Supervisor:
         if self._control is not None:
             try:
                 async with asyncio.timeout(CLOSE_S):
-                    await self.command(Close(), Done)
+                    await self.command(messages.Close(), messages.Done)
             except (EngineLostError, SbonError, TimeoutError) as error:
                 log.warning("engine-not-closed", reason=str(error))
         self._closed = True
@@ -193,7 +181,7 @@ class Supervisor:
     async def _launch(self) -> Control:
         """Return the engine process's control connection, once it is ready for commands."""
         settings = msgspec.structs.replace(self._settings, start_timeout_s=self._patience.limit_s)
-        self._listener = listener = Listener(self._serve, REQUEST)
+        self._listener = listener = Listener(self._serve, messages.REQUEST)
         address = await listener.open()
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
@@ -215,12 +203,12 @@ class Supervisor:
         try:
             async with asyncio.timeout(self._patience.limit_s):
                 control = await listener.control
-                ready = await receive(control[0], answer_decoder(Ready))
+                ready = await receive(control[0], messages.answer_decoder(messages.Ready))
         except TimeoutError as error:
             raise SbonError("engine-failed", f"the engine was not ready {self._patience.exhausted()}") from error
         if ready is None:
             raise EngineLostError(f"the engine process ended while it started, see {self._log}")
-        if isinstance(ready, Refused):
+        if isinstance(ready, messages.Refused):
             raise ready.error()
         self._jvm_pid = ready.pid
         log.info("engine-running", pid=self._process.pid, jvm=ready.pid)
@@ -229,10 +217,10 @@ class Supervisor:
     async def _write_stacks(self) -> None:
         """Let an engine process that does not answer write to its log where it is."""
         if self._process is not None:
-            stacks.ask(self._process.pid, self._jvm_pid)
-            await asyncio.sleep(stacks.WRITING_S)
+            ask_for_stacks(self._process.pid, self._jvm_pid)
+            await asyncio.sleep(STACKS_S)
 
-    async def _reap(self, process: asyncio.subprocess.Process, listener: Listener[Request]) -> None:
+    async def _reap(self, process: asyncio.subprocess.Process, listener: Listener[messages.Request]) -> None:
         ended = asyncio.ensure_future(process.wait())
         while not ended.done():
             await asyncio.to_thread(cut, self._log, self._settings.log_bytes)
@@ -270,5 +258,5 @@ class Supervisor:
             await process.wait()
 
 
-def _name(command: Command) -> str:
+def _name(command: messages.Command) -> str:
     return type(command).__name__.lower()

@@ -5,8 +5,11 @@ It never leaves the machine unless the executors do, and both ends are ours; the
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import socket
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -92,3 +95,22 @@ class Feed:
                 raise FeedLostError("the node has closed the connection")
             received_bytes += received
         return bytes(received_bytes)
+
+
+# -- Stacks of an engine process that does not answer, for its log: without them, nobody could say of what it hung -----
+
+STACKS_ASKED = signal.SIGUSR1
+STACKS_S = 1.0
+"""Ample time for both processes to write."""
+
+
+def write_stacks_when_asked() -> None:
+    """Let the engine process write the stacks of its threads to its log whenever it is asked."""
+    faulthandler.register(STACKS_ASKED, all_threads=True)
+
+
+def ask_for_stacks(engine_pid: int, jvm_pid: int) -> None:
+    """Ask the engine process and its JVM for the stacks of their threads."""
+    for pid, asked in ((engine_pid, STACKS_ASKED), (jvm_pid, signal.SIGQUIT)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, asked)

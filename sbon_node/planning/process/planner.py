@@ -1,46 +1,43 @@
-"""Planner of a node: in a process of its own or, in virtual time, directly on the loop."""
+"""Planner of a node: in a process of its own or, in virtual time, directly on the loop.
+
+The process starts with the first text, handles one request at a time, and is replaced when it is lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
+import psutil
 import structlog
 
 from sbon_node.base.clock import Clock
 from sbon_node.base.executors import run_to_end
 from sbon_node.model.measurements import Recall
-from sbon_node.model.running_computation import RunningComputation
-from sbon_node.planning.process.limits import process_lost, too_busy, too_deep, too_many
-from sbon_node.planning.process.messages import (
-    AskMeasured,
-    AskSchema,
-    CheckFragment,
-    Continue,
-    Forget,
-    Planned,
-    PlanText,
-    Refused,
-    Reply,
-    Request,
-    WorkerRequest,
-)
-from sbon_node.planning.process.process import PlannerProcess, ProcessLostError
+from sbon_node.planning.process import messages
+from sbon_node.planning.process.messages import PlanRequest as PlanRequest
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
-from sbon_protocol.api.operators import OnError, StateChoice
-from sbon_protocol.api.plan import Decompose, ProposedPlan
+from sbon_protocol.api.plan import ProposedPlan
 from sbon_protocol.errors import SbonError
 
-T = TypeVar("T")
 log = structlog.get_logger()
+
+WORKER = "sbon_node.planning.process.worker"
+PATIENCE = 4.0
+"""Multiple of the processor-time limit after which the node kills the process.
+
+The process bounds its processor time itself; this covers a busy machine and a hanging process.
+"""
+START_S = 20.0
 
 CLIENT: ContextVar[str] = ContextVar("client", default="")
 """The API client's address, or the peer's name, for which the running task works."""
@@ -49,23 +46,92 @@ ATTEMPTS = 2
 MAX_RESTARTS = 20
 """Most restarts of a plan whose process ended because of another text."""
 
+Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
+"""Maps a fragment and its views' schemas to its output's schema; raises :class:`SbonError`."""
 
-class Analyse(Protocol):
-    async def __call__(self, fragment: str, inputs: tuple[Schema, ...], /) -> Schema: ...
+
+class ProcessLostError(Exception):
+    """The process ended before it answered; ``refusal`` tells the user why, if the node ended it for lack of an answer."""
+
+    def __init__(self, reason: str, refusal: SbonError | None = None) -> None:
+        super().__init__(reason)
+        self.refusal = refusal
 
 
-class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A text to plan over a catalogue; as in :func:`sbon_node.planning.sql.planner.plan_query`."""
+class PlannerProcess:
+    """One process at a time."""
 
-    text: str
-    catalog: Mapping[str, CatalogEntry]
-    query: str
-    decompose: Decompose = "auto"
-    join_window_ms: int | None = None
-    on_error: OnError = "fail"
-    state_provider: StateChoice | None = None
-    since_ms: int | None = None
-    offers: tuple[RunningComputation, ...] = ()
+    def __init__(self, settings: QuerySettings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self._process: asyncio.subprocess.Process | None = None
+        self._starts = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def running(self) -> int:
+        """Number of the running process, from 1 on; 0 if none runs. A plan lives only as long as its process."""
+        return self._starts if self._process is not None and self._process.returncode is None else 0
+
+    async def exchange(self, request: messages.Request) -> messages.Reply:
+        """Return the reply to one request; raise :class:`ProcessLostError`. The caller sends one request at a time."""
+        if not self.running:
+            await self.end()
+            await self._start()
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        limit_s, before_s = START_S + PATIENCE * self._settings.plan_cpu_s, _processor_time_s(process.pid)
+        try:
+            async with self._clock.timeout(limit_s):
+                process.stdin.write(messages.framed(request))
+                await process.stdin.drain()
+                head = await process.stdout.readexactly(messages.LENGTH_BYTES)
+                return messages.decode_reply(await process.stdout.readexactly(int.from_bytes(head, "big")))
+        except TimeoutError as error:
+            spent_s = _processor_time_s(process.pid) - before_s
+            await self.end()
+            is_starved = spent_s < self._settings.plan_cpu_s
+            refusal = messages.too_starved(spent_s, limit_s) if is_starved else messages.too_long(self._settings)
+            raise ProcessLostError("it did not answer in time", refusal) from error
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            await self.end()
+            raise ProcessLostError(f"it ended with {process.returncode}") from error
+
+    async def _start(self) -> None:
+        command = (sys.executable, "-P", "-m", WORKER, str(self._settings.planner_memory_mb))
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
+        except OSError as error:
+            message = f"the planner process cannot be started: {error.strerror}"
+            raise SbonError("planner-busy", message, hint="look at the limits of processes and memory of this machine") from error
+        self._starts += 1
+        log.info("planner-started", pid=self._process.pid)
+
+    def kill(self) -> None:
+        """Kill the process; an exchange in progress fails."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    async def end(self) -> None:
+        """End the process, if it exists, completely. No exchange may be in progress."""
+        self.kill()
+        if self._process is not None:
+            with suppress(ConnectionError):
+                await self._process.communicate()
+            self._process = None
+
+
+def _processor_time_s(pid: int) -> float:
+    try:
+        spent = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(spent.user + spent.system)
 
 
 class Planner(Protocol):
@@ -86,25 +152,12 @@ class InlinePlanner:
         self._settings = settings
 
     async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan:
-        from sbon_node.planning.sql.planner import plan_query
+        from sbon_node.planning.process.worker import planned
 
         try:
-            return await plan_query(
-                request.text,
-                request.catalog,
-                request.query,
-                analyse,
-                self._settings,
-                recall=recall,
-                decompose=request.decompose,
-                join_window_ms=request.join_window_ms,
-                on_error=request.on_error,
-                state_provider=request.state_provider,
-                since_ms=request.since_ms,
-                offers=request.offers,
-            )
+            return await planned(request, analyse, self._settings, recall)
         except RecursionError:
-            raise too_deep(self._settings) from None
+            raise messages.too_deep(self._settings) from None
 
     async def check_fragment(self, fragment: str, inputs: int) -> None:
         from sbon_node.planning.sql.checks.allowlist import check_fragment
@@ -112,7 +165,7 @@ class InlinePlanner:
         try:
             check_fragment(fragment, inputs, self._settings)
         except RecursionError:
-            raise too_deep(self._settings) from None
+            raise messages.too_deep(self._settings) from None
 
     async def close(self) -> None:
         pass
@@ -137,7 +190,7 @@ class ProcessPlanner:
         return self._process.pid
 
     async def plan(self, request: PlanRequest, analyse: Analyse, recall: Recall) -> ProposedPlan:
-        known: dict[bytes, Continue] = {}
+        known: dict[bytes, messages.Continue] = {}
         with self._admitted():
             lost = 0
             for _ in range(MAX_RESTARTS):
@@ -146,16 +199,14 @@ class ProcessPlanner:
                 except _ReplacedError as replaced:  # begin again, with the answers received so far
                     lost += replaced.by_this
                     if lost >= ATTEMPTS:
-                        raise process_lost() from replaced
-            raise too_busy(self._settings)
+                        raise messages.process_lost() from replaced
+            raise messages.too_busy(self._settings)
 
     async def check_fragment(self, fragment: str, inputs: int) -> None:
-        """Check a fragment when it is the peer's turn.
-
-        Reserved capacity bounds the number of fragments."""
+        """Check a fragment when it is the peer's turn. Reserved capacity bounds the number of fragments."""
         with self._used():
-            reply = await self._exchange(CheckFragment(fragment=fragment, inputs=inputs, settings=self._settings))
-            if isinstance(reply, Refused):
+            reply = await self._exchange(messages.CheckFragment(fragment=fragment, inputs=inputs, settings=self._settings))
+            if isinstance(reply, messages.Refused):
                 raise reply.error()
 
     async def close(self) -> None:
@@ -167,36 +218,27 @@ class ProcessPlanner:
         async with self._turns.turn(""):
             await run_to_end(self._process.end())
 
-    def _begin(self, request: PlanRequest) -> PlanText:
+    def _begin(self, request: PlanRequest) -> messages.PlanText:
         """Begin a plan with only the streams that the text names."""
         present = {name: entry for name, entry in request.catalog.items() if not entry.dropped}
         named = _named(request.text, present)
-        return PlanText(
-            plan=next(self._numbers),
-            text=request.text,
-            entries=tuple(named.values()),
-            others=tuple(name for name in present if name not in named),
-            query=request.query,
-            settings=self._settings,
-            decompose=request.decompose,
-            join_window_ms=request.join_window_ms,
-            on_error=request.on_error,
-            state_provider=request.state_provider,
-            since_ms=request.since_ms,
-            offers=request.offers,
-        )
+        others = tuple(name for name in present if name not in named)
+        plan, request = next(self._numbers), msgspec.structs.replace(request, catalog=named)
+        return messages.PlanText(plan=plan, request=request, others=others, settings=self._settings)
 
-    async def _planned(self, begin: PlanText, analyse: Analyse, recall: Recall, known: dict[bytes, Continue]) -> ProposedPlan:
+    async def _planned(
+        self, begin: messages.PlanText, analyse: Analyse, recall: Recall, known: dict[bytes, messages.Continue]
+    ) -> ProposedPlan:
         reply = await self._exchange(begin)
         kept_by = self._process.running
         try:
             while True:
                 match reply:
-                    case Planned(plan=plan):
+                    case messages.Planned(plan=plan):
                         return plan
-                    case Refused():
+                    case messages.Refused():
                         raise reply.error()
-                    case AskSchema() | AskMeasured():
+                    case messages.AskSchema() | messages.AskMeasured():
                         question = msgspec.msgpack.encode(reply)
                         if question not in known:
                             known[question] = await _answered(reply, analyse, recall)
@@ -207,7 +249,7 @@ class ProcessPlanner:
         except asyncio.CancelledError:
             if kept_by == self._process.running and not self._closed:
                 with suppress(_ReplacedError):
-                    await self._exchange(Forget(plan=begin.plan), kept_by)
+                    await self._exchange(messages.Forget(plan=begin.plan), kept_by)
             raise
 
     @contextmanager
@@ -215,9 +257,9 @@ class ProcessPlanner:
         """Count the texts of each client, and of all; refuse texts beyond the limits."""
         client = CLIENT.get()
         if self._texts[client] >= self._settings.plans_per_client:
-            raise too_many(client, self._settings)
+            raise messages.too_many(client, self._settings)
         if self._texts.total() >= self._settings.max_plans:
-            raise too_busy(self._settings)
+            raise messages.too_busy(self._settings)
         with _counted(self._texts, client), self._used():
             yield
 
@@ -243,7 +285,7 @@ class ProcessPlanner:
         async with self._turns.turn(""):
             await run_to_end(self._process.end())
 
-    async def _exchange(self, request: Request, kept_by: int | None = None) -> Reply:
+    async def _exchange(self, request: messages.Request, kept_by: int | None = None) -> messages.Reply:
         """Exchange a request for its reply.
 
         A cancelled caller waits until the exchange ends: otherwise the next caller would take its reply.
@@ -251,7 +293,7 @@ class ProcessPlanner:
         async with self._turns.turn(CLIENT.get()):
             return await run_to_end(self._reply(request, kept_by))
 
-    async def _reply(self, request: Request, kept_by: int | None) -> Reply:
+    async def _reply(self, request: messages.Request, kept_by: int | None) -> messages.Reply:
         if kept_by not in (None, self._process.running):
             raise _ReplacedError(by_this=False)
         for attempt in range(1, ATTEMPTS + 1):
@@ -266,10 +308,10 @@ class ProcessPlanner:
                 if kept_by is not None:
                     raise _ReplacedError(by_this=True) from error
                 continue
-            if isinstance(reply, Refused) and reply.broken:
+            if isinstance(reply, messages.Refused) and reply.broken:
                 await run_to_end(self._process.end())
             return reply
-        raise process_lost()
+        raise messages.process_lost()
 
 
 def _named(text: str, catalog: Mapping[str, CatalogEntry]) -> dict[str, CatalogEntry]:
@@ -303,13 +345,13 @@ class _ReplacedError(Exception):
         self.by_this = by_this
 
 
-async def _answered(question: WorkerRequest, analyse: Analyse, recall: Recall) -> Continue:
+async def _answered(question: messages.WorkerRequest, analyse: Analyse, recall: Recall) -> messages.Continue:
     try:
-        if isinstance(question, AskSchema):
-            return Continue(plan=0, schema=await analyse(question.fragment, question.inputs))
-        return Continue(plan=0, measured=await recall(question.sources, question.signatures, question.columns))
+        if isinstance(question, messages.AskSchema):
+            return messages.Continue(plan=0, schema=await analyse(question.fragment, question.inputs))
+        return messages.Continue(plan=0, measured=await recall(question.sources, question.signatures, question.columns))
     except SbonError as error:
-        return Continue(plan=0, refused=Refused.of(error))
+        return messages.Continue(plan=0, refused=messages.Refused.of(error))
 
 
 # -- Turns of clients that wait for the planner: a busy client waits behind itself, not before others -----------------

@@ -18,28 +18,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, BinaryIO
 
-from sbon_node.model.measurements import Measured
-from sbon_node.planning.process.limits import plan_too_large, too_deep, too_large, too_long
-from sbon_node.planning.process.messages import (
-    LENGTH_BYTES,
-    AskMeasured,
-    AskSchema,
-    CheckFragment,
-    Continue,
-    Done,
-    Forget,
-    Planned,
-    PlanText,
-    Refused,
-    Reply,
-    Request,
-    WorkerRequest,
-    framed,
-    read_request,
-)
+import msgspec
+
+from sbon_node.model.measurements import Measured, Recall
+from sbon_node.planning.process import messages
 from sbon_node.planning.sql.checks.allowlist import check_fragment
 from sbon_node.planning.sql.planner import plan_query
 from sbon_node.planning.sql.settings import QuerySettings
+from sbon_node.planning.sql.stages.assembly import Analyse
 from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.plan import ProposedPlan
@@ -50,10 +36,7 @@ AGAIN_S = 0.1
 LEAST_S = 0.001
 NICENESS = 5
 RECURSION = 5_000
-"""Python's recursion limit.
-
-The allow-list bounds expressions long before; this is for the parser, which uses many frames.
-"""
+"""Python's recursion limit. The allow-list bounds expressions long before; this is for the parser, which uses many frames."""
 
 
 class OutOfTime(BaseException):
@@ -84,7 +67,7 @@ class Stopwatch:
 class _Kept:
     """A plan in progress; ``spent_s`` is the processor time of its steps so far."""
 
-    steps: Coroutine[WorkerRequest, Any, ProposedPlan]
+    steps: Coroutine[messages.WorkerRequest, Any, ProposedPlan]
     settings: QuerySettings
     spent_s: float = 0.0
 
@@ -96,81 +79,80 @@ class Worker:
         self._plans: dict[int, _Kept] = {}
         self._stopwatch = Stopwatch()
 
-    def answer(self, request: Request) -> bytes:
+    def answer(self, request: messages.Request) -> bytes:
         """Return the framed reply, made within the limits of the request's settings."""
-        if isinstance(request, PlanText):
-            self._plans[request.plan] = _Kept(_begun(request), request.settings)
+        if isinstance(request, messages.PlanText):
+            steps = planned(_with_others(request), _analyse, request.settings, _recall)
+            self._plans[request.plan] = _Kept(steps, request.settings)
         settings, spent_s = self._limits(request)
         begun = time.process_time()
         try:
             try:
                 self._stopwatch.start(settings.plan_cpu_s - spent_s)
-                reply = framed(self._reply(request))
+                reply = messages.framed(self._reply(request))
             finally:
                 self._stopwatch.stop()
-            if len(reply) - LENGTH_BYTES > settings.max_plan_bytes:
-                raise plan_too_large(len(reply) - LENGTH_BYTES, settings)
+            if len(reply) - messages.LENGTH_BYTES > settings.max_plan_bytes:
+                raise messages.plan_too_large(len(reply) - messages.LENGTH_BYTES, settings)
         except OutOfTime:
-            reply = self._refused(request, too_long(settings))
+            reply = self._refused(request, messages.too_long(settings))
             gc.collect()
         except MemoryError:
             resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))  # to report it, and end
-            reply = self._refused(request, too_large(settings), broken=True)
+            reply = self._refused(request, messages.too_large(settings), broken=True)
         except RecursionError:
-            reply = self._refused(request, too_deep(settings))
+            reply = self._refused(request, messages.too_deep(settings))
         except SbonError as error:
             reply = self._refused(request, error)
-        if isinstance(request, PlanText | Continue) and (state := self._plans.get(request.plan)) is not None:
+        if isinstance(request, messages.PlanText | messages.Continue) and (state := self._plans.get(request.plan)) is not None:
             state.spent_s += time.process_time() - begun
         return reply
 
-    def _refused(self, request: Request, error: SbonError, *, broken: bool = False) -> bytes:
-        if isinstance(request, PlanText | Continue):
+    def _refused(self, request: messages.Request, error: SbonError, *, broken: bool = False) -> bytes:
+        if isinstance(request, messages.PlanText | messages.Continue):
             self._plans.pop(request.plan, None)
-        return framed(Refused.of(error, broken=broken))
+        return messages.framed(messages.Refused.of(error, broken=broken))
 
-    def _limits(self, request: Request) -> tuple[QuerySettings, float]:
+    def _limits(self, request: messages.Request) -> tuple[QuerySettings, float]:
         """Return the settings, and the processor time that the plan has taken so far."""
-        if isinstance(request, CheckFragment):
+        if isinstance(request, messages.CheckFragment):
             return request.settings, 0.0
         state = self._plans.get(request.plan)
         return (state.settings, state.spent_s) if state is not None else (QuerySettings(), 0.0)
 
-    def _reply(self, request: Request) -> Reply:
+    def _reply(self, request: messages.Request) -> messages.Reply:
         match request:
-            case PlanText():
-                return self._step(request.plan, None)
-            case Continue(plan=plan, refused=refused) if refused is not None:
-                return self._step(plan, refused)
-            case Continue(plan=plan):
-                return self._step(plan, request.schema if request.schema is not None else request.measured)
-            case Forget(plan=plan):
+            case messages.PlanText(plan=plan):
+                return self._step(plan, None)
+            case messages.Continue(plan=plan, schema=schema, measured=measured, refused=refused):
+                return self._step(plan, next((answer for answer in (refused, schema, measured) if answer is not None), None))
+            case messages.Forget(plan=plan):
                 if (state := self._plans.pop(plan, None)) is not None:
                     state.steps.close()
-                return Done()
-            case CheckFragment():
+                return messages.Done()
+            case messages.CheckFragment():
                 check_fragment(request.fragment, request.inputs, request.settings)
-                return Done()
+                return messages.Done()
 
-    def _step(self, plan: int, answer: Schema | Measured | Refused | None) -> Reply:
+    def _step(self, plan: int, answer: Schema | Measured | messages.Refused | None) -> messages.Reply:
         steps = self._plans[plan].steps
         try:
-            return steps.throw(answer.error()) if isinstance(answer, Refused) else steps.send(answer)
+            return steps.throw(answer.error()) if isinstance(answer, messages.Refused) else steps.send(answer)
         except StopIteration as finished:
             del self._plans[plan]
-            return Planned(plan=finished.value)
+            return messages.Planned(plan=finished.value)
 
 
-def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, ProposedPlan]:
-    catalog = {entry.declaration.name: entry for entry in request.entries}
-    catalog |= {name: _unread(name) for name in request.others}
+def planned(
+    request: messages.PlanRequest, analyse: Analyse, settings: QuerySettings, recall: Recall
+) -> Coroutine[Any, Any, ProposedPlan]:
     return plan_query(
         request.text,
-        catalog,
+        request.catalog,
         request.query,
-        _analyse,
-        request.settings,
-        recall=_recall,
+        analyse,
+        settings,
+        recall=recall,
         decompose=request.decompose,
         join_window_ms=request.join_window_ms,
         on_error=request.on_error,
@@ -180,24 +162,28 @@ def _begun(request: PlanText) -> Coroutine[WorkerRequest, Any, ProposedPlan]:
     )
 
 
-def _unread(name: str) -> CatalogEntry:
-    """Return a stream that the text does not name, used only for hints."""
-    return CatalogEntry(declaration=StreamDeclaration(name=name, schema=(), event_time=""))
+def _with_others(begin: messages.PlanText) -> messages.PlanRequest:
+    """Return the request with the streams that its text does not name, which serve for hints alone."""
+    unread = (StreamDeclaration(name=name, schema=(), event_time="") for name in begin.others)
+    others = {declaration.name: CatalogEntry(declaration=declaration) for declaration in unread}
+    return msgspec.structs.replace(begin.request, catalog={**begin.request.catalog, **others})
 
 
 @types.coroutine
-def _answer_to(question: WorkerRequest) -> Generator[WorkerRequest, Any, Any]:
+def _answer_to(question: messages.WorkerRequest) -> Generator[messages.WorkerRequest, Any, Any]:
     return (yield question)
 
 
 async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
-    schema: Schema = await _answer_to(AskSchema(fragment=fragment, inputs=inputs))
+    schema: Schema = await _answer_to(messages.AskSchema(fragment=fragment, inputs=inputs))
     return schema
 
 
 async def _recall(sources: Mapping[str, str], signatures: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Measured:
     wanted = {source: tuple(names) for source, names in columns.items()}
-    measured: Measured = await _answer_to(AskMeasured(sources=dict(sources), signatures=tuple(signatures), columns=wanted))
+    measured: Measured = await _answer_to(
+        messages.AskMeasured(sources=dict(sources), signatures=tuple(signatures), columns=wanted)
+    )
     return measured
 
 
@@ -213,7 +199,7 @@ def main() -> None:
 
 def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
     worker = Worker()
-    while (request := read_request(requests)) is not None:
+    while (request := messages.read_request(requests)) is not None:
         replies.write(worker.answer(request))
         replies.flush()
 

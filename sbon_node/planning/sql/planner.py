@@ -13,16 +13,15 @@ from msgspec.structs import replace
 
 from sbon_node.model.measurements import Measured, Recall, nothing_measured
 from sbon_node.model.running_computation import RunningComputation
-from sbon_node.planning.sql.relations.join_window import check_join_window, with_join_window
+from sbon_node.planning.sql.relations.added_bounds import check_join_window, with_join_window, with_since
 from sbon_node.planning.sql.relations.literals import check_literals
 from sbon_node.planning.sql.relations.logical import Scan, Select, Union
 from sbon_node.planning.sql.relations.reader import read_query
-from sbon_node.planning.sql.relations.since import with_since
 from sbon_node.planning.sql.rewrite.decompose import Decomposition, arguments, candidates, decompose_aggregate
 from sbon_node.planning.sql.rewrite.event_time import lags_ms
 from sbon_node.planning.sql.rewrite.pushdown import push_down
 from sbon_node.planning.sql.settings import QuerySettings
-from sbon_node.planning.sql.sharing.alternatives import alternatives
+from sbon_node.planning.sql.sharing.containment import alternatives
 from sbon_node.planning.sql.stages.assembly import Analyse, Assembly, PlannedStage, common_schema
 from sbon_node.planning.sql.stages.cut import Stage, cut, read
 from sbon_node.planning.sql.stages.fragments import fragment_of

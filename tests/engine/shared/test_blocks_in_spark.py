@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from sbon_node.engine.spark.operators.blocked_join import blocked_join
+from sbon_node.engine.spark.operators.interval_joins import blocked_join
 from sbon_node.model.frames import END_WATERMARK_MS
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.operators import InputSpec, OperatorSpec, TimeBuckets

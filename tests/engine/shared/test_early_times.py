@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace as replaced
 
-from sbon_node.engine.spark.operators.blocked_join import blocked_join
+from sbon_node.engine.spark.operators.interval_joins import blocked_join
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_protocol.api.operators import TimeBuckets
 from tests.engine.many_port import ManyPort

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from sbon_node.engine.spark.operators.buckets import with_equal_buckets
+from sbon_node.engine.spark.operators.interval_joins import with_equal_buckets
 from sbon_node.planning.sql.planner import plan_query
 from sbon_protocol.api.operators import OperatorSpec, TimeBuckets
 from sbon_protocol.errors import SbonError

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.engine.arrow.compile import read_plans
-from sbon_node.engine.arrow.evaluate import OVERFLOW, read
-from sbon_node.engine.arrow.plan import ReadPlan, decoded, encoded
+from sbon_node.engine.arrow.evaluate import OVERFLOW, ReadPlan, decoded, encoded, read
 from sbon_node.engine.spark.operators.failure_reports import why_ended
 from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.planning.sql.planner import plan_query

@@ -34,6 +34,11 @@ _KNOWN: WeakKeyDictionary[SparkSession, dict[str, list[Any]]] = WeakKeyDictionar
 ADDED = frozenset({"Add", "Divide", "IntegralDivide", "Multiply", "Pmod", "Remainder", "Subtract", "UnaryMinus", "Abs"})
 """Arithmetic whose string operands Spark casts."""
 
+_OF_A_PATTERN = re.compile(
+    "INVALID_PARAMETER_VALUE|INVALID_DATETIME_PATTERN|INVALID_TIMEZONE|DATETIME_PATTERN_RECOGNITION|ILLEGAL_DAY_OF_WEEK"
+    "|PatternSyntaxException|ZoneRulesException"
+)
+
 
 def check_constants(session: SparkSession, rows: DataFrame, on_error: OnError) -> None:
     """Check constants; raises :class:`SbonError` ``bad-constant`` or ``bad-operand`` with the place in the fragment."""
@@ -103,17 +108,13 @@ class _Check:
             raise self._refusal(wrong, origin)
 
     def _sampled(self, children: list[Any]) -> Iterator[list[Any]]:
-        """Yield the arguments with each sample in place of the variable ones.
-
-        Yields nothing if a type has no samples.
-        """
+        """Yield the arguments with each sample in place of the variable ones. Yields nothing if a type has no samples."""
         known = [None if child.foldable() else self._of_type(child.dataType()) for child in children]
         if any(samples == [] for samples in known):
             return
         for turn in range(max((len(samples) for samples in known if samples is not None), default=0)):
-            yield [
-                child if samples is None else samples[turn % len(samples)] for child, samples in zip(children, known, strict=True)
-            ]
+            pairs = zip(children, known, strict=True)
+            yield [child if samples is None else samples[turn % len(samples)] for child, samples in pairs]
 
     def _of_type(self, type_: Any) -> list[Any]:
         name, known = str(type_.simpleString()), _KNOWN.setdefault(self._session, {})
@@ -133,11 +134,7 @@ class _Check:
 
 def of_a_pattern(error: Exception) -> bool:
     """Return whether the error names an invalid pattern, time zone or the like."""
-    text = str(error)
-    conditions = ("INVALID_PARAMETER_VALUE", "INVALID_DATETIME_PATTERN", "INVALID_TIMEZONE", "DATETIME_PATTERN_RECOGNITION")
-    return any(
-        condition in text for condition in (*conditions, "ILLEGAL_DAY_OF_WEEK", "PatternSyntaxException", "ZoneRulesException")
-    )
+    return _OF_A_PATTERN.search(str(error)) is not None
 
 
 def place_of(node: Any) -> str:

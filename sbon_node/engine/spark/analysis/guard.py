@@ -11,8 +11,8 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sbon_node.planning.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES, SKETCH_AGGREGATES, WINDOW_COLUMNS
-from sbon_node.planning.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
+from sbon_node.engine.spark.analysis.expressions import each, kind_of
+from sbon_node.planning.sql.checks import functions
 from sbon_protocol.errors import SbonError
 
 PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
@@ -29,7 +29,9 @@ EXPRESSIONS = frozenset(_EXPRESSIONS.split())
 _GRAMMAR = "between cast decimal div extract mod overlay position substring timestampadd timestampdiff trim try_cast"
 GRAMMAR = frozenset(_GRAMMAR.split())
 """Functions that Spark's parser produces from the SQL grammar itself."""
-FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS))
+FUNCTIONS = frozenset(
+    (*functions.ALLOWED, *GRAMMAR, *functions.ALLOWED_AGGREGATES, *functions.SKETCH_AGGREGATES, *functions.WINDOW_COLUMNS)
+)
 REFLECTIVE = ("reflect", "java_method", "try_reflect")
 MAX_NODES = 20_000
 MAX_ALLOWED = 500
@@ -66,54 +68,49 @@ def check(session: SparkSession, fragment: str, inputs: int) -> None:
 def _check_plan(plan: Any, views: set[str], budget: list[int]) -> None:
     name = plan.nodeName()
     _spend(budget)
-    kind = plan.getClass().getSimpleName()
+    kind = kind_of(plan)
     if kind not in PLAN_NODES:
         raise SbonError("forbidden-sql", f"{name} is not allowed in a fragment", where="fragment")
     if kind == "UnresolvedRelation" and plan.tableName() not in views:
         raise SbonError("forbidden-sql", f"the relation {plan.tableName()} is not an input", where="fragment")
     if kind == "Join" and plan.joinType().toString() not in JOINS:
         raise SbonError("forbidden-sql", f"a {plan.joinType().sql()} join is not allowed in a fragment", where="fragment")
-    for expression in _each(plan.expressions()):
+    for expression in each(plan.expressions()):
         _check_expression(expression, budget)
-    for child in _each(plan.children()):
+    for child in each(plan.children()):
         _check_plan(child, views, budget)
 
 
 def _check_expression(expression: Any, budget: list[int]) -> None:
     _spend(budget)
-    kind = expression.getClass().getSimpleName()
+    kind = kind_of(expression)
     if kind not in EXPRESSIONS:
         raise SbonError("forbidden-sql", f"{expression.prettyName()} is not allowed in a fragment", where="fragment")
     if kind == "UnresolvedFunction":
         function = expression.nameParts().mkString(".").lower()
         if function not in FUNCTIONS:
             raise SbonError("forbidden-sql", f"the function {function} is not allowed", where="fragment")
-        if (position := PATTERNS.get(function, MAX_NODES)) < expression.children().size():
+        if (position := functions.PATTERNS.get(function, MAX_NODES)) < expression.children().size():
             _check_pattern(expression.children().apply(position))
     elif kind == "RLike":
         _check_pattern(expression.right())
-    for child in _each(expression.children()):
+    for child in each(expression.children()):
         _check_expression(child, budget)
 
 
 def _check_pattern(expression: Any) -> None:
     """Refuse what RE2 does not accept, in the value that Spark has read: it knows more escapes than the check of the text."""
-    if expression.getClass().getSimpleName() != "Literal":
-        raise SbonError(CODE, NO_LITERAL, where="fragment")
+    if kind_of(expression) != "Literal":
+        raise SbonError(functions.BAD_PATTERN, functions.NO_LITERAL, where="fragment")
     value = expression.value()
-    if value is not None and (fault := fault_of(str(value))):
-        raise SbonError(CODE, f"a regular expression that RE2 does not accept: {fault}", where="fragment", hint=HINT)
+    if value is not None and (fault := functions.fault_of(str(value))):
+        raise SbonError(functions.BAD_PATTERN, fault, where="fragment", hint=functions.PATTERN_HINT)
 
 
 def _spend(budget: list[int]) -> None:
     budget[0] -= 1
     if budget[0] < 0:
         raise SbonError("forbidden-sql", f"more than {MAX_NODES} parts", where="fragment")
-
-
-def _each(sequence: Any) -> Any:
-    for index in range(sequence.size()):
-        yield sequence.apply(index)
 
 
 def sql_error(error: Exception) -> SbonError:

@@ -23,26 +23,11 @@ from sbon_node.engine.java import NEWER, find_java
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import zygote
 from sbon_node.engine.spark.jvm.archive import archive_path, class_path
-from sbon_node.engine.spark.jvm.compiled import define
 from sbon_protocol.errors import SbonError
 
-_OPENED = (
-    "java.base/java.lang",
-    "java.base/java.lang.invoke",
-    "java.base/java.lang.reflect",
-    "java.base/java.io",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.util",
-    "java.base/java.util.concurrent",
-    "java.base/java.util.concurrent.atomic",
-    "java.base/jdk.internal.ref",
-    "java.base/sun.nio.ch",
-    "java.base/sun.nio.cs",
-    "java.base/sun.security.action",
-    "java.base/sun.util.calendar",
-    "java.security.jgss/sun.security.krb5",
-)
+_OF_BASE = """java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent
+    java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"""
+_OPENED = (*(f"java.base/{package}" for package in _OF_BASE.split()), "java.security.jgss/sun.security.krb5")
 """Modules that Spark's own launcher opens to its class path (org.apache.spark.launcher.JavaModuleOptions)."""
 
 YOUNG_SHARE = 10
@@ -68,13 +53,9 @@ Loops over rows reach them within a batch. Two million rows at two nodes, CPU of
 """
 
 _HISTORY = (
-    "ui.retainedJobs",
-    "ui.retainedStages",
-    "ui.retainedTasks",
-    "ui.dagGraph.retainedRootRDDs",
-    "ui.retainedDeadExecutors",
+    "ui.retainedJobs", "ui.retainedStages", "ui.retainedTasks", "ui.dagGraph.retainedRootRDDs", "ui.retainedDeadExecutors",
     "sql.ui.retainedExecutions",
-)
+)  # fmt: skip
 """Settings of Spark's history: it keeps a thousand finished jobs with their plans for its web page, even if that is disabled."""
 
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -150,9 +131,8 @@ class Jvm:
         deadline = time.monotonic() + timeout_s
         while not gateway.exists():
             if self._process.poll() is not None:
-                raise self._failed(
-                    f"the JVM ended with code {self._process.returncode}", hint="see engine.log in the node's data directory"
-                )
+                reason = f"the JVM ended with code {self._process.returncode}"
+                raise self._failed(reason, hint="see engine.log in the node's data directory")
             if time.monotonic() > deadline:
                 raise self._failed(f"the JVM did not start within {timeout_s:g} s")
             time.sleep(0.005)
@@ -260,3 +240,18 @@ def install(jvm: Any) -> None:
     provider = jvm.java.nio.channels.spi.SelectorProvider.provider().getClass().getName()
     if provider != name:
         raise SbonError("engine-failed", f"the JVM's selectors are {provider}, which leaves descriptors open")
+
+
+# -- Java classes of this package, compiled by Janino, one of Spark's jars, without a Java compiler --------------------
+
+PACKAGE = "py4j.reflection"
+"""Reflection names py4j's own invoker as the caller, so the classes join its package."""
+
+
+def define(jvm: Any, name: str) -> str:
+    """Define the class of the file ``name``.java in the JVM; return its whole name."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(Path(__file__).with_name(f"{name}.java").read_text())
+    whole = f"{PACKAGE}.{name}"
+    jvm.java.lang.invoke.MethodHandles.lookup().defineClass(compiler.getBytecodes()[whole])
+    return whole

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbon_node.engine.spark.operators.markers import MARK, conform
+from sbon_node.engine.spark.operators.watermarks import MARK, conform
 
 Longs = npt.NDArray[np.int64]
 

@@ -40,12 +40,13 @@ GO_ON = "sbon submit --on-error skip, or null, continues after such rows"
 
 def why_ended(error: Exception) -> SbonError:
     """Return why a streaming query ended; with a ``code`` if the error would recur, or is known to pass."""
-    return no_room(error) or _late_worker(error) or _of_the_rows(error) or _of_the_plan(error) or SbonError("", brief(error))
-
-
-def _of_the_rows(error: Exception) -> SbonError | None:
-    """Return the error that the same rows would raise again, if it is one."""
-    return SbonError("bad-rows", brief(error), hint=GO_ON) if OF_THE_ROWS.search(str(error)) else None
+    if (full := no_room(error)) is not None:
+        return full
+    if LATE_WORKER in str(error):  # Not the operator's fault.
+        return SbonError("engine-failed", "a Python process did not start within 10 s", hint="the machine is overloaded")
+    if OF_THE_ROWS.search(str(error)):
+        return SbonError("bad-rows", brief(error), hint=GO_ON)
+    return _of_the_plan(error) or SbonError("", brief(error))
 
 
 def _of_the_plan(error: Exception) -> SbonError | None:
@@ -102,10 +103,3 @@ def marked(report: str) -> str:
         return ""
     marks = context["marks"]
     return context["line"][marks.index("^") : len(marks)].strip()[:MOST]
-
-
-def _late_worker(error: Exception) -> SbonError | None:
-    """Return the error for a Python process that started too slowly, which is not the operator's fault."""
-    if LATE_WORKER in str(error):
-        return SbonError("engine-failed", "a Python process did not start within 10 s", hint="the machine is overloaded")
-    return None

@@ -9,14 +9,17 @@ changed: markers pass as before.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sbon_node.engine.spark.analysis.expressions import FLOATS, TIME_PIECES, Expressions, each, kind_of, walk
+from sbon_node.engine.spark.operators.failure_reports import brief, marked
+from sbon_node.streams.skipped import SkippedRow, SkippedRows
 from sbon_protocol.api.operators import OnError
 from sbon_protocol.errors import SbonError
 
@@ -62,16 +65,9 @@ class _Rewriting(ABC):
         if kind_of(plan) == "View":
             return plan
         plan = self.over(plan, self.plan)
-        match kind_of(plan):
-            case "Project":
-                return self.project(plan)
-            case "Filter":
-                return self.filter(plan)
-            case "Aggregate":
-                return self.aggregate(plan)
-            case "Join":
-                return self.join(plan)
-        return plan
+        rewrites = {"Project": self.project, "Filter": self.filter, "Aggregate": self.aggregate, "Join": self.join}
+        rewrite = rewrites.get(kind_of(plan))
+        return plan if rewrite is None else rewrite(plan)
 
     @abstractmethod
     def project(self, plan: Any) -> Any: ...
@@ -287,9 +283,7 @@ class _Skips(_Rewriting):
         """
         x = self.expressions
         bare = [root.child() if kind_of(root) == "Alias" else root for root in roots]
-        tried = [
-            (position, plain) for position, expression in enumerate(bare) if (plain := self.fallible(expression)) is not None
-        ]
+        tried = [(position, plain) for position, one in enumerate(bare) if (plain := self.fallible(one)) is not None]
         if not tried:
             return child, roots
         columns = child.output()
@@ -335,3 +329,56 @@ def conjuncts(condition: Any) -> list[Any]:
 
 def _differ(left: list[Any], other: list[Any]) -> bool:
     return any(a is not b for a, b in zip(left, other, strict=True))
+
+
+# -- Skipped rows of a batch, each with the expression that raised an error and Spark's reason -------------------------
+
+
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+"""Disables PySpark's own log line for each error: these are expected."""
+
+
+class SkippedReader:
+    """Reads one operator's skipped rows: at most ``most`` of a batch are kept; the others are only counted."""
+
+    def __init__(self, session: SparkSession, guards: Sequence[Guard], most: int) -> None:
+        self.guards = tuple(guards)
+        self._most = most
+        if guards:
+            self._expressions = Expressions(session)
+
+    def of(self, execution: Any) -> SkippedRows | None:
+        """Return the skipped rows of an executed batch, or None."""
+        metrics = execution.observedMetrics()
+        count = 0
+        letters: list[SkippedRow] = []
+        for guard in self.guards:
+            if not metrics.contains(guard.name):
+                continue
+            metric = metrics.apply(guard.name)
+            rows = metric.getSeq(1)
+            if rows.isEmpty():
+                continue
+            count += metric.getLong(0)
+            convert = self._expressions.jvm.org.apache.spark.sql.catalyst.CatalystTypeConverters.createToCatalystConverter(
+                rows.apply(0).schema()
+            )
+            for position in range(min(rows.size(), self._most - len(letters))):
+                letters.append(self._letter(guard, rows.apply(position), convert))
+        return SkippedRows(rows=count, kept=tuple(letters)) if count else None
+
+    def _letter(self, guard: Guard, row: Any, convert: Any) -> SkippedRow:
+        """Return a skipped row with its reason, by running the row's expressions again, one after another."""
+        expression, reason = guard.name, guard.reason
+        if guard.tried:
+            internal, seq = convert.apply(row), self._expressions.seq
+            projection = self._expressions.catalyst.InterpretedMutableProjection
+            for tried in guard.tried:
+                try:
+                    projection(seq([tried]), guard.columns).apply(internal)
+                except Exception as error:  # noqa: BLE001 - whatever it raises is the reason
+                    expression, reason = marked(str(error)) or str(tried.sql()), brief(error)
+                    break
+        else:
+            expression = reason.split(" is beyond")[0]
+        return SkippedRow(expression=expression, reason=reason, row=str(row.json()))

@@ -15,23 +15,28 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DataType, StructType
 
 from sbon_node.engine.arrow.compile import read_plans
-from sbon_node.engine.arrow.plan import ReadPlan, encoded
+from sbon_node.engine.arrow.evaluate import ReadPlan, encoded
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
-from sbon_node.engine.spark.jvm.cpu_times import CpuTimes
+from sbon_node.engine.spark.jvm.footprint import CpuTimes
 from sbon_node.engine.spark.jvm.release import Batches, Sessions, end_monitors, forget_listener
 from sbon_node.engine.spark.messages import Done, Ended, Start
-from sbon_node.engine.spark.operators import first_batch
-from sbon_node.engine.spark.operators.blocked_join import PAIRS, blocked_join, ddl_of_blocks, over_pairs, pairs
 from sbon_node.engine.spark.operators.blocks import BlockedJoin
-from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
 from sbon_node.engine.spark.operators.failure_reports import why_ended
-from sbon_node.engine.spark.operators.markers import MARK, with_watermark
-from sbon_node.engine.spark.operators.on_error import SHARED_EXPRESSIONS, Guard, tolerant
+from sbon_node.engine.spark.operators.interval_joins import (
+    PAIRS,
+    blocked_join,
+    ddl_of_blocks,
+    over_pairs,
+    pairs,
+    with_bucket,
+    with_equal_buckets,
+)
+from sbon_node.engine.spark.operators.on_error import SHARED_EXPRESSIONS, Guard, SkippedReader, tolerant
 from sbon_node.engine.spark.operators.output import Output
-from sbon_node.engine.spark.operators.skipped_rows import SkippedReader
 from sbon_node.engine.spark.operators.source import PartitionedSource, SimpleSource
+from sbon_node.engine.spark.operators.watermarks import MARK, begin_first_batch, gives_at_once, propagate, with_watermark
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, FeedLostError
 from sbon_node.engine.state_provider import settings_of
 from sbon_node.streams.skipped import SkippedRows
@@ -62,9 +67,10 @@ class Operator:
             fragment, guards = _fragment(session, spec, plans, settings)
             self._skipped = SkippedReader(session, guards, settings.skipped_rows)
             log = BatchLog(Path(command.checkpoint), fsync=command.fsync)
-            propagated = first_batch.propagate(session, fragment)
-            at_once = spec.has_state and first_batch.gives_at_once(fragment)
-            per_batch = spec.fragment if _groups_in_spark(spec, plans) else ""
+            propagated = propagate(session, fragment)
+            at_once = spec.has_state and gives_at_once(fragment)
+            grouped = plans[0] is not None and plans[0].grouping is not None  # By the readers.
+            per_batch = spec.fragment if spec.groups_per_batch and not grouped else ""
             callbacks = (self._tell_end, self._dropped_rows, self._skipped_rows, self._spent_s)
             self._output = Output(
                 spec, log, settings.frame_bytes, *callbacks, propagated=propagated, at_once=at_once, per_batch=per_batch
@@ -139,7 +145,7 @@ class Operator:
             self._tell_end(error)
 
     def _begin(self, query: StreamingQuery) -> None:
-        first_batch.begin(query)
+        begin_first_batch(query)
         if (output := self._output) is not None:
             output.begin(self._run)
 
@@ -163,11 +169,6 @@ def _wait_for_readers(query: StreamingQuery) -> None:
     deadline = time.monotonic() + INITIALIZING_S
     while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < deadline:
         time.sleep(0.02)
-
-
-def _groups_in_spark(spec: OperatorSpec, plans: Sequence[ReadPlan | None]) -> bool:
-    """Return whether Spark groups the rows of each batch, and the readers do not."""
-    return spec.groups_per_batch and (plans[0] is None or plans[0].grouping is None)
 
 
 def _fragment(

@@ -32,7 +32,7 @@ class Output:
     ``spent_s`` returns the processor time that the JVM has spent on the operator.
 
     ``propagated``: Spark computes watermarks node by node; ``at_once``: its joins' state gives no rows without later input
-    (:mod:`.first_batch`).
+    (:mod:`.watermarks`).
     """
 
     def __init__(

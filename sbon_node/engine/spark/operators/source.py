@@ -21,11 +21,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import sbon_node.base.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
-from sbon_node.engine.arrow.evaluate import read
-from sbon_node.engine.arrow.plan import decoded
+from sbon_node.engine.arrow.evaluate import decoded, read
 from sbon_node.engine.spark.messages import Done, Fetch, Fetched, Poll, Polled, Spent
 from sbon_node.engine.spark.operators.blocks import as_records, blocks
-from sbon_node.engine.spark.operators.markers import conform, marker
+from sbon_node.engine.spark.operators.watermarks import conform, marker
 from sbon_node.engine.spark.wire import Feed
 from sbon_node.model.frames import NO_WATERMARK_MS, InputOffset
 from sbon_node.model.schema import to_arrow

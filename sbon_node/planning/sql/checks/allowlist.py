@@ -7,59 +7,29 @@ constructs are allowed, and refuses all others.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from sbon_node.planning.sql.checks.functions import (
-    ALLOWED,
-    ALLOWED_AGGREGATES,
-    GROWING,
-    LITERAL_BOUNDS,
-    LITERAL_TEXTS,
-    MAX_GROWTH,
-    MIN_ARGUMENTS,
-    SKETCH_AGGREGATES,
-    UNIT_FIRST,
-    UNITS,
-    WINDOW_COLUMNS,
-    refusal_of,
-)
-from sbon_node.planning.sql.checks.growth import Growth, Sizes
-from sbon_node.planning.sql.checks.patterns import CODE, HINT, NO_LITERAL, PATTERNS, fault_of
+from sbon_node.planning.sql.checks import functions
 from sbon_node.planning.sql.settings import QuerySettings
-from sbon_node.planning.sql.syntax.dialect import STATEMENT_WORDS, TYPE_HINT, call_name, error_at
+from sbon_node.planning.sql.syntax.dialect import STATEMENT_WORDS, TYPE_HINT, begin_of, call_name, error_at
 from sbon_node.planning.sql.syntax.lexical import Token, refusal, scan
 from sbon_node.planning.sql.syntax.shape import check_clauses, check_relation, one_query
+from sbon_protocol.errors import SbonError
 
 MAX_NUMBER = 40
 
-_OPERATORS: tuple[type[exp.Expr], ...] = (
+_NODES: frozenset[type[exp.Expr]] = frozenset((
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.And, exp.Or, exp.Not, exp.Paren,
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Is, exp.In, exp.Between,
     exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.DPipe,
     exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot,
     exp.Case, exp.If, exp.Bracket, exp.Trim, exp.Alias,
-)  # fmt: skip
-_LEAVES: tuple[type[exp.Expr], ...] = (
-    exp.Column,
-    exp.Identifier,
-    exp.Literal,
-    exp.HexString,
-    exp.RawString,
-    exp.Boolean,
-    exp.Null,
-)
-_TIMES: tuple[type[exp.Expr], ...] = (
-    exp.Interval,
-    exp.IntervalSpan,
-    exp.Extract,
-    exp.Var,
-    exp.Cast,
-    exp.TryCast,
-    exp.DataType,
-    exp.DataTypeParam,
-)
-_NODES = frozenset((*_OPERATORS, *_LEAVES, *_TIMES, exp.Anonymous))
+    exp.Column, exp.Identifier, exp.Literal, exp.HexString, exp.RawString, exp.Boolean, exp.Null,
+    exp.Interval, exp.IntervalSpan, exp.Extract, exp.Var, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam,
+    exp.Anonymous,
+))  # fmt: skip
 
 _TYPES = frozenset(
     getattr(exp.DType, name)
@@ -111,7 +81,7 @@ class _Fragment:
         for relation in relations:
             for name, size in self._check_relation(relation).items():
                 sizes[name] = max(size, sizes.get(name, 1))
-        known = {relation.alias_or_name.lower() for relation in relations} | set(WINDOW_COLUMNS)
+        known = {relation.alias_or_name.lower() for relation in relations} | set(functions.WINDOW_COLUMNS)
         for join in joins:
             self._check_join(join)
         group = select.args.get("group")
@@ -144,12 +114,8 @@ class _Fragment:
     def _check_join(self, join: exp.Join) -> None:
         extra = [name for name, value in join.args.items() if value and name not in ("this", "on", "side", "kind")]
         condition = join.args.get("on")
-        if (
-            extra
-            or condition is None
-            or condition.find(exp.EQ) is None
-            or join.kind.upper() not in ("", "INNER", "OUTER", "SEMI")
-        ):
+        is_equal = condition is not None and condition.find(exp.EQ) is not None
+        if extra or not is_equal or join.kind.upper() not in ("", "INNER", "OUTER", "SEMI"):
             raise error_at("forbidden-sql", "a join has a side and something that is equal", self._clean, join.this)
 
     def _check_columns(self, root: exp.Expr, known: set[str]) -> None:
@@ -166,7 +132,7 @@ class _Fragment:
         if isinstance(bare, exp.Column) and isinstance(bare.this, exp.Star):
             return
         name = call_name(bare)
-        if grouped and name in (*ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS):
+        if grouped and name in (*functions.ALLOWED_AGGREGATES, *functions.SKETCH_AGGREGATES, *functions.WINDOW_COLUMNS):
             for argument in bare.expressions:
                 if not isinstance(argument, exp.Star):
                     check_scalar(self._clean, argument)
@@ -174,24 +140,22 @@ class _Fragment:
             check_scalar(self._clean, bare)
 
 
-def check_scalar(clean: str, node: exp.Expr) -> None:
-    """Raise :class:`SbonError` unless all parts of an expression over a row are allowed."""
-    _check(clean, node, 0)
+def check_scalar(clean: str, node: exp.Expr, growth: int = 0) -> None:
+    """Raise :class:`SbonError` unless all parts of an expression over a row are allowed.
 
-
-def _check(clean: str, node: exp.Expr, growth: int) -> None:
+    ``growth`` is the number of functions around it that make values longer.
+    """
     if type(node) not in _NODES:
         raise _refused_node(clean, node)
     if isinstance(node, exp.Anonymous):
         name = _check_function(clean, node)
-        growth += name in GROWING
-        if growth > MAX_GROWTH:
-            raise error_at(
-                "unbounded-function", f"more than {MAX_GROWTH} functions inside one another that make values longer", clean, node
-            )
+        growth += name in functions.GROWING
+        if growth > functions.MAX_GROWTH:
+            message = f"more than {functions.MAX_GROWTH} functions inside one another that make values longer"
+            raise error_at("unbounded-function", message, clean, node)
     _check_special(clean, node)
     for child in node.iter_expressions():
-        _check(clean, child, growth)
+        check_scalar(clean, child, growth)
 
 
 def _check_special(clean: str, node: exp.Expr) -> None:
@@ -210,7 +174,7 @@ def _check_special(clean: str, node: exp.Expr) -> None:
     elif isinstance(node, exp.Literal) and not node.is_string and len(node.name) > MAX_NUMBER:
         raise error_at("bad-sql", f"a number has at most {MAX_NUMBER} characters", clean, node)
     elif isinstance(node, exp.Column) and (
-        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in WINDOW_COLUMNS)
+        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in functions.WINDOW_COLUMNS)
     ):
         raise error_at("unsupported-expression", "not supported here", clean, node, hint="name a column")
     elif isinstance(node, exp.In) and (node.args.get("query") or node.args.get("unnest") or node.args.get("field")):
@@ -232,26 +196,19 @@ def _check_function(clean: str, node: exp.Anonymous) -> str:
     name = call_name(node)
     if not name:
         raise error_at("forbidden-function", "a function's name is not quoted", clean, node, hint="remove the quotes")
-    if name not in ALLOWED:
-        code, message, hint = refusal_of(name)
+    if name not in functions.ALLOWED:
+        code, message, hint = functions.refusal_of(name)
         raise error_at(code, message, clean, node, hint=hint)
     arguments = node.expressions
-    if len(arguments) < MIN_ARGUMENTS.get(name, 0):
+    if len(arguments) < functions.MIN_ARGUMENTS.get(name, 0):
         raise error_at("not-repeatable", f"{name} without arguments reads the clock", clean, node, hint="pass it a column")
-    if name in LITERAL_BOUNDS:
-        _check_bound(clean, node, name, *LITERAL_BOUNDS[name])
-    if name in LITERAL_TEXTS:
-        position, most = LITERAL_TEXTS[name]
-        text = arguments[position] if len(arguments) > position else None
-        if text is not None and not (isinstance(text, exp.Literal | exp.Null) and len(text.name) <= most):
-            hint = f"write a literal of at most {most} characters"
-            raise error_at(
-                "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
-            )
-    if name in PATTERNS and len(arguments) > PATTERNS[name]:
-        _check_pattern(clean, arguments[PATTERNS[name]])
+    _check_literal(clean, node, name)
+    if name in functions.PATTERNS and len(arguments) > functions.PATTERNS[name]:
+        _check_pattern(clean, arguments[functions.PATTERNS[name]])
     if any(isinstance(argument, exp.Var) for argument in arguments[1:]) or (
-        arguments and isinstance(arguments[0], exp.Var) and (name not in UNIT_FIRST or arguments[0].name.lower() not in UNITS)
+        arguments
+        and isinstance(arguments[0], exp.Var)
+        and (name not in functions.UNIT_FIRST or arguments[0].name.lower() not in functions.UNITS)
     ):
         raise error_at("unsupported-expression", "not supported", clean, node)
     return name
@@ -261,22 +218,27 @@ def _check_pattern(clean: str, node: exp.Expr) -> None:
     if isinstance(node, exp.Null):
         return
     if not (isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string)):
-        raise error_at(CODE, NO_LITERAL, clean, node, hint="write it between quotes")
-    if fault := fault_of(node.name):
-        raise error_at(CODE, f"a regular expression that RE2 does not accept: {fault}", clean, node, hint=HINT)
+        raise error_at(functions.BAD_PATTERN, functions.NO_LITERAL, clean, node, hint="write it between quotes")
+    if fault := functions.fault_of(node.name):
+        raise error_at(functions.BAD_PATTERN, fault, clean, node, hint=functions.PATTERN_HINT)
 
 
-def _check_bound(clean: str, node: exp.Anonymous, name: str, position: int, most: int) -> None:
-    argument = node.expressions[position] if len(node.expressions) > position else None
-    if argument is None:
+def _check_literal(clean: str, node: exp.Anonymous, name: str) -> None:
+    """Check the argument that must be a small number, or a short text, so that a row stays small."""
+    position, most = (functions.LITERAL_BOUNDS | functions.LITERAL_TEXTS).get(name, (len(node.expressions), 0))
+    if len(node.expressions) <= position:
         return
-    if not (
-        isinstance(argument, exp.Literal) and not argument.is_string and argument.name.isdigit() and int(argument.name) <= most
-    ):
+    argument = node.expressions[position]
+    if name in functions.LITERAL_TEXTS:
+        hint = f"write a literal of at most {most} characters"
+        is_small = isinstance(argument, exp.Literal | exp.Null) and len(argument.name) <= most
+    else:
         hint = f"write a literal number of at most {most}"
-        raise error_at(
-            "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
-        )
+        is_number = isinstance(argument, exp.Literal) and not argument.is_string and argument.name.isdigit()
+        is_small = is_number and int(argument.name) <= most
+    if not is_small:
+        message = f"argument {position + 1} of {name} may make values of any size"
+        raise error_at("unbounded-function", message, clean, node, hint=hint)
 
 
 _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
@@ -294,12 +256,7 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
         "ALL and ANY are not supported",
         "join with the sub-query, or list the values: IN (1, 2)",
     ),
-    (
-        (exp.Window,),
-        "unsupported-window",
-        "OVER needs all rows in order",
-        "aggregate by GROUP BY window(event time, '1 hour')",
-    ),
+    ((exp.Window,), "unsupported-window", "OVER needs all rows in order", "aggregate by GROUP BY window(event time, '1 hour')"),
     (
         (exp.WithinGroup,),
         "unsupported-aggregate",
@@ -362,3 +319,79 @@ def _refused_node(clean: str, node: exp.Expr) -> Exception:
             return error_at(code, message, clean, node, hint=hint)
     hint = "write it with arithmetic, comparisons, CASE, CAST, LIKE, IN, BETWEEN, IS NULL or a function"
     return error_at("unsupported-expression", "this expression is not supported", clean, node, hint=hint)
+
+
+# -- Bounds on how much expressions may lengthen values; nested literal bounds multiply --------------------------------
+
+Sizes = Mapping[str, int]
+"""Growth factors by lower-case column name. A factor is relative to the longest value of an input; missing columns count as 1."""
+
+_JOINING = frozenset({"concat", "concat_ws", "array", "array_join", "overlay"})
+"""Functions whose result is as long as all arguments together."""
+_TIMES = {"hex": 2, "bin": 2, "base64": 2, "url_encode": 3}
+_TRUTH = (exp.Predicate, exp.Not, exp.Connector)
+
+
+class Growth:
+    """Checks expressions over a row. ``most`` limits intermediate values and the total growth of the row."""
+
+    def __init__(self, clean: str, most: int) -> None:
+        self._clean, self._most = clean, most
+
+    def of_row(self, outputs: Sequence[exp.Expr], sizes: Sizes) -> dict[str, int]:
+        """Return the growth factors of a SELECT's columns. Raises :class:`SbonError` ``unbounded-function``."""
+        sizes_of_row: dict[str, int] = {}
+        gained = 0
+        for output in outputs:
+            if isinstance(output, exp.Star) or (isinstance(output.unalias(), exp.Column) and output.unalias().is_star):
+                sizes_of_row.update(sizes)
+                continue
+            size = self.of(output.unalias(), sizes)
+            gained += size - 1
+            if gained > self._most:
+                raise self._refused(f"a row may become more than {self._most} times as long", output)
+            sizes_of_row[output.alias_or_name.lower()] = size
+        return sizes_of_row
+
+    def of(self, node: exp.Expr, sizes: Sizes) -> int:
+        """Return the growth factor of an expression.
+
+        Raises :class:`SbonError` ``unbounded-function`` for the innermost part that is too long.
+        """
+        if isinstance(node, exp.Column):
+            return sizes.get(node.name.lower(), 1)
+        terms = list(node.flatten()) if isinstance(node, exp.Connector) else list(node.iter_expressions())
+        inner = [self.of(term, sizes) for term in terms]
+        if isinstance(node, _TRUTH):
+            return 1
+        size = _size(node, inner)
+        if size > self._most:
+            raise self._refused(f"this may become more than {self._most} times as long as a value", node)
+        return size
+
+    def _refused(self, message: str, node: exp.Expr) -> SbonError:
+        """Return an error without the text; the planner adds the user's text."""
+        return refusal("unbounded-function", message, self._clean, begin_of(self._clean, node), offending="", hint=_HINT)
+
+
+_HINT = "nest fewer functions that make values longer, or give them smaller numbers"
+
+
+def _size(node: exp.Expr, inner: Sequence[int]) -> int:
+    if isinstance(node, exp.DPipe):
+        return sum(inner)
+    if not isinstance(node, exp.Anonymous):
+        return max(inner, default=1)
+    name, first = call_name(node), inner[0] if inner else 1
+    if name in _JOINING:
+        return max(1, sum(inner)) * (len(inner) if name == "array_join" else 1)
+    if name in _TIMES:
+        return _TIMES[name] * first
+    if name in ("lpad", "rpad"):  # They add at most a literal number of characters, which counts as one value more.
+        return first + 1
+    if name not in ("repeat", "replace", "regexp_replace"):
+        return max(inner, default=1)
+    position, _ = (functions.LITERAL_BOUNDS | functions.LITERAL_TEXTS)[name]
+    literal = node.expressions[position].name if len(node.expressions) > position else ""  # Spark refuses a missing one.
+    # A replacement may come in place of each character, and of an empty match before it.
+    return first * (max(1, int(literal or 1)) if name == "repeat" else 1 + len(literal))

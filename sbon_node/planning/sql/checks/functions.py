@@ -6,6 +6,7 @@ All other functions are refused. The reasons below are for people; only the list
 from __future__ import annotations
 
 import difflib
+from collections.abc import Container
 
 from sbon_node.planning.sql.syntax.lexical import words
 
@@ -29,17 +30,12 @@ second timestampadd timestampdiff timestamp_micros timestamp_millis timestamp_se
 to_unix_timestamp to_utc_timestamp trunc try_to_date try_to_timestamp unix_date unix_micros unix_millis
 unix_seconds unix_timestamp weekday weekofyear year"""
 
-CONDITIONS = """coalesce if ifnull isnotnull isnull nullif nullifzero nvl nvl2 zeroifnull equal_null like ilike rlike regexp"""
-
+CONDITIONS = "coalesce if ifnull isnotnull isnull nullif nullifzero nvl nvl2 zeroifnull equal_null like ilike rlike regexp"
 CASTS = "bigint binary boolean date double float int smallint string timestamp tinyint"
-
 HASHES = "crc32 hash md5 sha sha1 sha2 xxhash64"
-
 ARRAYS = """array array_contains array_distinct array_join array_max array_min array_position array_remove array_sort array_size
 arrays_overlap cardinality element_at get size slice sort_array try_element_at"""
-
 SKETCHES = "hll_sketch_estimate hll_union"
-
 JSON = "get_json_object json_array_length json_object_keys typeof"
 
 ALLOWED = words(" ".join((MATHS, STRINGS, DATES, CONDITIONS, CASTS, HASHES, ARRAYS, SKETCHES, JSON)))
@@ -47,26 +43,13 @@ ALLOWED = words(" ".join((MATHS, STRINGS, DATES, CONDITIONS, CASTS, HASHES, ARRA
 MIN_ARGUMENTS = {"unix_timestamp": 1, "to_unix_timestamp": 1}
 """Fewest arguments; with fewer, these functions read the clock."""
 
-LITERAL_BOUNDS: dict[str, tuple[int, int]] = {
-    "repeat": (1, 100),
-    "space": (0, 1000),
-    "lpad": (1, 1000),
-    "rpad": (1, 1000),
-    "format_number": (1, 30),
-}
+LITERAL_BOUNDS = {"repeat": (1, 100), "space": (0, 1000), "lpad": (1, 1000), "rpad": (1, 1000), "format_number": (1, 30)}
 """Maps functions to an argument's position and greatest value. The argument must be a literal, so that a row stays small."""
 
-LITERAL_TEXTS: dict[str, tuple[int, int]] = {
-    "replace": (2, 100),
-    "regexp_replace": (2, 100),
-    "overlay": (1, 100),
-    "translate": (2, 1000),
-}
+LITERAL_TEXTS = {"replace": (2, 100), "regexp_replace": (2, 100), "overlay": (1, 100), "translate": (2, 1000)}
 """Like :data:`LITERAL_BOUNDS`, for strings and their lengths."""
 
-GROWING = frozenset(
-    {"repeat", "replace", "regexp_replace", "hex", "bin", "base64", "url_encode", "lpad", "rpad", "concat", "concat_ws"}
-)
+GROWING = words("repeat replace regexp_replace hex bin base64 url_encode lpad rpad concat concat_ws")
 """Functions whose result may exceed their input; at most :data:`MAX_GROWTH` of them may be nested."""
 
 MAX_GROWTH = 6
@@ -119,10 +102,8 @@ WINDOW_COLUMNS = ("window", "session_window")
 
 GENERATORS = words("explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple range")
 
-LAMBDAS = words(
-    "transform filter aggregate reduce exists forall zip_with map_filter transform_keys transform_values map_zip_with"
-)
-
+LAMBDAS = words("""
+    transform filter aggregate reduce exists forall zip_with map_filter transform_keys transform_values map_zip_with""")
 
 _TUMBLING = "GROUP BY window(event time, '1 hour'), of which window.start and window.end can be selected"
 _HOPPING = "GROUP BY window(event time, '1 hour', '10 minutes'), of which window.start and window.end can be selected"
@@ -136,43 +117,62 @@ WINDOWS_ELSEWHERE = {
 }
 """Window functions of Flink and TimescaleDB."""
 
+_REFUSED: tuple[tuple[Container[str], str, str, str], ...] = (
+    (NOT_REPEATABLE, "not-repeatable", "{} gives another result each time",
+     "a batch that is run again must give the same rows; use the event time"),
+    (OUTSIDE_THE_ROW, "forbidden-function", "{} reaches beyond the row", "only functions of a row's own values are allowed"),
+    (ALLOWED_AGGREGATES, "unsupported-aggregate", "{} has no place here",
+     "aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query"),
+    (UNBOUNDED_AGGREGATES, "unsupported-aggregate", "{} keeps every row",
+     "sum, count, avg, min, max, stddev, approx_count_distinct do not"),
+    (AGGREGATES, "unsupported-aggregate", "{} hangs on the rows' order", "min, max, min_by and max_by do not"),
+    (WINDOW_COLUMNS, "unsupported-window", "{} belongs into GROUP BY", "GROUP BY {}(event time, '1 hour')"),
+    (WINDOWS, "unsupported-window", "{} needs all rows in order", "aggregate by GROUP BY window(event time, '1 hour')"),
+    (GENERATORS, "unsupported-generator", "{} makes several rows of one", "one row in gives at most one row out"),
+    (LAMBDAS, "unsupported-lambda", "{} takes a lambda", "lambdas are not supported"),
+    (words("array_repeat format_string printf sequence"), "unbounded-function", "{} may return values of any size",
+     "use lpad, rpad or repeat with a literal length"),
+)  # fmt: skip
+"""Functions, and code, message and hint of their refusal; the first row with a name counts."""
+
 
 def refusal_of(name: str) -> tuple[str, str, str]:
     """Return code, message and hint for a function that is not allowed."""
-    if name in NOT_REPEATABLE:
-        return (
-            "not-repeatable",
-            f"{name} gives another result each time",
-            "a batch that is run again must give the same rows; use the event time",
-        )
-    if name in OUTSIDE_THE_ROW:
-        return "forbidden-function", f"{name} reaches beyond the row", "only functions of a row's own values are allowed"
-    if name in ALLOWED_AGGREGATES:
-        hint = "aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query"
-        return "unsupported-aggregate", f"{name} has no place here", hint
-    if name in UNBOUNDED_AGGREGATES:
-        return (
-            "unsupported-aggregate",
-            f"{name} keeps every row",
-            "sum, count, avg, min, max, stddev, approx_count_distinct do not",
-        )
-    if name in AGGREGATES:
-        return "unsupported-aggregate", f"{name} hangs on the rows' order", "min, max, min_by and max_by do not"
-    if name in WINDOW_COLUMNS:
-        return "unsupported-window", f"{name} belongs into GROUP BY", f"GROUP BY {name}(event time, '1 hour')"
-    if name in WINDOWS:
-        return "unsupported-window", f"{name} needs all rows in order", "aggregate by GROUP BY window(event time, '1 hour')"
-    if name in GENERATORS:
-        return "unsupported-generator", f"{name} makes several rows of one", "one row in gives at most one row out"
-    if name in LAMBDAS:
-        return "unsupported-lambda", f"{name} takes a lambda", "lambdas are not supported"
-    if name in ("array_repeat", "format_string", "printf", "sequence"):
-        return "unbounded-function", f"{name} may return values of any size", "use lpad, rpad or repeat with a literal length"
+    for names, code, message, hint in _REFUSED:
+        if name in names:
+            return code, message.format(name), hint.format(name)
     if name in WINDOWS_ELSEWHERE:
         return "unsupported-window", f"Spark has no {name}", WINDOWS_ELSEWHERE[name]
     near = difflib.get_close_matches(name, sorted(ALLOWED), n=3, cutoff=0.7)
-    return (
-        "unknown-function",
-        f"{name} is not among the allowed functions",
-        f"did you mean {' or '.join(near)}?" if near else "there are Spark's functions of numbers, strings, dates and arrays",
-    )
+    hint = f"did you mean {' or '.join(near)}?" if near else "there are Spark's functions of numbers, strings, dates and arrays"
+    return "unknown-function", f"{name} is not among the allowed functions", hint
+
+
+# -- Regular expressions of a query: literals that RE2 accepts ---------------------------------------------------------
+
+PATTERNS = {
+    **dict.fromkeys(("rlike", "regexp", "regexp_like", "regexp_count", "regexp_extract", "regexp_extract_all"), 1),
+    **dict.fromkeys(("regexp_instr", "regexp_replace", "regexp_substr", "split"), 1),
+    **dict.fromkeys(("parse_url", "try_parse_url"), 2),
+}
+"""Maps functions to the position of the argument that is a regular expression, or that Spark writes into one.
+
+Java looks for a match by trying, and remembers what it has tried only where no group is referred to or looked around: with a back
+reference each further character may double the time. RE2 knows no construct that needs that.
+"""
+
+BAD_PATTERN = "unsupported-pattern"
+NO_LITERAL = "a regular expression is a literal"
+PATTERN_HINT = "write one that RE2 accepts: without back references, looking around and possessive repetitions"
+
+
+def fault_of(pattern: str) -> str:
+    """Return the refusal of a regular expression that RE2 does not accept; empty if it does."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.match_substring_regex(pa.scalar(""), pattern)
+    except (pa.ArrowInvalid, UnicodeError) as error:
+        return f"a regular expression that RE2 does not accept: {str(error).removeprefix('Invalid regular expression: ')}"
+    return ""

@@ -9,12 +9,11 @@ from sqlglot import exp
 
 from sbon_node.planning.sql.checks.allowlist import check_scalar
 from sbon_node.planning.sql.checks.functions import AGGREGATES, ALLOWED_AGGREGATES, WINDOW_COLUMNS, refusal_of
-from sbon_node.planning.sql.relations.hints import window_over
-from sbon_node.planning.sql.relations.logical import Aggregate, Output, Relation, Select, Window, WindowKind, column
-from sbon_node.planning.sql.relations.scope import Scope
+from sbon_node.planning.sql.relations.logical import Aggregate, Output, Relation, Select, Window, WindowKind, as_they_are, column
+from sbon_node.planning.sql.relations.scope import Scope, free_name, window_over
 from sbon_node.planning.sql.rewrite.canonical import canonical_expression
 from sbon_node.planning.sql.syntax.dialect import call_name, error_at, render
-from sbon_node.planning.sql.syntax.window_lengths import lengths_of_window
+from sbon_node.planning.sql.syntax.durations import MAX_MS, literal_ms
 from sbon_protocol.errors import SbonError
 
 
@@ -53,14 +52,18 @@ class Grouping:
         """Return the groups of all of FROM. ``start`` is their place in the text, ``by`` the words that introduced them."""
         child: Relation = self.scope.relation
         if self.prepared:
-            passed = tuple(Output(name, column(name)) for name in child.names)
-            child = Select(child, (*passed, *self.prepared))
+            child = Select(child, (*as_they_are(child.names), *self.prepared))
         remedy = window_over(self.scope, by=by, keys=[render(key.expression) for key in self.keys])
         return Aggregate(child, self.window, tuple(self.keys), tuple(self.aggregates), start, remedy=remedy)
 
     def lift(self, expression: exp.Expr) -> exp.Expr:
         """Return the expression over the columns of :meth:`relation`. Raises ``not-grouped``."""
-        self._check_shape(expression)
+
+        def plain(node: exp.Expr) -> exp.Expr:
+            of_the_group = call_name(node) in AGGREGATES or self._window_end(node) is not None
+            return exp.Null() if of_the_group else node
+
+        check_scalar(self.scope.clean, expression.transform(plain))
         return self._lifted(expression)
 
     def _lifted(self, node: exp.Expr) -> exp.Expr:
@@ -163,19 +166,10 @@ class Grouping:
         text = canonical_expression(resolved)
         return next((key.name for key in self.keys if canonical_expression(key.expression) == text), None)
 
-    def _check_shape(self, expression: exp.Expr) -> None:
-        """Check that the expression, with aggregates as values, has only allowed parts."""
-        plain = expression.transform(lambda n: exp.Null() if self._is_of_the_group(n) else n)
-        check_scalar(self.scope.clean, plain)
-
-    def _is_of_the_group(self, node: exp.Expr) -> bool:
-        return call_name(node) in AGGREGATES or self._window_end(node) is not None
-
     def _fresh(self, name: str) -> str:
         in_use = {name.lower() for name in self.scope.relation.names}
         in_use |= {output.name.lower() for output in (*self.keys, *self.aggregates, *self.prepared)}
-        candidates = [name, *(f"{name}_{number}" for number in range(2, len(in_use) + 3))]
-        return next(candidate for candidate in candidates if candidate.lower() not in in_use)
+        return free_name(name, in_use)
 
 
 def with_names(condition: exp.Expr, outputs: Mapping[str, exp.Expr]) -> exp.Expr:
@@ -211,3 +205,59 @@ def ungrouped(scope: Scope, expression: exp.Expr) -> SbonError:
     """Return the error for ungrouped aggregates, whose only row would never come."""
     message = "a stream has no end, so an aggregate needs a window"
     return error_at("aggregate-without-window", message, scope.clean, expression, hint=window_over(scope))
+
+
+# -- Lengths of window(time, length, slide, start) and session_window(time, gap) ---------------------------------------
+
+MOST_AT_ONCE = 100
+"""Most windows per row; the row's state, and its rows downstream, multiply by this number."""
+
+_DAY_MS = 86_400_000
+_UNITS = "write a number of weeks, days, hours, minutes, seconds or milliseconds: '30 days'"
+
+
+def lengths_of_window(clean: str, call: exp.Expr) -> tuple[int, int, int]:
+    """Return length, slide and start. Raises ``bad-window`` with the wrong argument."""
+    lengths = call.expressions[1:]
+    name = call_name(call)
+    if not lengths or len(lengths) > (3 if name == "window" else 1):
+        takes = "a length, a slide and a start" if name == "window" else "one length, that of the gap"
+        hint = f"write {name}(event time, '1 hour')"
+        raise error_at("bad-window", f"{name} takes the event time and {takes}", clean, call, hint=hint)
+    size = _length(clean, lengths[0])
+    slide = _length(clean, lengths[1]) if len(lengths) > 1 else size
+    start = _length(clean, lengths[2]) if len(lengths) > 2 else 0
+    if size < 1:
+        raise error_at("bad-window", "a window is longer than nothing", clean, lengths[0], hint="write '1 hour'")
+    if slide < 1:
+        raise error_at(
+            "bad-window", "a slide is longer than nothing", clean, lengths[1], hint="write at most the window's length"
+        )
+    if slide > size:
+        hint = "slide by at most the window's length"
+        raise error_at("bad-window", "rows between the windows would be lost", clean, lengths[1], hint=hint)
+    if not 0 <= start < slide:
+        raise error_at("bad-window", "a start is from 0 on and less than the slide", clean, lengths[2], hint="leave it out")
+    if -(-size // slide) > MOST_AT_ONCE:
+        message = f"{-(-size // slide)} windows would hold each row, {MOST_AT_ONCE} may"
+        raise error_at("bad-window", message, clean, lengths[1], hint=f"slide by '{_in_words(-(-size // MOST_AT_ONCE))}' or more")
+    return size, slide, start
+
+
+def _length(clean: str, node: exp.Expr) -> int:
+    length = literal_ms(node)
+    if length is None:
+        raise _no_length(clean, node)
+    return length
+
+
+def _no_length(clean: str, node: exp.Expr) -> SbonError:
+    written = f"{node.this.name if isinstance(node, exp.Interval) else node.name} {node.text('unit')}".lower()
+    if "month" in written or "year" in written:
+        return error_at("bad-window", "months and years differ in length", clean, node, hint=_UNITS)
+    message = f"no length of time, or one of more than {MAX_MS // _DAY_MS} days"
+    return error_at("bad-window", message, clean, node, hint=_UNITS)
+
+
+def _in_words(ms: int) -> str:
+    return f"{-(-ms // 1000)} seconds" if ms >= 1000 else f"{ms} milliseconds"

@@ -30,7 +30,7 @@ def check_literals(text: str, relation: Relation) -> None:
     for types, expression in _expressions(relation):
         for node in expression.walk():
             if isinstance(node, _COMPARISONS):
-                sides = [side for side in _sides(node) if side is not None]
+                sides = list(_sides(node))
                 known = [types.get(_name(side), "") for side in sides if isinstance(side, exp.Column)]
                 for literal in sides:
                     if (wrong := next((type_ for type_ in known if not _holds(literal, type_)), None)) is not None:
@@ -49,7 +49,7 @@ def check_literals(text: str, relation: Relation) -> None:
 
 def _check_numbers(text: str, types: Mapping[str, str], node: exp.Expr) -> None:
     """Refuse arithmetic on string columns. Spark would read the strings as numbers, and fail with the first that is none."""
-    sides = [side for side in _sides(node) if side is not None]
+    sides = list(_sides(node))
     known = [types.get(_name(side), "") for side in sides if isinstance(side, exp.Column)]
     for side in () if any(type_name.startswith(_TIMES) for type_name in known) else sides:
         if isinstance(side, exp.Column) and types.get(_name(side)) == "string":
@@ -57,7 +57,7 @@ def _check_numbers(text: str, types: Mapping[str, str], node: exp.Expr) -> None:
             raise error_at("bad-operand", f"{side.name} is a string, and no number", text, node, hint=hint)
 
 
-def _sides(node: exp.Expr) -> Iterator[exp.Expr | None]:
+def _sides(node: exp.Expr) -> Iterator[exp.Expr]:
     for key in ("this", "expression", "low", "high"):
         if isinstance(operand := node.args.get(key), exp.Expr):
             yield operand.unnest()

@@ -7,8 +7,8 @@ not text, so that rules can reason about them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sqlglot import exp
@@ -21,6 +21,8 @@ WindowKind = Literal["window", "session_window"]
 JoinKind = Literal["inner", "left", "right", "full", "semi"]
 OUTER: tuple[JoinKind, ...] = ("left", "right", "full")
 """Joins that share an operator with stateful relations above them."""
+PRESERVED = {"inner": (LEFT, RIGHT), "semi": (LEFT,), "left": (LEFT,), "right": (RIGHT,), "full": ()}
+"""Sides whose conditions may be tested before the join or after it; never an outer join's null side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,11 @@ class Join:
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _, _ in self.columns)
 
+    @property
+    def at_sides(self) -> dict[str, exp.Expr]:
+        """The columns by name, as those of the sides."""
+        return {name: column(at, side) for name, side, at in self.columns}
+
 
 @dataclass(frozen=True, slots=True)
 class Union:
@@ -138,16 +145,32 @@ class Union:
 Relation = Scan | Input | Select | Aggregate | Join | Union
 
 
+def children_of(relation: Relation) -> tuple[Relation, ...]:
+    match relation:
+        case Select(child) | Aggregate(child):
+            return (child,)
+        case Join(_, left, right):
+            return left, right
+        case Union(children):
+            return children
+    return ()
+
+
+def over(relation: Relation, change: Callable[[Relation], Relation]) -> Relation:
+    """Return the relation over its changed children."""
+    match relation:
+        case Select(child) | Aggregate(child):
+            return replace(relation, child=change(child))
+        case Join(_, left, right):
+            return replace(relation, left=change(left), right=change(right))
+        case Union(children):
+            return replace(relation, children=tuple(change(child) for child in children))
+    return relation
+
+
 def has_aggregate(relation: Relation) -> bool:
     """Return whether groups of rows, and not the rows themselves, come out of a relation."""
-    match relation:
-        case Select(child):
-            return has_aggregate(child)
-        case Join(_, left, right):
-            return has_aggregate(left) or has_aggregate(right)
-        case Union(children):
-            return any(has_aggregate(child) for child in children)
-    return isinstance(relation, Aggregate)
+    return isinstance(relation, Aggregate) or any(has_aggregate(child) for child in children_of(relation))
 
 
 def is_partial(relation: Relation) -> bool:
@@ -157,15 +180,15 @@ def is_partial(relation: Relation) -> bool:
 
 def columns_read(relation: Relation, view: int) -> set[str]:
     """Return the columns of a view that the SELECT directly above it reads."""
-    match relation:
-        case Select(Input(number), outputs, conditions):
-            expressions = (*(output.expression for output in outputs), *conditions) if number == view else ()
-            return {name for expression in expressions for name in named(expression)}
-        case Select(child) | Aggregate(child):
-            return columns_read(child, view)
-        case Join(_, left, right):
-            return columns_read(left, view) | columns_read(right, view)
-    return set()
+    if isinstance(relation, Select) and isinstance(relation.child, Input):
+        expressions = (*(output.expression for output in relation.outputs), *relation.conditions)
+        return {name for expression in expressions for name in named(expression)} if relation.child.view == view else set()
+    return {name for child in children_of(relation) for name in columns_read(child, view)}
+
+
+def as_they_are(names: Iterable[str]) -> tuple[Output, ...]:
+    """Return columns that are passed on under their names."""
+    return tuple(Output(name, column(name)) for name in names)
 
 
 def column(name: str, side: str = "") -> exp.Column:
@@ -182,6 +205,11 @@ def in_place_of(node: exp.Column, other: exp.Expr) -> exp.Expr:
     return copy
 
 
+def put(expression: exp.Expr, columns: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Return the expression with ``columns`` in place of its own columns of these names."""
+    return expression.transform(lambda node: in_place_of(node, columns[node.name]) if isinstance(node, exp.Column) else node)
+
+
 def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     """Return the parts of a conjunction."""
     if condition is None:
@@ -194,9 +222,7 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
 
 def named(columns: exp.Expr) -> set[str]:
     """Return the columns that an expression reads, qualified as written."""
-    return {
-        f"{reference.table}.{reference.name}" if reference.table else reference.name for reference in columns.find_all(exp.Column)
-    }
+    return {f"{one.table}.{one.name}" if one.table else one.name for one in columns.find_all(exp.Column)}
 
 
 def replaced(expression: exp.Expr, outputs: dict[str, exp.Expr]) -> exp.Expr:

@@ -26,15 +26,22 @@ from sbon_node.planning.sql.relations.logical import (
     column,
     conjuncts,
     in_place_of,
+    put,
 )
-from sbon_node.planning.sql.relations.scope import Scope
+from sbon_node.planning.sql.relations.scope import (
+    Scope,
+    by_ends,
+    cut_of,
+    end_of,
+    free_name,
+    is_end,
+    plain_window,
+    window_column_of,
+)
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.syntax.dialect import begin_of, call_name, error_at, render, start_of
 from sbon_node.planning.sql.syntax.lexical import RESERVED, Token, refusal, scan
-from sbon_node.planning.sql.syntax.misspelt import instead_of
-from sbon_node.planning.sql.syntax.shape import check_alias, check_clauses, check_relation, one_query
-from sbon_node.planning.sql.syntax.spellings import respell
-from sbon_node.planning.sql.syntax.window_columns import by_ends, cut_of, end_of, is_end, plain_window, window_column_of
+from sbon_node.planning.sql.syntax.shape import check_alias, check_clauses, check_relation, instead_of, one_query, respell
 from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
 from sbon_protocol.errors import SbonError
 
@@ -44,17 +51,20 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
     ("LEFT", "SEMI"): "semi", ("", "SEMI"): "semi",
 }  # fmt: skip
 
-
 _ONE_OF_THEM = "drop one of the views that read each other, and create it anew"
 
 
 def read_query(text: str, catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> Relation:
     """Parse, check against the allow-list, and resolve. Raises :class:`SbonError` with line, column and hint."""
-    clean, tokens = scan(text, strict=False, max_text=settings.max_text, max_brackets=settings.max_brackets)
+    clean, tokens = _scanned(text, settings)
     try:
         return _Reader(clean, tokens, catalog, settings).query(_prepared(clean, tokens, settings), {})
     except SbonError as error:
         raise _unquoted(clean, tokens, catalog) or error from None
+
+
+def _scanned(text: str, settings: QuerySettings) -> tuple[str, list[Token]]:
+    return scan(text, strict=False, max_text=settings.max_text, max_brackets=settings.max_brackets)
 
 
 def _prepared(clean: str, tokens: list[Token], settings: QuerySettings) -> exp.Expr:
@@ -110,7 +120,7 @@ class _Reader:
         where = tree.args.get("where")
         if where is not None:
             scope = self._where(scope, where.this, ctes)
-        return selected(self._clean, tree, scope)
+        return _SelectList(self._clean, tree, scope).relation()
 
     # -- FROM and WHERE -----------------------------------------------------------------------------------------------
 
@@ -135,11 +145,10 @@ class _Reader:
         if isinstance(tree, exp.Subquery):
             return Scope.of(self._clean, tree.alias or f"subquery_{self._relations}", self.query(tree.this, ctes))
         known = ctes.get(tree.name.lower())
-        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else self._named(tree, ctes))
-
-    def _named(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
-        entry = self._stream(table, ctes)
-        return self._view(entry.declaration, table) if entry.declaration.sql else Scan(entry)
+        if known is None:
+            entry = self._stream(tree, ctes)
+            known = self._view(entry.declaration, tree) if entry.declaration.sql else Scan(entry)
+        return Scope.of(self._clean, tree.alias_or_name, known)
 
     def _view(self, view: StreamDeclaration, table: exp.Expr) -> Relation:
         """Read a view's text in place of its name, to which errors point then."""
@@ -148,9 +157,7 @@ class _Reader:
         tokens, start = self._tokens, begin_of(self._clean, table)
         self._views.append(view.name)
         try:
-            clean, self._tokens = scan(
-                view.sql, strict=False, max_text=self._settings.max_text, max_brackets=self._settings.max_brackets
-            )
+            clean, self._tokens = _scanned(view.sql, self._settings)
             tree = _prepared(clean, self._tokens, self._settings)
             for node in tree.walk():
                 node.meta["start"] = start
@@ -194,11 +201,8 @@ class _Reader:
     def _with_conditions(self, left: Scope, both: Scope, conditions: Sequence[exp.Expr]) -> Scope:
         join = both.relation
         assert isinstance(join, Join)
-        sides = {name: column(at, side) for name, side, at in join.columns}
-        qualified = tuple(
-            condition.transform(lambda n: in_place_of(n, sides[n.name]) if isinstance(n, exp.Column) else n)
-            for condition in conditions
-        )
+        at_sides = join.at_sides
+        qualified = tuple(put(condition, at_sides) for condition in conditions)
         if join.kind != "semi":
             return Scope(self._clean, replace(join, conditions=qualified), both.offered)
         columns = tuple(entry for entry in join.columns if entry[1] == LEFT)
@@ -211,18 +215,14 @@ class _Reader:
                 scope = self._semi(scope, conjunct.this, None, ctes)
             elif isinstance(conjunct, exp.In) and conjunct.args.get("query"):
                 scope = self._semi(scope, conjunct.args["query"], conjunct.this, ctes)
-            elif (isinstance(conjunct, exp.Not) and isinstance(conjunct.this.unnest(), exp.Exists)) or _is_not_in(conjunct):
+            elif _is_denied_subquery(conjunct):
                 hint = "LEFT JOIN ... and WHERE a column of the right side IS NULL"
-                raise error_at(
-                    "unsupported-subquery", "NOT EXISTS and NOT IN are not supported", self._clean, conjunct, hint=hint
-                )
+                message = "NOT EXISTS and NOT IN are not supported"
+                raise error_at("unsupported-subquery", message, self._clean, conjunct, hint=hint)
             else:
                 check_scalar(self._clean, conjunct)
                 plain.append(scope.resolve(conjunct))
-        if not plain:
-            return scope
-        passed = tuple(Output(name, column(name)) for name in scope.relation.names)
-        return Scope(self._clean, Select(scope.relation, passed, tuple(plain)), scope.offered)
+        return scope.filtered(plain) if plain else scope
 
     def _semi(self, outer: Scope, tree: exp.Expr, member: exp.Expr | None, ctes: Mapping[str, Relation]) -> Scope:
         """Read ``EXISTS`` and ``IN`` as a left semi-join with the correlated conditions."""
@@ -250,8 +250,7 @@ class _Reader:
             equal = exp.EQ(this=outer.resolve(member), expression=self._inner_first(both, inner, outer, selected))
             correlated.append(equal)
         if own:
-            passed = tuple(Output(name, column(name)) for name in inner.relation.names)
-            inner = Scope(self._clean, Select(inner.relation, passed, tuple(own)), inner.offered)
+            inner = inner.filtered(own)
             both = outer.joined(inner, "semi", start)
         return self._with_conditions(outer, both, correlated)
 
@@ -296,9 +295,9 @@ def _renamed(relation: Relation, names: Sequence[str]) -> Select:
     return Select(relation, tuple(Output(new, column(old)) for new, old in zip(names, relation.names, strict=True)))
 
 
-def _is_not_in(node: exp.Expr) -> bool:
+def _is_denied_subquery(node: exp.Expr) -> bool:
     inner = node.this.unnest() if isinstance(node, exp.Not) else None
-    return isinstance(inner, exp.In) and bool(inner.args.get("query"))
+    return isinstance(inner, exp.Exists) or (isinstance(inner, exp.In) and bool(inner.args.get("query")))
 
 
 def _unquoted(clean: str, tokens: Sequence[Token], catalog: Mapping[str, CatalogEntry]) -> SbonError | None:
@@ -315,16 +314,10 @@ def _unquoted(clean: str, tokens: Sequence[Token], catalog: Mapping[str, Catalog
 # -- A SELECT's list of outputs, its groups, and their names, over FROM and WHERE -------------------------------------
 
 
-def selected(clean: str, tree: exp.Select, scope: Scope) -> Select:
-    """Return the relation of a SELECT over ``scope``, which holds its FROM and WHERE.
-
-    Raises :class:`SbonError` with the place.
-    """
-    return _SelectList(clean, tree, scope).relation()
-
-
 @dataclass(frozen=True, slots=True)
 class _SelectList:
+    """The list of a SELECT over ``scope``, which holds its FROM and WHERE."""
+
     clean: str
     tree: exp.Select
     scope: Scope
@@ -371,9 +364,8 @@ class _SelectList:
         expanded = self._expanded()
         group = self.tree.args.get("group")
         if group is not None and (unknown := [name for name, value in group.args.items() if value and name != "expressions"]):
-            raise error_at(
-                "unsupported-group-by", f"{unknown[0].upper()} is not supported", self.clean, group, hint="list the keys"
-            )
+            message = f"{unknown[0].upper()} is not supported"
+            raise error_at("unsupported-group-by", message, self.clean, group, hint="list the keys")
         if self.tree.args.get("distinct") and group is not None:
             hint = "the groups differ already; leave DISTINCT out"
             raise error_at("unsupported-distinct", "DISTINCT over groups", self.clean, self.tree, hint=hint)
@@ -385,7 +377,8 @@ class _SelectList:
         having = self.tree.args.get("having")
         holding = with_names(having.this, _named_outputs(expanded)) if having is not None else None
         conditions = tuple(grouping.lift(conjunct) for conjunct in conjuncts(holding))
-        return self._outputs(grouping.relation(start_of(group or self.tree), _words(self.tree)), outputs, conditions)
+        words = "SELECT DISTINCT" if self.tree.args.get("distinct") else "GROUP BY"
+        return self._outputs(grouping.relation(start_of(group or self.tree), words), outputs, conditions)
 
     def _keys(self, expanded: Sequence[exp.Expr]) -> list[exp.Expr]:
         """Return the grouping keys. The name of an output refers to its expression; DISTINCT groups by all outputs."""
@@ -445,15 +438,9 @@ def _named_outputs(expanded: Sequence[exp.Expr]) -> dict[str, exp.Expr]:
     return {expression.alias.lower(): expression.unalias() for expression in expanded if isinstance(expression, exp.Alias)}
 
 
-def _words(tree: exp.Select) -> str:
-    return "SELECT DISTINCT" if tree.args.get("distinct") else "GROUP BY"
-
-
 def _made_name(expression: exp.Expr, used: set[str]) -> str:
     """Return a name for an unnamed output, made from the words of its text."""
     words = re.findall(r"[a-z0-9]+", render(expression).lower())
     name = "_".join(words)[:40].rstrip("_") or "column"
     name = name if name[0].isalpha() else f"c_{name}"
-    return next(
-        candidate for candidate in (name, *(f"{name}_{number}" for number in range(2, len(used) + 3))) if candidate not in used
-    )
+    return free_name(name, used)

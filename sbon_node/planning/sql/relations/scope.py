@@ -1,17 +1,29 @@
-"""The visible names inside a SELECT and their meanings."""
+"""The visible names inside a SELECT and their meanings, and hints that are written with them."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from sbon_node.planning.sql.checks.functions import WINDOW_COLUMNS
-from sbon_node.planning.sql.relations.hints import bound_between, equality_between, window_over
-from sbon_node.planning.sql.relations.logical import LEFT, RIGHT, Join, JoinKind, Relation, column
-from sbon_node.planning.sql.syntax.dialect import error_at
+from sbon_node.planning.sql.relations.logical import (
+    LEFT,
+    RIGHT,
+    Aggregate,
+    Join,
+    JoinKind,
+    Relation,
+    Scan,
+    Select,
+    as_they_are,
+    children_of,
+    column,
+)
+from sbon_node.planning.sql.rewrite.event_time import lags_ms
+from sbon_node.planning.sql.syntax.dialect import call_name, error_at
 from sbon_protocol.errors import SbonError
 
 
@@ -35,13 +47,17 @@ class Scope:
         for alias, names in other.offered.items():
             renamed = {}
             for key, name in names.items():
-                free = _free(name, alias, used)
+                free = name if name.lower() not in used else free_name(f"{alias}_{name}", used)
                 used.add(free.lower())
                 renamed[key] = free
                 columns.append((free, RIGHT, name))
             offered[alias] = renamed
         remedies = (equality_between(self, other), bound_between(self, other))
         return Scope(self.clean, Join(kind, self.relation, other.relation, (), tuple(columns), start, remedies), offered)
+
+    def filtered(self, conditions: Sequence[exp.Expr]) -> Scope:
+        """Return the scope of the rows that satisfy all ``conditions``, which are over columns of ``relation``."""
+        return replace(self, relation=Select(self.relation, as_they_are(self.relation.names), tuple(conditions)))
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:
         """Return a copy with every column as a bare name of ``relation``. Raises ``unknown-column`` and similar errors."""
@@ -60,9 +76,8 @@ class Scope:
         matches = [names[name] for key, names in self.offered.items() if name in names and alias in ("", key)]
         if len(matches) > 1:
             hint = "write " + " or ".join(f"{key}.{reference.name}" for key, names in self.offered.items() if name in names)
-            raise error_at(
-                "ambiguous-column", f"{reference.name!r} is in more than one relation", self.clean, reference, hint=hint
-            )
+            message = f"{reference.name!r} is in more than one relation"
+            raise error_at("ambiguous-column", message, self.clean, reference, hint=hint)
         return matches[0] if matches else None
 
     def columns_of(self, star: exp.Expr) -> list[exp.Column]:
@@ -122,6 +137,127 @@ class Scope:
         return error_at("unknown-alias", message, self.clean, reference, hint=f"write {known}")
 
 
-def _free(name: str, alias: str, used: set[str]) -> str:
-    candidates = [name, f"{alias}_{name}", *(f"{alias}_{name}_{number}" for number in range(2, len(used) + 3))]
+def free_name(name: str, used: Collection[str]) -> str:
+    """Return the name, with a number behind it if it is among the lower-case names ``used``."""
+    candidates = (name, *(f"{name}_{number}" for number in range(2, len(used) + 3)))
     return next(candidate for candidate in candidates if candidate.lower() not in used)
+
+
+# -- Hints for refused windows and joins, written with the names of the user's text ------------------------------------
+
+
+def window_over(names: Scope, *, by: str = "GROUP BY", keys: Sequence[str] = ()) -> str:
+    """Return a GROUP BY with a window, beside other ``keys``."""
+    times = _times(names, qualified=len(names.offered) > 1)
+    others = "".join(f", {key}" for key in keys)
+    if not times:
+        return f"{by} window(event time, '1 hour'){others}; {_lost(names.relation)}"
+    ends = [time for time in times if time.endswith("window.end")]
+    if ends:
+        window = ends[0].removesuffix(".end")
+        return f"{by} {window}{others}, or {by} window(window_time({window}), '1 day'){others}"
+    return f"{by} window({times[0]}, '1 hour'){others}"
+
+
+def bound_between(left: Scope, right: Scope) -> str:
+    """Return a condition that bounds a join of the two in time."""
+    if same := set(left.offered) & set(right.offered):
+        return f"give {min(same)} another name in the sub-query, and bound its event time by the outer one"
+    one, other = _times(left, qualified=True), _times(right, qualified=True)
+    if one and other:
+        return f"bound it: {other[0]} BETWEEN {one[-1]} - INTERVAL 1 HOUR AND {one[-1]}, or by --join-window"
+    return "bound it by the event times of both sides; " + _lost((left if not one else right).relation)
+
+
+def equality_between(left: Scope, right: Scope) -> str:
+    """Return an equality condition for a join of the two."""
+    if same := set(left.offered) & set(right.offered):
+        return f"give {min(same)} another name in the sub-query, and compare a column of both"
+    times = {*lags_ms(left.relation, bounded=False), *lags_ms(right.relation, bounded=False)}
+    for alias, columns in left.offered.items():
+        for other, others in right.offered.items():
+            for name in columns:
+                if name in others and columns[name] not in times:
+                    return f"add one: {alias}.{name} = {other}.{name}"
+    return f"add one: {next(iter(left.offered))}.key = {next(iter(right.offered))}.key"
+
+
+def _times(names: Scope, *, qualified: bool) -> list[str]:
+    """Return the columns that follow the watermark, in the user's spelling. The end of a window counts, its start does not."""
+    lags = lags_ms(names.relation, bounded=False)
+    times = []
+    for alias, columns in names.offered.items():
+        prefix = f"{alias}." if qualified else ""
+        for key, name in columns.items():
+            if name in lags and not key.endswith("window_start"):
+                window = key.removesuffix("_end")
+                times.append(f"{prefix}{window}.end" if window in ("window", "session_window") else f"{prefix}{key}")
+    return times
+
+
+def _lost(relation: Relation) -> str:
+    """Return the column that a sub-query would have to output."""
+    return f"the sub-query would have to select {' or '.join(sorted(_below(relation)))}"
+
+
+def _below(relation: Relation) -> set[str]:
+    if isinstance(relation, Scan):
+        return {f"{relation.entry.declaration.event_time}, the event time of {relation.entry.declaration.name}"}
+    if isinstance(relation, Aggregate) and relation.window is not None:
+        return {relation.window.kind}
+    return {name for child in children_of(relation) for name in _below(child)}
+
+
+# -- Windows (whole, by their ends, or as a call), converted to columns for their ends ---------------------------------
+
+
+def window_column_of(node: exp.Expr) -> str:
+    """Return ``window`` or ``session_window`` if the whole window is selected."""
+    name = call_name(node) or (node.name.lower() if isinstance(node, exp.Column) and not node.table else "")
+    return name if name in WINDOW_COLUMNS else ""
+
+
+def end_of(window: str, end: str, alias: object = None) -> exp.Column:
+    """Return the column ``window.start`` or ``window.end``, of the relation ``alias`` if given."""
+    return exp.Column(this=exp.Identifier(this=end), table=exp.Identifier(this=window), db=alias)
+
+
+def by_ends(condition: exp.Expr | None, scope: Scope) -> exp.Expr | None:
+    """Rewrite ``a.window = b.window`` as equalities of starts and of ends."""
+
+    def ends(node: exp.Expr) -> exp.Expr:
+        sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
+        names = {side.name.lower() for side in sides if isinstance(side, exp.Column) and scope.find(side) is None}
+        if len(names) != 1 or not names <= set(WINDOW_COLUMNS) or not all(isinstance(side, exp.Column) for side in sides):
+            return node
+        window = names.pop()
+        both = ([end_of(window, end, side.args.get("table")) for side in sides] for end in ("start", "end"))
+        starts, stops = (exp.EQ(this=start, expression=other) for start, other in both)
+        return exp.Paren(this=exp.And(this=starts, expression=stops))
+
+    return condition.copy().transform(ends) if condition is not None else None
+
+
+def is_end(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) and node.table.lower() in WINDOW_COLUMNS and not node.args.get("db")
+
+
+def cut_of(node: exp.Expr) -> exp.Expr | None:
+    """Return the call of ``window`` that a part of the SELECT list is, or was."""
+    return node if call_name(node) in WINDOW_COLUMNS else node.meta.get("cut")
+
+
+def plain_window(node: exp.Expr) -> exp.Expr:
+    """Rewrite ``window(ts, '1 hour').start`` as ``window.start``.
+
+    ``window_time(w.window)`` becomes a microsecond before ``w.window.end``.
+    """
+    if isinstance(node, exp.Dot) and call_name(node.this) in WINDOW_COLUMNS and isinstance(node.expression, exp.Identifier):
+        end = end_of(call_name(node.this), node.expression.name.lower())
+        end.meta["cut"] = node.this
+        return end
+    window = node.expressions[0] if call_name(node) == "window_time" and len(node.expressions) == 1 else None
+    if not isinstance(window, exp.Column) or window.name.lower() not in WINDOW_COLUMNS:
+        return node
+    end = end_of(window.name.lower(), "end", window.args.get("table"))
+    return exp.Sub(this=end, expression=exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND")))

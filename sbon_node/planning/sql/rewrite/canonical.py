@@ -14,14 +14,8 @@ from sqlglot import exp
 from sbon_node.planning.sql.syntax.dialect import render
 
 _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE}
-_OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.EQ: exp.NEQ,
-    exp.NEQ: exp.EQ,
-    exp.LT: exp.GTE,
-    exp.GTE: exp.LT,
-    exp.GT: exp.LTE,
-    exp.LTE: exp.GT,
-}
+_OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {exp.EQ: exp.NEQ, exp.LT: exp.GTE, exp.GT: exp.LTE}
+_OPPOSITE |= {other: one for one, other in _OPPOSITE.items()}
 """Negated comparisons in Spark's order of values, where NaN is the greatest; NULL stays NULL."""
 _COMMUTATIVE = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Add, exp.Mul, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
 
@@ -114,8 +108,6 @@ def _plainer(node: exp.Expr) -> exp.Expr:
 
 def _of_one_type(literals: list[exp.Expr]) -> bool:
     """Return whether the literals need no common type, which their order could affect."""
-    return all(isinstance(literal, exp.Literal) for literal in literals) and len({_kind(literal) for literal in literals}) == 1
-
-
-def _kind(literal: exp.Expr) -> str:
-    return "text" if literal.is_string else "integer" if literal.is_int else "other"
+    if not all(isinstance(literal, exp.Literal) for literal in literals):
+        return False
+    return len({"text" if literal.is_string else "integer" if literal.is_int else "other" for literal in literals}) == 1

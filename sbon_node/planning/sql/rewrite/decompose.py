@@ -13,10 +13,20 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sbon_node.planning.sql.relations.logical import Aggregate, Join, Output, Relation, Scan, Select, Union, column, replaced
+from sbon_node.planning.sql.relations.logical import (
+    Aggregate,
+    Output,
+    Relation,
+    Scan,
+    Select,
+    Union,
+    as_they_are,
+    children_of,
+    column,
+    replaced,
+)
 
 _AGAIN = frozenset(["min", "max", "bool_and", "bool_or", "every", "any", "some", "bit_and", "bit_or", "bit_xor"])
-_COUNTS = frozenset({"count", "count_if"})
 _SPREADS = {
     "stddev": ("sqrt", 1), "stddev_samp": ("sqrt", 1), "std": ("sqrt", 1), "stddev_pop": ("sqrt", 0),
     "variance": ("", 1), "var_samp": ("", 1), "var_pop": ("", 0),
@@ -80,12 +90,10 @@ def decompose_aggregate(select: Select, types: Mapping[str, str], *, exact_overf
     at_once = replace(aggregate, aggregates=tuple(parts.undivided))
     assert aggregate.window is not None
     grouped = (aggregate.window.start, aggregate.window.end, *(key.name for key in aggregate.keys))
-    keys = tuple(Output(name, column(name)) for name in grouped)
-    names = [*grouped, *(output.name for output in parts.partial)]
-    passed = tuple(Output(name, column(name)) for name in names)
+    passed = as_they_are((*grouped, *(output.name for output in parts.partial)))
     partial = [replace(aggregate, child=child, aggregates=tuple(parts.partial), partial=True) for child in _parts(aggregate)]
     below = Union(tuple(Select(one, passed) for one in partial))
-    final = Aggregate(below, None, keys, tuple(parts.final), aggregate.start)
+    final = Aggregate(below, None, as_they_are(grouped), tuple(parts.final), aggregate.start)
     same = {name: column(name) for name in grouped}
     undivided, decomposed = _over(select, at_once, same | parts.of_undivided), _over(select, final, same | parts.of_final)
     return Decomposition(select, undivided, decomposed, parts.exact)
@@ -100,18 +108,10 @@ def _over(select: Select, aggregate: Aggregate, made_of: dict[str, exp.Expr]) ->
 
 
 def _selects(relation: Relation) -> Iterator[Select]:
-    match relation:
-        case Select(child):
-            yield relation
-            yield from _selects(child)
-        case Aggregate(child):
-            yield from _selects(child)
-        case Join(_, left, right):
-            yield from _selects(left)
-            yield from _selects(right)
-        case Union(children):
-            for child in children:
-                yield from _selects(child)
+    if isinstance(relation, Select):
+        yield relation
+    for child in children_of(relation):
+        yield from _selects(child)
 
 
 def _is_decomposable(select: Select) -> bool:
@@ -119,9 +119,7 @@ def _is_decomposable(select: Select) -> bool:
     if not isinstance(child, Aggregate) or child.window is None or child.window.kind != "window" or not child.aggregates:
         return False
     below = child.child.children if isinstance(child.child, Union) else (child.child,)
-    return all(
-        isinstance(relation, Select) and isinstance(relation.child, Scan) and _keeps_time(relation, child) for relation in below
-    )
+    return all(isinstance(one, Select) and isinstance(one.child, Scan) and _keeps_time(one, child) for one in below)
 
 
 def _keeps_time(select: Select, aggregate: Aggregate) -> bool:
@@ -169,10 +167,11 @@ class DecomposedAggregates:
         self.of_undivided[name] = column(name)
         if function in _AGAIN:
             self.of_final[name] = self._part(name, call, function)
-        elif function in _COUNTS:
+        elif function in ("count", "count_if"):
             self.of_final[name] = self._part(name, call, "sum")
         elif (function == "sum" and not self._exact_overflow) or (function in ("sum", "try_sum") and _fits(type_)):
-            self.of_final[name] = self._of_type(self._part(name, call, function), _sum_of(type_))
+            total, decimal = self._part(name, call, function), _sum_of(type_)
+            self.of_final[name] = _cast(total, decimal) if decimal else total  # A sum of decimal sums has more digits.
         elif function in ("avg", "mean") and type_ in _NUMBERS:
             self.of_final[name] = self._average(name, call.expressions[0])
         elif function in _SPREADS and type_ in _NUMBERS:
@@ -201,17 +200,10 @@ class DecomposedAggregates:
 
     def _new_part(self, name: str, partial: exp.Expr) -> exp.Expr:
         """Add a column of partial sums."""
-        fresh = next(
-            candidate
-            for n in range(len(self._taken) + 1)
-            if (candidate := f"{name}_{n}" if n else name).lower() not in self._taken
-        )
+        candidates = (name, *(f"{name}_{n}" for n in range(1, len(self._taken) + 1)))
+        fresh = next(candidate for candidate in candidates if candidate.lower() not in self._taken)
         self._taken.add(fresh.lower())
         return self._part(fresh, partial, "sum")
-
-    def _of_type(self, value: exp.Expr, type_: str) -> exp.Expr:
-        """Cast to the type, since a sum of decimal sums has more digits."""
-        return _cast(value, type_) if type_ else value
 
     def _average(self, name: str, value: exp.Expr) -> exp.Expr:
         total = self._new_part(f"{name}_sum", _call("sum", _cast(value, "double")))
@@ -225,9 +217,8 @@ class DecomposedAggregates:
         squares = self._new_part(f"{name}_squares", _call("sum", exp.Mul(this=number, expression=number.copy())))
         if type_ in _SMALL:
             total, squares = _cast(total, "decimal(38,0)"), _cast(squares, "decimal(38,0)")
-        scaled = exp.Sub(
-            this=exp.Mul(this=count.copy(), expression=squares), expression=exp.Mul(this=total, expression=total.copy())
-        )
+        square = exp.Mul(this=total, expression=total.copy())
+        scaled = exp.Sub(this=exp.Mul(this=count.copy(), expression=squares), expression=square)
         deviations = _call("greatest", _cast(exp.Paren(this=scaled), "double"), _cast(exp.Literal.number(0), "double"))
         rows = exp.Paren(this=exp.Sub(this=count.copy(), expression=exp.Literal.number(less))) if less else count.copy()
         variance = _quotient(_quotient(deviations, count), rows)

@@ -18,7 +18,6 @@ _OF_TEXT = words("upper lower ucase lcase trim ltrim rtrim btrim reverse initcap
 _COUNTED = words("length char_length character_length len octet_length")
 _OF_TIME = words("year month day hour minute second quarter dayofweek dayofmonth dayofyear weekofyear weekday")
 
-
 Types = Mapping[str, str]
 """Maps columns to their types."""
 
@@ -70,15 +69,10 @@ def _family_of_call(node: exp.Expr, types: Types) -> str | None:
     if name == "date_trunc" and len(node.expressions) == 2:
         unit, time = node.expressions
         return "time" if isinstance(unit, exp.Literal) and _family(time, types) == "time" else None
-    takes, gives = next(
-        (
-            pair
-            for names, *pair in ((_OF_TEXT, "text", "text"), (_COUNTED, "text", "number"), (_OF_TIME, "time", "number"))
-            if name in names
-        ),
-        (None, None),
-    )
-    return gives if takes is not None and len(node.expressions) == 1 and _family(node.expressions[0], types) == takes else None
+    for names, takes, gives in ((_OF_TEXT, "text", "text"), (_COUNTED, "text", "number"), (_OF_TIME, "time", "number")):
+        if name in names:
+            return gives if len(node.expressions) == 1 and _family(node.expressions[0], types) == takes else None
+    return None
 
 
 def _remainder(values: list[exp.Expr], types: Types) -> str | None:

@@ -7,7 +7,7 @@ A column *follows* with lag L when no later row has a value of W - L or less the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -19,10 +19,12 @@ from sbon_node.planning.sql.relations.logical import (
     Aggregate,
     Input,
     Join,
+    Output,
     Relation,
     Scan,
     Select,
     Union,
+    children_of,
     named,
 )
 from sbon_node.planning.sql.syntax.durations import interval_ms
@@ -68,9 +70,7 @@ def lags_ms(relation: Relation, *, bounded: bool = True) -> dict[str, int]:
         case Input():
             return dict(relation.lags_ms)
         case Select(child, outputs):
-            below = lags_ms(child, bounded=bounded)
-            lags_of_columns = {output.name: lag_of(output.expression, below) for output in outputs}
-            return {name: lag for name, lag in lags_of_columns.items() if lag is not None}
+            return _lags_of(outputs, lags_ms(child, bounded=bounded))
         case Union(children):
             of_each = [lags_ms(child, bounded=bounded) for child in children]
             common = [name for name in of_each[0] if all(name in lags for lags in of_each)]
@@ -81,11 +81,14 @@ def lags_ms(relation: Relation, *, bounded: bool = True) -> dict[str, int]:
                 lag = below.get(window.time)
                 start = {window.start: lag + window.size_ms} if window.kind == "window" and lag is not None else {}
                 return {window.end: lag, **start} if lag is not None else {}
-            lags_of_columns = {key.name: lag_of(key.expression, below) for key in keys}
-            return {name: lag for name, lag in lags_of_columns.items() if lag is not None}
+            return _lags_of(keys, below)
         case Join():
             return _lags_of_join(relation) if bounded else _times_of_join(relation)
     raise TypeError(f"no relation: {relation!r}")
+
+
+def _lags_of(outputs: Iterable[Output], below: Mapping[str, int]) -> dict[str, int]:
+    return {output.name: lag for output in outputs if (lag := lag_of(output.expression, below)) is not None}
 
 
 def held_ms(relation: Relation) -> int:
@@ -209,23 +212,25 @@ def _span(expression: exp.Expr) -> _Span | None:
     return _Span(inner.column, inner.least_ms - width, inner.most_ms) if inner and width is not None else None
 
 
+def width_ms(relation: Relation) -> int:
+    """Return how long a row may stay in an operator's state. It is the sum over its nested windows and join bounds."""
+    below = max((width_ms(child) for child in children_of(relation)), default=0)
+    if isinstance(relation, Aggregate) and relation.window is not None:
+        return below + relation.window.size_ms
+    closed = [bound for bound in bounds(relation) if bound.closed] if isinstance(relation, Join) else []
+    return below + min((max(bound.left_lag_ms, bound.right_lag_ms) for bound in closed), default=0)
+
+
 def optional(relation: Relation) -> frozenset[str]:
     """Return the columns that are NULL in rows for which an outer join had no partner."""
     match relation:
         case Scan() | Input():
             return frozenset()
-        case Select(child, outputs):
+        case Select(child, outputs) | Aggregate(child, _, outputs):
             below = optional(child)
-            return frozenset(
-                o.name for o in outputs if any(reference.name in below for reference in o.expression.find_all(exp.Column))
-            )
+            return frozenset(o.name for o in outputs if any(one.name in below for one in o.expression.find_all(exp.Column)))
         case Union(children):
             return frozenset(name for child in children for name in optional(child))
-        case Aggregate(child, _, keys):
-            below = optional(child)
-            return frozenset(
-                k.name for k in keys if any(reference.name in below for reference in k.expression.find_all(exp.Column))
-            )
         case Join(kind, left, right):
             of = {LEFT: optional(left), RIGHT: optional(right)}
             null = {"left": (RIGHT,), "right": (LEFT,), "full": (LEFT, RIGHT)}.get(kind, ())

@@ -7,13 +7,14 @@ satisfy the conditions. It is a SELECT over a stream, an aggregate or a join, or
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from sbon_node.planning.sql.relations.logical import (
     LEFT,
+    PRESERVED,
     RIGHT,
     Aggregate,
     Join,
@@ -22,9 +23,11 @@ from sbon_node.planning.sql.relations.logical import (
     Scan,
     Select,
     Union,
+    as_they_are,
     column,
     in_place_of,
     named,
+    put,
     replaced,
 )
 from sbon_node.planning.sql.rewrite.canonical import canonical_expression
@@ -43,7 +46,7 @@ def push_down(relation: Relation) -> Select | Union:
 def pushed(relation: Relation, conditions: Conditions, names_read: Sequence[str]) -> Select | Union:
     match relation:
         case Scan():
-            return Select(relation, _as_they_are(names_read), _distinct(conditions))
+            return Select(relation, as_they_are(names_read), _distinct(conditions))
         case Select(child, outputs, own):
             made_of = {output.name: output.expression for output in outputs}
             all_conditions = (*own, *(replaced(condition, made_of) for condition in conditions))
@@ -81,7 +84,7 @@ def _into_aggregate(relation: Aggregate, conditions: Conditions, names_read: Seq
     if relation.window is not None:
         expressions.append(column(relation.window.time))
     child = pushed(relation.child, below, _read_by(relation.child, expressions))
-    return Select(replace(relation, child=child, aggregates=aggregates), _as_they_are(names_read), _distinct(above))
+    return Select(replace(relation, child=child, aggregates=aggregates), as_they_are(names_read), _distinct(above))
 
 
 def _with_columns_for_keys(relation: Aggregate) -> Aggregate:
@@ -100,7 +103,7 @@ def _with_columns_for_keys(relation: Aggregate) -> Aggregate:
 
 def with_columns(relation: Relation, expressions: Sequence[exp.Expr], stem: str = "time") -> tuple[Select, list[str]]:
     """Return the relation with further columns, and their names."""
-    outputs = list(_as_they_are(relation.names))
+    outputs = list(as_they_are(relation.names))
     used = {name.lower() for name in relation.names}
     free = (name for n in itertools.count(1) if (name := f"{stem}_{n}") not in used)
     names = list(itertools.islice(free, len(expressions)))
@@ -114,19 +117,18 @@ def with_columns(relation: Relation, expressions: Sequence[exp.Expr], stem: str 
 def _into_join(join: Join, conditions: Conditions, names_read: Sequence[str]) -> Select:
     join, conditions = _with_conditions_of_both(join, conditions)
     join = _with_columns_for_truncations(_with_columns_for_conditions(join))
+    at_sides = join.at_sides
     above: list[exp.Expr] = []
     to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
     of_both: list[exp.Expr] = []
     for condition in join.conditions:
-        read = _sides_of(condition)
-        if len(read) == 1 and (side := next(iter(read))) in _FILTERED_BY_ON[join.kind]:
+        if (side := _side_of(condition)) in _FILTERED_BY_ON[join.kind]:
             to[side].append(condition)
         else:
             of_both.append(condition)
     for condition in conditions:
-        qualified = _qualified(join, condition)
-        read = _sides_of(qualified)
-        if len(read) == 1 and (side := next(iter(read))) in _PRESERVED[join.kind]:
+        qualified = put(condition, at_sides)
+        if (side := _side_of(qualified)) in PRESERVED[join.kind]:
             to[side].append(qualified)
         else:
             above.append(condition)
@@ -137,44 +139,21 @@ def _into_join(join: Join, conditions: Conditions, names_read: Sequence[str]) ->
     conjuncts = _distinct([*of_both, *implied])
     left = _side(join.left, LEFT, to[LEFT], columns, conjuncts)
     right = _side(join.right, RIGHT, to[RIGHT], columns, conjuncts)
-    return Select(
-        replace(join, left=left, right=right, conditions=conjuncts, columns=columns), _as_they_are(names_read), _distinct(above)
-    )
+    joined = replace(join, left=left, right=right, conditions=conjuncts, columns=columns)
+    return Select(joined, as_they_are(names_read), _distinct(above))
 
 
 def _with_conditions_of_both(join: Join, conditions: Conditions) -> tuple[Join, Conditions]:
     """Move conditions on both sides into the join, unless rows without a partner must stay."""
-    own = [
-        condition
-        for condition in conditions
-        if join.kind in ("inner", "semi") and len(_sides_of(_qualified(join, condition))) == 2
-    ]
+    if join.kind not in ("inner", "semi"):
+        return join, conditions
+    at_sides = join.at_sides
+    own = [condition for condition in conditions if len(_sides_of(put(condition, at_sides))) == 2]
     rest = tuple(condition for condition in conditions if condition not in own)
-    return replace(join, conditions=(*join.conditions, *(_qualified(join, condition) for condition in own))), rest
+    return replace(join, conditions=(*join.conditions, *(put(condition, at_sides) for condition in own))), rest
 
 
-def _qualified(join: Join, condition: exp.Expr) -> exp.Expr:
-    """Return a condition on the join's result as a condition on its sides."""
-    sides = {name: column(at, side) for name, side, at in join.columns}
-    return condition.transform(lambda node: in_place_of(node, sides[node.name]) if isinstance(node, exp.Column) else node)
-
-
-_PRESERVED: Mapping[str, tuple[str, ...]] = {
-    "inner": (LEFT, RIGHT),
-    "semi": (LEFT,),
-    "left": (LEFT,),
-    "right": (RIGHT,),
-    "full": (),
-}
-"""Sides to which result conditions may move; never an outer join's null side."""
-
-_FILTERED_BY_ON: Mapping[str, tuple[str, ...]] = {
-    "inner": (LEFT, RIGHT),
-    "semi": (LEFT, RIGHT),
-    "left": (RIGHT,),
-    "right": (LEFT,),
-    "full": (),
-}
+_FILTERED_BY_ON = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (RIGHT,), "right": (LEFT,), "full": ()}
 """Sides whose rows disappear where ON does not hold."""
 
 
@@ -199,12 +178,7 @@ def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]
         if isinstance(bare, exp.EQ) and isinstance(bare.this, exp.Column) and isinstance(bare.expression, exp.Column):
             a, b = bare.this, bare.expression
             type_ = types[a.table].get(a.name)
-            if (
-                a.table != b.table
-                and type_ is not None
-                and type_ == types[b.table].get(b.name)
-                and type_ not in ("float", "double")
-            ):
+            if a.table != b.table and type_ == types[b.table].get(b.name) and type_ not in (None, "float", "double"):
                 equal += [(a, b, type_), (b, a, type_)]
     of_side = {side: list(conditions) for side, conditions in to.items()}
     for a, b, type_ in equal:
@@ -222,9 +196,8 @@ def _with_columns_for_truncations(join: Join) -> Join:
     """
     lags = {LEFT: lags_ms(join.left), RIGHT: lags_ms(join.right)}
     calls = [call for condition in join.conditions for call in truncations(condition)]
-    following = [
-        call for call in calls if (side := _side_of(call)) and lag_of(call.transform(_without_table), lags[side]) is not None
-    ]
+    sided = [(call, side) for call in calls if (side := _side_of(call))]
+    following = [call for call, side in sided if lag_of(call.transform(_without_table), lags[side]) is not None]
     return _computed_below(join, following, "time")
 
 
@@ -234,10 +207,8 @@ def _with_columns_for_conditions(join: Join) -> Join:
     In a join, Spark takes the number of ``a.distance > 1000`` for an event-time bound, and never outputs the rows without a
     partner.
     """
-    alone = [
-        condition for condition in join.conditions if (side := _side_of(condition)) and side not in _FILTERED_BY_ON[join.kind]
-    ]
-    return _computed_below(join, [condition for condition in alone if not isinstance(condition.unnest(), exp.Column)], "holds")
+    alone = [one for one in join.conditions if (side := _side_of(one)) and side not in _FILTERED_BY_ON[join.kind]]
+    return _computed_below(join, [one for one in alone if not isinstance(one.unnest(), exp.Column)], "holds")
 
 
 def _computed_below(join: Join, parts: Iterable[exp.Expr], stem: str) -> Join:
@@ -299,12 +270,12 @@ def _by_starts(join: Join, conditions: Sequence[exp.Expr]) -> list[exp.Expr]:
                 continue
             for condition in conditions:
                 if f"{side}.{end}" in named(condition) and not isinstance(condition.unnest(), exp.EQ):
-                    copies.append(condition.copy().transform(_in_place_of(f"{side}.{end}", later)))
+                    copies.append(condition.transform(_in_place_of, f"{side}.{end}", later))
     return copies
 
 
-def _in_place_of(qualified: str, other: exp.Expr) -> Callable[[exp.Expr], exp.Expr]:
-    return lambda node: other.copy() if isinstance(node, exp.Column) and named(node) == {qualified} else node
+def _in_place_of(node: exp.Expr, qualified: str, other: exp.Expr) -> exp.Expr:
+    return other.copy() if isinstance(node, exp.Column) and named(node) == {qualified} else node
 
 
 def _windows_of(relation: Relation) -> list[tuple[str, str, int]]:
@@ -348,10 +319,6 @@ def _sides_of(expression: exp.Expr) -> set[str]:
 
 def _without_table(node: exp.Expr) -> exp.Expr:
     return in_place_of(node, column(node.name)) if isinstance(node, exp.Column) else node
-
-
-def _as_they_are(names: Iterable[str]) -> tuple[Output, ...]:
-    return tuple(Output(name, column(name)) for name in names)
 
 
 def _read_by(child: Relation, expressions: Iterable[exp.Expr]) -> list[str]:

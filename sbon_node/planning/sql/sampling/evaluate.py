@@ -10,13 +10,100 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 from sqlglot import exp
 
-from sbon_node.planning.sql.sampling.values import DAY_US, EPOCH, Kind, Values, alike, as_datetime, converted, each, kind_of
+from sbon_node.model.samples import Value
 from sbon_node.planning.sql.syntax.durations import interval_ms
+
+Kind = Literal["number", "text", "boolean", "timestamp", "date", "interval", "null"]
+
+DAY_US = 86_400_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_KINDS: dict[str, Kind] = {"boolean": "boolean", "string": "text", "date": "date", "timestamp": "timestamp"}
+_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A column of sampled rows; None is NULL. Timestamps and intervals are microseconds, dates are days since 1970."""
+
+    kind: Kind
+    values: Sequence[Value]
+
+    def chosen(self, rows: Sequence[int]) -> Values:
+        return Values(self.kind, [self.values[row] for row in rows])
+
+
+def kind_of(type_: str) -> Kind | None:
+    """Return the kind of a column's type; None for types without sampled values."""
+    bare = type_.partition("(")[0]
+    return "number" if bare in _NUMBERS else _KINDS.get(bare)
+
+
+def each(function: Callable[..., Any], *columns: Values) -> list[Any]:
+    """Return the function of each row; NULL if a value is NULL, or if the function fails for it."""
+    results: list[Any] = []
+    for row in zip(*(column.values for column in columns), strict=True):
+        if None in row:
+            results.append(None)
+            continue
+        try:
+            results.append(function(*row))
+        except (ValueError, ArithmeticError, TypeError):
+            results.append(None)
+    return results
+
+
+def converted(column: Values, kind: Kind) -> Values | None:
+    """Return the column as another kind, values that cannot be converted as NULL; None if Spark has no such conversion here."""
+    if column.kind == kind:
+        return column
+    if column.kind == "null":
+        return Values(kind, column.values)
+    conversion = _CONVERSIONS.get((column.kind, kind))
+    return Values(kind, each(conversion, column)) if conversion is not None else None
+
+
+def alike(left: Values, right: Values) -> tuple[Values, Values] | None:
+    """Return two columns as one kind in which they compare; None if they do not."""
+    if left.kind == right.kind:
+        return left, right
+    for kind in ("timestamp", "date", "number", "text"):
+        if kind in (left.kind, right.kind):
+            one, two = converted(left, kind), converted(right, kind)
+            return (one, two) if one is not None and two is not None else None
+    return None
+
+
+def as_datetime(value: int) -> datetime:
+    """Return a timestamp as a datetime, for its parts. Raises ``OverflowError`` beyond the years that Python knows."""
+    return datetime.fromtimestamp(value // 1_000_000, UTC).replace(microsecond=value % 1_000_000)
+
+
+def _timestamp_of(text: str) -> int:
+    read = datetime.fromisoformat(text.strip())
+    since = (read if read.tzinfo else read.replace(tzinfo=UTC)) - EPOCH
+    return since.days * DAY_US + since.seconds * 1_000_000 + since.microseconds
+
+
+_CONVERSIONS: dict[tuple[Kind, Kind], Callable[..., Any]] = {
+    ("text", "timestamp"): _timestamp_of,
+    ("text", "date"): lambda text: _timestamp_of(text) // DAY_US,
+    ("text", "number"): float,
+    ("number", "text"): str,
+    ("date", "timestamp"): lambda days: days * DAY_US,
+    ("timestamp", "date"): lambda micros: micros // DAY_US,
+    ("boolean", "number"): int,
+    ("number", "boolean"): bool,
+}
+
+
+# -- Expressions --------------------------------------------------------------------------------------------------------
 
 Row = Mapping[str, Values]
 """Columns by name; in a join's condition the names are qualified."""
@@ -116,7 +203,7 @@ def _applied(node: exp.Expr, arguments: Sequence[Values], count: int) -> Values 
         return _compared(_COMPARISONS[type(node)], *arguments)
     if type(node) in _ARITHMETIC:
         return _calculated(node, *arguments)
-    return _called(node, arguments, count)
+    return _called(node, arguments)
 
 
 def _compared(comparison: Callable[[Any, Any], bool], left: Values, right: Values) -> Values | None:
@@ -208,7 +295,7 @@ def _chosen_by_case(node: exp.Expr, columns: Row, count: int) -> Values | None:
     return Values(kinds[0] if kinds else "null", values)
 
 
-def _called(node: exp.Expr, arguments: Sequence[Values], count: int) -> Values | None:
+def _called(node: exp.Expr, arguments: Sequence[Values]) -> Values | None:
     """Return a function's values, with numbers for its optional arguments."""
     name = str(node.this).lower() if isinstance(node, exp.Anonymous) else type(node).__name__.lower()
     if name == "coalesce" and arguments:
@@ -284,33 +371,20 @@ def _substring(text: str, start: int, length: int = 2**31) -> str:
     return text[max(0, int(first)) : max(0, int(first + length))]
 
 
-def _rounded(value: float, digits: int = 0) -> float:
-    return round(value, int(digits))
-
-
-_substring_of = Function(_substring, ("text", "number", "number"), "text", (2, 3))
-_length = _of_text(len, "number")
-
 FUNCTIONS: dict[str, Function] = {
     "abs": _of_number(abs),
-    "ceil": _of_number(math.ceil),
-    "ceiling": _of_number(math.ceil),
+    **dict.fromkeys(("ceil", "ceiling"), _of_number(math.ceil)),
     "floor": _of_number(math.floor),
     "sqrt": _of_number(math.sqrt),
-    "round": Function(_rounded, ("number", "number"), "number", (1, 2)),
+    "round": Function(lambda value, digits=0: round(value, int(digits)), ("number", "number"), "number", (1, 2)),
     "mod": Function(math.fmod, ("number", "number"), "number", (2,)),
     "pmod": Function(lambda a, b: a % abs(b), ("number", "number"), "number", (2,)),
-    "lower": _of_text(str.lower),
-    "lcase": _of_text(str.lower),
-    "upper": _of_text(str.upper),
-    "ucase": _of_text(str.upper),
+    **dict.fromkeys(("lower", "lcase"), _of_text(str.lower)),
+    **dict.fromkeys(("upper", "ucase"), _of_text(str.upper)),
     "trim": _of_text(lambda text: text.strip(" ")),
     "reverse": _of_text(lambda text: text[::-1]),
-    "length": _length,
-    "char_length": _length,
-    "len": _length,
-    "substring": _substring_of,
-    "substr": _substring_of,
+    **dict.fromkeys(("length", "char_length", "len"), _of_text(len, "number")),
+    **dict.fromkeys(("substring", "substr"), Function(_substring, ("text", "number", "number"), "text", (2, 3))),
     "left": Function(lambda text, n: text[: max(0, int(n))], ("text", "number"), "text", (2,)),
     "concat": Function(lambda *texts: "".join(texts), ("text",) * 4, "text", (1, 2, 3, 4)),
     "dpipe": Function(lambda one, two: one + two, ("text", "text"), "text", (2,)),
@@ -318,14 +392,9 @@ FUNCTIONS: dict[str, Function] = {
     "endswith": _of_texts(str.endswith),
     "contains": _of_texts(lambda text, part: part in text),
     "date_trunc": Function(_truncated, ("text", "timestamp"), "timestamp", (2,)),
-    "year": _of_time(lambda time: time.year),
-    "month": _of_time(lambda time: time.month),
-    "day": _of_time(lambda time: time.day),
+    **{name: _of_time(attrgetter(name)) for name in ("year", "month", "day", "hour", "minute", "second")},
     "dayofmonth": _of_time(lambda time: time.day),
     "dayofweek": _of_time(lambda time: time.isoweekday() % 7 + 1),
     "weekday": _of_time(datetime.weekday),
-    "hour": _of_time(lambda time: time.hour),
-    "minute": _of_time(lambda time: time.minute),
-    "second": _of_time(lambda time: time.second),
     "to_date": Function(lambda micros: micros // DAY_US, ("timestamp",), "date", (1,)),
 }

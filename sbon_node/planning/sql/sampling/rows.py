@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from sbon_node.model.samples import StreamSample
 from sbon_node.planning.sql.relations.logical import Select
-from sbon_node.planning.sql.sampling.evaluate import evaluate
-from sbon_node.planning.sql.sampling.values import Values, alike, kind_of
+from sbon_node.planning.sql.sampling.evaluate import Values, alike, evaluate, kind_of
 from sbon_protocol.api.columns import Schema
 
 LEAST_ROWS = 10
@@ -47,10 +48,10 @@ class SampledRows:
         """Whether so many rows are left that anything can be estimated from them."""
         return self.complete or self.count >= LEAST_ROWS
 
-    def chosen(self, rows: Sequence[int], columns: Mapping[str, Values] | None = None) -> SampledRows:
+    def chosen(self, rows: Sequence[int]) -> SampledRows:
         """Return the sample of a stream with these rows alone."""
         share = len(rows) / self.count if self.count else 0.0
-        kept = {name: column.chosen(rows) for name, column in (self.columns if columns is None else columns).items()}
+        kept = {name: column.chosen(rows) for name, column in self.columns.items()}
         return replace(self, columns=kept, count=len(rows), seen=self.seen * share, weight=self.weight * share)
 
     def thinned(self, share: float) -> SampledRows:
@@ -120,3 +121,34 @@ def selected(sample: SampledRows, select: Select) -> tuple[SampledRows, float, l
     if not passing and sample.count and not sample.complete:
         share = 0.5 / sample.count
     return replace(left, columns=columns, complete=left.complete and not unknown), share, unknown
+
+
+# -- Numbers of distinct values, estimated from samples ----------------------------------------------------------------
+
+
+def distinct_values(sampled: Iterable[Hashable], rows: float) -> float:
+    """Return the expected number of distinct values among ``rows`` rows, of which ``sampled`` is an even sample.
+
+    The estimator is Duj1 of Haas and Stokes, *Estimating the number of classes in a finite population* (JASA 1998), which
+    PostgreSQL uses too: n d / (n - f1 + f1 n / N) for n sampled rows with d distinct values, f1 of them seen once, of N.
+    """
+    seen = Counter(sampled)
+    count, distinct = seen.total(), len(seen)
+    if not count or count >= rows:
+        return float(distinct)
+    once = sum(1 for number in seen.values() if number == 1)
+    if math.isinf(rows):
+        return count * distinct / (count - once) if once < count else math.inf
+    return min(rows, count * distinct / (count - once + once * count / rows))
+
+
+def distinct_of(values: float, rows: float) -> float:
+    """Return the expected number of distinct values among ``rows`` rows whose values are drawn evenly from ``values``.
+
+    Cardenas, *Analysis and performance of inverted data base structures* (CACM 1975): D (1 - (1 - 1/D)^n).
+    """
+    if values <= 1:
+        return min(max(values, 0.0), rows)
+    if math.isinf(values):
+        return rows
+    return min(rows, -values * math.expm1(rows * math.log1p(-1 / values)))

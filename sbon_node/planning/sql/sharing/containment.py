@@ -6,25 +6,31 @@ that are left to do. It is sound before complete: without a proof there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice, product
 
+import msgspec
+import structlog
 from sqlglot import exp
 
 from sbon_node.model.running_computation import RunningComputation
-from sbon_node.planning.sql.relations.logical import Aggregate, Input, Join, Output, Relation, Select
-from sbon_node.planning.sql.rewrite.event_time import lags_ms
+from sbon_node.planning.sql.checks.allowlist import check_fragment
+from sbon_node.planning.sql.relations.logical import Aggregate, Input, Output, Relation, Select, over
+from sbon_node.planning.sql.rewrite.event_time import lags_ms, width_ms
 from sbon_node.planning.sql.settings import QuerySettings
-from sbon_node.planning.sql.sharing.failures import Failures
 from sbon_node.planning.sql.sharing.groups import Groups, are_same, missing_below, on_keys, rolled_up
-from sbon_node.planning.sql.sharing.implication import Facts, missing
+from sbon_node.planning.sql.sharing.implication import Facts, Failures, missing
 from sbon_node.planning.sql.sharing.normal_form import NotProvable, Rows, View, by_text, computed, named_column, rows_of
 from sbon_node.planning.sql.sharing.reading import relation_of
-from sbon_node.planning.sql.stages.hold_back import width_ms
+from sbon_node.planning.sql.stages.assembly import Analyse, PlannedStage
+from sbon_node.planning.sql.stages.fragments import fragment_of
 from sbon_node.planning.sql.stages.signature import signature
 from sbon_protocol.api.columns import Schema
-from sbon_protocol.api.operators import OnError
+from sbon_protocol.api.operators import OnError, PlannedInput
+from sbon_protocol.api.plan import ContainedOperator, PlannedOperator
+from sbon_protocol.errors import SbonError
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +168,14 @@ def through(wanted: Wanted, residuals: Mapping[int, Sequence[Residual]]) -> Want
 
 def _put(relation: Relation, selects: Mapping[int, Select]) -> Relation:
     """Return the relation with SELECTs in place of views. Their names become those that the relation reads."""
-    match relation:
-        case Input(view, names):
-            if view not in selects:
-                return relation
-            select = selects[view]
-            assert isinstance(select.child, Input)
-            outputs = tuple(Output(name, output.expression) for name, output in zip(names, select.outputs, strict=True))
-            return Select(replace(select.child, view=view), outputs, select.conditions)
-        case Select(child) | Aggregate(child):
-            return replace(relation, child=_put(child, selects))
-        case Join():
-            return replace(relation, left=_put(relation.left, selects), right=_put(relation.right, selects))
-    raise TypeError(f"no part of a stage: {relation!r}")
+    if not isinstance(relation, Input):
+        return over(relation, lambda child: _put(child, selects))
+    if relation.view not in selects:
+        return relation
+    select = selects[relation.view]
+    assert isinstance(select.child, Input)
+    outputs = tuple(Output(name, output.expression) for name, output in zip(relation.names, select.outputs, strict=True))
+    return Select(replace(select.child, view=relation.view), outputs, select.conditions)
 
 
 # -- proof --------------------------------------------------------------------------------------------------------------------
@@ -196,13 +197,15 @@ def _residual(wanted: Wanted, offered: ParsedComputation) -> Residual:
     relation = _relation(wanted.relation, offered, views, offered_views, Input(0, names, lags))
     time = _event_time(relation, lags)
     lag_ms = lags[time] if time else 0
-    relation = _over(relation, Input(0, names, {name: max(0, lag - lag_ms) for name, lag in lags.items()} if time else lags))
+    behind = {name: max(0, lag - lag_ms) for name, lag in lags.items()} if time else lags
+    residual_relation = _with_lags(relation, [behind])
+    assert isinstance(residual_relation, Select)
     return Residual(
-        relation=relation,
+        relation=residual_relation,
         event_time=time,
         lag_ms=lag_ms,
-        later_ms=_later_ms(wanted, relation),
-        width_ms=width_ms(following) + width_ms(relation),
+        later_ms=_later_ms(wanted, residual_relation),
+        width_ms=width_ms(following) + width_ms(residual_relation),
         source=source,
     )
 
@@ -213,20 +216,20 @@ def _relation(
     if isinstance(wanted.child, Aggregate) != isinstance(offered.relation.child, Aggregate):
         raise NotProvable
     if not isinstance(wanted.child, Aggregate):
-        return _selected(wanted, rows_of(wanted, views), rows_of(offered.relation, offered_views), offered, source)
+        return _selected(wanted, rows_of(wanted, views), rows_of(offered.relation, offered_views), source)
     groups, offered_groups = Groups.of(wanted, views), Groups.of(offered.relation, offered_views)
     below = missing_below(groups, offered_groups)
     of_offered = offered_groups.selected()
     if are_same(groups, offered_groups):
         of_wanted = groups.selected()
         of_wanted = replace(of_wanted, conditions=(*on_keys(below, groups), *of_wanted.conditions))
-        return _selected(wanted, of_wanted, of_offered, offered, source)
+        return _selected(wanted, of_wanted, of_offered, source)
     if not Failures((), of_offered.types).none_in([*of_offered.columns.values(), *of_offered.conditions]):
         raise NotProvable
     return rolled_up(groups, offered_groups, below, source, offered.schema)
 
 
-def _selected(wanted: Select, rows: Rows, offered_rows: Rows, offered: ParsedComputation, source: Input) -> Select:
+def _selected(wanted: Select, rows: Rows, offered_rows: Rows, source: Input) -> Select:
     """Return the wanted rows as a SELECT over the offered ones, which have the same base."""
     if rows.base != offered_rows.base:
         raise NotProvable
@@ -278,14 +281,9 @@ def _lags_of_views(wanted: Wanted, offered: ParsedComputation) -> list[dict[str,
 
 
 def _with_lags(relation: Relation, lags: Sequence[Mapping[str, int]]) -> Relation:
-    match relation:
-        case Input(view):
-            return replace(relation, lags_ms=lags[view])
-        case Select(child) | Aggregate(child):
-            return replace(relation, child=_with_lags(child, lags))
-        case Join():
-            return replace(relation, left=_with_lags(relation.left, lags), right=_with_lags(relation.right, lags))
-    raise TypeError(f"no part of a stage: {relation!r}")
+    if isinstance(relation, Input):
+        return replace(relation, lags_ms=lags[relation.view])
+    return over(relation, lambda child: _with_lags(child, lags))
 
 
 def _event_time(relation: Select, lags: Mapping[str, int]) -> str:
@@ -302,17 +300,133 @@ def _event_time(relation: Select, lags: Mapping[str, int]) -> str:
     return min(following, key=lambda name: lags[name])
 
 
-def _over(relation: Select, source: Input) -> Select:
-    groups = relation.child
-    if not isinstance(groups, Aggregate):
-        return replace(relation, child=source)
-    assert isinstance(groups.child, Select)
-    return replace(relation, child=replace(groups, child=replace(groups.child, child=source)))
-
-
 def _later_ms(wanted: Wanted, relation: Select) -> int:
     """Return how much further the columns that follow may lag than in the wanted stage."""
     lags = lags_ms(relation)
     if not wanted.lags_ms.keys() <= lags.keys():
         raise NotProvable
     return max((lags[name] - lag_ms for name, lag_ms in wanted.lags_ms.items()), default=0)
+
+
+# -- Alternatives to a plan's operators, from running operators of other queries ---------------------------------------
+
+
+log = structlog.get_logger()
+
+MOST_ALTERNATIVES = 4
+"""Most alternatives of one operator: each costs an analysis by the engine."""
+MOST_COMBINATIONS = 8
+"""Most assignments of an offered operator's views to those of a stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Derivation:
+    """How a stage is computed from the output of an offered operator."""
+
+    residual: Residual
+    offer: RunningComputation
+
+
+async def alternatives(
+    stages: Sequence[PlannedStage], offers: Iterable[RunningComputation], analyse: Analyse, settings: QuerySettings
+) -> tuple[ContainedOperator, ...]:
+    """Return alternatives to the operators of ``stages``, in topological order, from offered ones that contain their rows.
+
+    Operators of equal signature are left out, and offers whose signature is not that of their fragment and inputs.
+    """
+    read = [
+        (offer, of) for offer in offers if (of := read_offer(offer, settings)) and of.signature == offer.computation.signature
+    ]
+    known: dict[str, list[_Derivation]] = {}
+    found: list[ContainedOperator] = []
+    for stage in stages:
+        computations = _computations(stage, read, known)
+        known[stage.operator.id] = computations
+        for one in computations:
+            operator = await _operator(stage, one, analyse, settings)
+            if operator is not None:
+                longer_ms = max(0, one.residual.width_ms - width_ms(stage.relation))
+                later_ms = one.residual.later_ms
+                found.append(
+                    ContainedOperator(operator=operator, offered=one.offer.computation.id, longer_ms=longer_ms, later_ms=later_ms)
+                )
+    return tuple(found)
+
+
+def _computations(
+    stage: PlannedStage,
+    offers: Sequence[tuple[RunningComputation, ParsedComputation]],
+    known: Mapping[str, Sequence[_Derivation]],
+) -> list[_Derivation]:
+    views = [
+        SharedView(tuple(SharedStream(one.signature, one.lags_ms) for one in streams), streams[0].schema)
+        for streams in stage.views
+    ]
+    plain = Wanted.of(stage.relation, views, stage.operator.on_error)
+    computations: list[_Derivation] = []
+    for offer, offered in offers:
+        if offered.signature == stage.operator.signature:
+            continue
+        over = islice(_over_inputs(plain, stage, offered, known), MOST_COMBINATIONS)
+        one = next((one for wanted in over if (one := residual(wanted, offered)) is not None), None)
+        if one is not None:
+            computations.append(_Derivation(one, offer))
+            if len(computations) == MOST_ALTERNATIVES:
+                break
+    return computations
+
+
+def _over_inputs(
+    plain: Wanted, stage: PlannedStage, offered: ParsedComputation, known: Mapping[str, Sequence[_Derivation]]
+) -> Iterator[Wanted]:
+    """Return the stage over the offered operator's inputs, wherever its own can be computed from these."""
+    options: list[list[list[Residual] | None]] = []
+    for view, streams in zip(plain.views, stage.views, strict=True):
+        fitting: list[list[Residual] | None] = []
+        for signatures in dict.fromkeys(tuple(sorted(of_view)) for of_view in offered.streams):
+            below = [_over_any(signatures, known.get(stream.id, ())) for stream in streams]
+            if view.signatures == signatures:
+                fitting.append(None)
+            elif (residuals := [one for one in below if one is not None]) and len(residuals) == len(below):
+                fitting.append(residuals)
+        options.append(fitting)
+    for combination in product(*options):
+        residuals_of = {number: of_view for number, of_view in enumerate(combination) if of_view is not None}
+        wanted = through(plain, residuals_of) if residuals_of else plain
+        if wanted is not None:
+            yield wanted
+
+
+def _over_any(signatures: Collection[str], computations: Iterable[_Derivation]) -> Residual | None:
+    """Return the first residual over a stream of one of the signatures."""
+    return next((one.residual for one in computations if one.residual.source.streams[0].signature in signatures), None)
+
+
+async def _operator(
+    stage: PlannedStage, derivation: _Derivation, analyse: Analyse, settings: QuerySettings
+) -> PlannedOperator | None:
+    """Return the stage's operator as the residual; None if the engine gives its columns other types."""
+    one, offered = derivation.residual, derivation.offer.computation
+    fragment = fragment_of(one.relation)
+    try:
+        check_fragment(fragment, 1, settings)
+        schema = await analyse(fragment, (one.source.schema,))
+    except SbonError as error:
+        log.info("residual-refused", operator=stage.operator.id, offered=offered.id, code=error.code, reason=str(error))
+        return None
+    if schema != stage.operator.schema:
+        return None
+    source = PlannedInput(
+        stream=offered.id, schema=one.source.schema, event_time=one.event_time, lag_ms=one.lag_ms, by_position=True
+    )
+    return msgspec.structs.replace(
+        stage.operator,
+        fragment=fragment,
+        inputs=(source,),
+        buckets=(),
+        blocks=False,
+        groups_per_batch=False,
+        state_provider=stage.operator.state_provider if one.has_state else "hdfs",
+        signature="" if one.later_ms else stage.operator.signature,
+        residual=True,
+    )

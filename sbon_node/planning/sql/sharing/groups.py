@@ -10,8 +10,7 @@ from sqlglot import exp
 from sbon_node.planning.sql.relations.logical import Aggregate, Input, Output, Select, Window, column, replaced
 from sbon_node.planning.sql.rewrite.canonical import canonical_expression, plain_conjuncts
 from sbon_node.planning.sql.rewrite.decompose import DecomposedAggregates
-from sbon_node.planning.sql.sharing.failures import Failures
-from sbon_node.planning.sql.sharing.implication import Facts, missing
+from sbon_node.planning.sql.sharing.implication import Facts, Failures, missing
 from sbon_node.planning.sql.sharing.normal_form import NotProvable, Rows, View, by_text, computed, meaning, rows_of
 from sbon_node.planning.sql.syntax.dialect import call_name
 from sbon_node.planning.sql.syntax.durations import sql_interval
@@ -222,7 +221,7 @@ class _RollUp:
             raise NotProvable
         put = dict(parts.of_final)
         for at, partial in enumerate(parts.partial):
-            held = self._held(partial.expression, types)
+            held = self._held(partial.expression)
             parts.partial[at] = Output(partial.name, held)
             whole = canonical_expression(partial.expression)
             type_ = self._types.get(self._aggregates.get(whole, ""), "")
@@ -231,7 +230,7 @@ class _RollUp:
         self._taken |= {output.name.lower() for output in parts.partial}
         return parts, put
 
-    def _held(self, partial: exp.Expr, types: Mapping[str, str]) -> exp.Expr:
+    def _held(self, partial: exp.Expr) -> exp.Expr:
         """Return the offered column of a partial aggregate. A sum of numbers gives their sum as fractions, too."""
         name = self._aggregates.get(canonical_expression(partial))
         if name is not None:

@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sbon_node.planning.sql.relations.logical import LEFT, RIGHT, Input, Join, Relation, Select, replaced
+from sbon_node.planning.sql.relations.logical import LEFT, PRESERVED, RIGHT, Input, Join, Relation, Select, replaced
 from sbon_node.planning.sql.rewrite.canonical import canonical_conditions, canonical_expression, plain_conjuncts
 from sbon_protocol.api.columns import Schema
 
-_PRESERVED = {"inner": (LEFT, RIGHT), "semi": (LEFT,), "left": (LEFT,), "right": (RIGHT,), "full": ()}
-"""Sides whose conditions may be tested after the join instead."""
 _NEVER_NULL = {"inner": (LEFT, RIGHT), "semi": (LEFT, RIGHT), "left": (LEFT,), "right": (RIGHT,), "full": ()}
 """Sides whose columns the join never makes NULL, so that their expressions may be computed after it."""
 
@@ -109,7 +107,7 @@ def _rows_of_join(join: Join, left: Rows, right: Rows) -> Rows:
     at_sides = {side: _prefixed(rows, prefix[side]) for side, rows in sides.items()}
     types = {name: type_ for rows in at_sides.values() for name, type_ in rows.types.items()}
     on = plain_conjuncts(_on(condition, at_sides) for condition in join.conditions)
-    lifted = tuple(condition for side in _PRESERVED[join.kind] for condition in at_sides[side].conditions)
+    lifted = tuple(condition for side in PRESERVED[join.kind] for condition in at_sides[side].conditions)
     columns = {}
     for name, side, at in join.columns:
         expression = at_sides[side].columns[at]
@@ -124,7 +122,7 @@ def _rows_of_join(join: Join, left: Rows, right: Rows) -> Rows:
         return Rows(f"pairs({[base for _, base in bases]})", columns, (*lifted, *on), types)
     parts = []
     for side, rows in at_sides.items():
-        kept = () if side in _PRESERVED[join.kind] else rows.conditions
+        kept = () if side in PRESERVED[join.kind] else rows.conditions
         parts.append(f"{rows.base} where {canonical_conditions(kept)}")
     return Rows(f"{join.kind}({parts} on {canonical_conditions(on)})", columns, lifted, types)
 

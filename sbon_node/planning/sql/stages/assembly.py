@@ -7,35 +7,32 @@ expansion); its readers take all of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from sqlglot import exp
 
 from sbon_node.model.measurements import Measured, Measurement, Recall
 from sbon_node.planning.sql.checks.allowlist import check_fragment
-from sbon_node.planning.sql.checks.error_location import check_alike, check_outputs, in_the_text
 from sbon_node.planning.sql.relations.logical import (
-    Aggregate,
     Input,
     Join,
     Output,
     Relation,
     Select,
+    children_of,
     columns_read,
     has_aggregate,
     is_partial,
 )
-from sbon_node.planning.sql.rewrite.event_time import bounds, has_equal_times, lags_ms
+from sbon_node.planning.sql.rewrite.event_time import bounds, has_equal_times, lags_ms, width_ms
 from sbon_node.planning.sql.sampling.rows import SampledRows, together
 from sbon_node.planning.sql.sampling.stage import SampledStage, sampled_stage
 from sbon_node.planning.sql.settings import QuerySettings
 from sbon_node.planning.sql.stages.cut import Feed, Stage
-from sbon_node.planning.sql.stages.estimate import Estimate, estimated
-from sbon_node.planning.sql.stages.fragments import fragment_of
-from sbon_node.planning.sql.stages.hold_back import Path, ahead_ms, shares
+from sbon_node.planning.sql.stages.estimate import Estimate, ReadSource, StreamEstimate, estimated, estimates_of_sources
+from sbon_node.planning.sql.stages.fragments import check_alike, check_outputs, fragment_of, in_the_text
 from sbon_node.planning.sql.stages.signature import signature
-from sbon_node.planning.sql.stages.source_rates import ReadSource, StreamEstimate, estimates_of_sources
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import MAX_SHIFT_MS, OnError, PlannedInput, TimeBuckets
@@ -61,15 +58,6 @@ class Stream:
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
     """An operator, the relation that it computes, and the streams of each view."""
-
-    operator: PlannedOperator
-    relation: Select
-    views: tuple[tuple[Stream, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """An operator whose rates are not estimated yet; ``views`` holds the streams of each view."""
 
     operator: PlannedOperator
     relation: Select
@@ -112,7 +100,8 @@ class Assembly:
         self._query, self._analyse, self._settings = query_id, analyse, settings
         self._planned: dict[Stage, tuple[Stream, ...]] = {}
         self._sources: dict[str, ReadSource] = {}
-        self._drafts: list[_Draft] = []
+        self._drafts: list[PlannedStage] = []
+        """Stages whose operators have no rates yet."""
         self._unpaced: set[str] = set()
         """Streams all of whose rows come from sources without a pace."""
         self._fast: set[str] = set()
@@ -196,7 +185,7 @@ class Assembly:
             groups_per_batch=groups_per_batch,
             rate=Rate(rows_s=0.0, bytes_s=0.0),
         )
-        self._drafts.append(_Draft(operator, stage.relation, views))
+        self._drafts.append(PlannedStage(operator, stage.relation, views))
         return stream
 
     def _groups_per_batch(self, stage: Stage) -> bool:
@@ -231,7 +220,7 @@ class Assembly:
 
     def stages(self, operators: Sequence[PlannedOperator]) -> list[PlannedStage]:
         """Return all stages by the ``operators`` that were made of them, those first that others read."""
-        return [PlannedStage(one, draft.relation, draft.views) for one, draft in zip(operators, self._drafts, strict=True)]
+        return [replace(draft, operator=one) for one, draft in zip(operators, self._drafts, strict=True)]
 
     def _sampled_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the columns of each source by which its rows are estimated: its event time, and those that the query reads."""
@@ -245,7 +234,7 @@ class Assembly:
 
     def _rated(
         self,
-        draft: _Draft,
+        draft: PlannedStage,
         known: Measured,
         estimates: dict[str, StreamEstimate],
         rates: dict[str, StreamEstimate],
@@ -320,11 +309,9 @@ def time_buckets(relation: Relation, schemas: Sequence[Schema], rates: Sequence[
 
 
 def _joins(relation: Relation) -> Iterator[Join]:
-    if isinstance(relation, Select | Aggregate):
-        yield from _joins(relation.child)
-    elif isinstance(relation, Join):
-        yield from _joins(relation.left)
-        yield from _joins(relation.right)
+    for child in children_of(relation):
+        yield from _joins(child)
+    if isinstance(relation, Join):
         yield relation
 
 
@@ -343,21 +330,15 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
         return None
     width_ms = max(LEAST_WIDTH_MS, WIDTH * (most_ms - least_ms))
     fewer_left = rates[left.view].rows_s < rates[right.view].rows_s
+    kept, copied = (left.view, best.left), (right.view, best.right)
     if join.kind == "right" or (join.kind == "inner" and fewer_left):
-        return TimeBuckets(
-            view=right.view,
-            time=best.right,
-            copied_view=left.view,
-            copied_time=best.left,
-            from_ms=-most_ms,
-            upto_ms=-least_ms,
-            width_ms=width_ms,
-        )
+        kept, copied, least_ms, most_ms = copied, kept, -most_ms, -least_ms
+    (view, time), (copied_view, copied_time) = kept, copied
     return TimeBuckets(
-        view=left.view,
-        time=best.left,
-        copied_view=right.view,
-        copied_time=best.right,
+        view=view,
+        time=time,
+        copied_view=copied_view,
+        copied_time=copied_time,
         from_ms=least_ms,
         upto_ms=most_ms,
         width_ms=width_ms,
@@ -366,13 +347,53 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
 
 def _is_finer(join: Join) -> bool:
     """Return whether a bound has microseconds, which :func:`bounds` rounds."""
-    return any((unit := interval.args.get("unit")) is not None and "MICRO" in unit.name.upper() for interval in _intervals(join))
-
-
-def _intervals(join: Join) -> Iterator[exp.Interval]:
-    for condition in join.conditions:
-        yield from condition.find_all(exp.Interval)
+    intervals = [interval for condition in join.conditions for interval in condition.find_all(exp.Interval)]
+    return any((unit := interval.args.get("unit")) is not None and "MICRO" in unit.name.upper() for interval in intervals)
 
 
 def _type(schema: Schema, name: str) -> str:
     return next((column.type for column in schema if column.name == name), "")
+
+
+# -- Limits on how far an input may run ahead of its siblings (docs/design.md, section 7) ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Streams on the path of a stream, itself included, and its delay.
+
+    The delay is how far its event time may be behind its sources' newest event time, in milliseconds.
+    """
+
+    streams: frozenset[str]
+    behind_ms: int
+
+    @staticmethod
+    def of_source(stream: str, delay_ms: int) -> Path:
+        return Path(frozenset({stream}), delay_ms)
+
+    @staticmethod
+    def through(operator: str, inputs: Sequence[Path], relation: Relation) -> Path:
+        """Return the path of the output of an operator that computes ``relation`` of its inputs."""
+        behind_ms = max(path.behind_ms for path in inputs) + width_ms(relation)
+        return Path(frozenset({operator}).union(*(path.streams for path in inputs)), behind_ms)
+
+    def less(self, lag_ms: int) -> Path:
+        """Return the path for a column that follows with that lag."""
+        return replace(self, behind_ms=self.behind_ms + lag_ms)
+
+
+def ahead_ms(inputs: Sequence[Path], number: int, slack_ms: int) -> int | None:
+    """Return how far an input may be ahead of the operator's other inputs; None without others.
+
+    The limit is at least the siblings' inherent delay: the delays of their sources, the windows and join widths on their path,
+    and the lags of their event times. A lower limit would hold back rows for which a sibling with the same origin waits.
+    """
+    siblings = [path.behind_ms for position, path in enumerate(inputs) if position != number]
+    return max(siblings) + slack_ms if siblings else None
+
+
+def shares(inputs: Sequence[Path], number: int) -> bool:
+    """Return whether another input shares a stream with this input. Holding this input back may then starve the other."""
+    own = inputs[number].streams
+    return any(own & path.streams for position, path in enumerate(inputs) if position != number)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Sequence
 
 from sqlglot import exp
 
+from sbon_node.model.schema import check_schema
 from sbon_node.planning.sql.relations.logical import (
     LEFT,
     RIGHT,
@@ -16,11 +18,13 @@ from sbon_node.planning.sql.relations.logical import (
     Relation,
     Select,
     column,
-    in_place_of,
+    put,
 )
 from sbon_node.planning.sql.rewrite.canonical import canonical_expression
-from sbon_node.planning.sql.syntax.depth import all_of
-from sbon_node.planning.sql.syntax.dialect import parse, render
+from sbon_node.planning.sql.syntax.dialect import error_at, parse, render
+from sbon_node.planning.sql.syntax.lexical import clause, refusal
+from sbon_node.planning.sql.syntax.shape import balanced
+from sbon_protocol.api.columns import Schema
 from sbon_protocol.errors import SbonError
 
 _GROUPS = "groups"
@@ -57,7 +61,9 @@ def tree_of(relation: Select) -> exp.Select:
 
 def _plain(source: exp.Expr, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
     select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
-    return _where(select, conditions)
+    if (condition := _all(conditions)) is not None:
+        select.set("where", exp.Where(this=condition))
+    return select
 
 
 def _groups(relation: Aggregate) -> exp.Select:
@@ -65,17 +71,14 @@ def _groups(relation: Aggregate) -> exp.Select:
     outputs = [*relation.keys, *relation.aggregates]
     keys: list[exp.Expr] = [key.expression.copy() for key in relation.keys]
     if window is not None:
-        window_name = exp.Identifier(this=window.kind)
         ends = {window.start: "start", window.end: "end"}
-        outputs = [
-            Output(name, exp.Column(this=exp.Identifier(this=end), table=window_name)) for name, end in ends.items()
-        ] + outputs
+        outputs = [*(Output(name, column(end, window.kind)) for name, end in ends.items()), *outputs]
         lengths = [window.size_ms] if window.kind == "session_window" else [window.size_ms, window.slide_ms, window.offset_ms]
         arguments = [exp.Literal.string(f"{length} milliseconds") for length in lengths]
         keys = [exp.Anonymous(this=window.kind, expressions=[column(window.time), *arguments]), *keys, *constant_keys(relation)]
     child = relation.child
     source = _table(child, "") if isinstance(child, Input) else _nested(child, "joined")
-    select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
+    select = _plain(source, outputs, ())
     select.set("group", exp.Group(expressions=keys))
     return select
 
@@ -93,11 +96,9 @@ def constant_keys(relation: Aggregate) -> list[exp.Expr]:
 
 def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
     """Return a join's SELECT; its sides keep the aliases ``in0`` and ``in1``, whatever their views."""
-    columns = {name: column(at, side) for name, side, at in join.columns}
-    select = exp.Select(
-        expressions=[_output(output.name, _put(output.expression, columns)) for output in outputs],
-        from_=exp.From(this=_relation(join.left, LEFT)),
-    )
+    at_sides = join.at_sides
+    columns = [Output(output.name, put(output.expression, at_sides)) for output in outputs]
+    select = _plain(_relation(join.left, LEFT), columns, [put(condition, at_sides) for condition in conditions])
     sides = {"inner": "", "semi": "LEFT"}
     clause = exp.Join(
         this=_relation(join.right, RIGHT),
@@ -107,7 +108,7 @@ def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr])
     if join.kind == "semi":
         clause.set("kind", "SEMI")
     select.set("joins", [clause])
-    return _where(select, [_put(condition, columns) for condition in conditions])
+    return select
 
 
 def presence(join: Join) -> list[exp.Expr]:
@@ -116,9 +117,7 @@ def presence(join: Join) -> list[exp.Expr]:
     Spark's stream joins match partners by the keys' bytes, and would pair NULL with NULL. Spark infers the conditions for
     columns, but not for a full join, and not through functions that may return NULL.
     """
-    keys = [
-        key for condition in join.conditions if isinstance(condition, exp.EQ) for key in (condition.this, condition.expression)
-    ]
+    keys = [key for one in join.conditions if isinstance(one, exp.EQ) for key in (one.this, one.expression)]
     unsure = [key for key in keys if key.find(exp.Column) and (join.kind == "full" or not isinstance(key, exp.Column))]
     return [exp.Not(this=exp.Is(this=_bracketed(key), expression=exp.Null())) for key in unsure]
 
@@ -151,17 +150,6 @@ def _output(name: str, expression: exp.Expr) -> exp.Expr:
     return expression.copy() if plain else exp.alias_(expression.copy(), exp.Identifier(this=name), copy=False)
 
 
-def _put(expression: exp.Expr, columns: Mapping[str, exp.Expr]) -> exp.Expr:
-    return expression.transform(lambda node: in_place_of(node, columns[node.name]) if isinstance(node, exp.Column) else node)
-
-
-def _where(select: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:
-    condition = _all(conditions)
-    if condition is not None:
-        select.set("where", exp.Where(this=condition))
-    return select
-
-
 def _all(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
     """Return the conjunction of all conditions, with brackets around OR and the like."""
     each = [condition.copy() for condition in conditions]
@@ -170,4 +158,69 @@ def _all(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
     operands = [
         exp.Paren(this=condition) if isinstance(condition, exp.Or | exp.Not | exp.Between) else condition for condition in each
     ]
-    return all_of(operands)
+    return balanced(exp.And, operands)
+
+
+# -- Places in the user's text of errors that the engine reports for a fragment ----------------------------------------
+
+_WIDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
+_HINTS = {
+    "datatype-mismatch": "CAST the value to a type that fits",
+    "wrong-num-args": "the engine is Spark: its documentation lists the arguments of each function",
+    "cast-invalid-input": "TRY_CAST gives NULL for an invalid text",
+}
+
+
+def in_the_text(error: SbonError, text: str, relation: Select) -> SbonError:
+    """Add the place in the user's ``text`` to an error in a relation's fragment.
+
+    The engine or the fragment's own check raised it. Other errors are returned as they are.
+    """
+    match = re.fullmatch(r"line 1, column (\d+)", error.where)
+    if match is None and error.where != "fragment":
+        return error
+    hint = error.hint or _HINTS.get(error.code, "the engine is Spark: cast the values, or write the expression in another way")
+    start = _start(int(match[1]) - 1 if match else 0, relation)
+    return refusal(error.code, error.message.rstrip("."), text, start, offending=clause(text, start), hint=hint)
+
+
+def _start(offset: int, relation: Select) -> int:
+    """Return the place of the first user-written name or literal from ``offset`` on."""
+    tree = tree_of(relation)
+    twins = zip(_leaves(parse(render(tree))[0]), _leaves(tree), strict=False)
+    known = [(twin.meta["start"], own.meta["start"]) for twin, own in twins if "start" in twin.meta and "start" in own.meta]
+    after = [(at, start) for at, start in known if at >= offset]
+    return int(min(after)[1] if after else 0)
+
+
+def _leaves(tree: exp.Expr) -> list[exp.Expr]:
+    """Return names, literals and calls in the order in which they are written."""
+    return [node for node in tree.walk(bfs=False) if isinstance(node, exp.Identifier | exp.Literal | exp.Anonymous)]
+
+
+def check_outputs(text: str, schema: Schema, outputs: Sequence[Output]) -> None:
+    """Raise ``unsupported-output`` for types that frames and sinks cannot carry.
+
+    Arrays and intervals are allowed only inside an expression.
+    """
+    made_of = {output.name: output.expression for output in outputs}
+    for field in schema:
+        try:
+            check_schema((field,))
+        except SbonError as error:
+            hint = "cast it, or take an element of it; " + error.hint if error.code == "bad-type" else error.hint
+            if field.type == "timestamp_ntz":
+                hint = f"write CAST({render(made_of[field.name])} AS timestamp), whose zone is UTC"
+            raise error_at("unsupported-output", error.message, text, made_of[field.name], hint=hint) from error
+
+
+def check_alike(text: str, schema: Schema, outputs: Sequence[Output], other: Schema, others: Sequence[Output]) -> None:
+    """Raise ``bad-union`` if two parts of a view, or of the result, differ in type."""
+    for column_type, two, output, alternative in zip(schema, other, outputs, others, strict=True):
+        if column_type.type == two.type:
+            continue
+        to, of, narrow = column_type.type, two.type, alternative
+        if to in _WIDER and of in _WIDER and _WIDER.index(of) > _WIDER.index(to):
+            to, of, narrow = of, to, output
+        hint = f"write CAST({render(narrow.expression)} AS {to})"
+        raise error_at("bad-union", f"{of} here, {to} in another part of the UNION", text, narrow.expression, hint=hint)

@@ -66,11 +66,8 @@ class VerbatimSpark(Spark):
 
     class Parser(SparkParser):
         FUNCTIONS = {}  # noqa: RUF012
-        FUNCTION_PARSERS = {
-            name: parser
-            for name, parser in SparkParser.FUNCTION_PARSERS.items()
-            if name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM")
-        } | {
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            **{name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM")},
             "SUBSTRING": _arguments_with("FROM", "FOR"),
             "SUBSTR": _arguments_with("FROM", "FOR"),
             "OVERLAY": _arguments_with("PLACING", "FROM", "FOR"),

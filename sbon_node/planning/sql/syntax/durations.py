@@ -7,14 +7,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-_UNITS_MS = {
-    "millisecond": Decimal(1),
-    "second": Decimal(1000),
-    "minute": Decimal(60_000),
-    "hour": Decimal(3_600_000),
-    "day": Decimal(86_400_000),
-    "week": Decimal(7 * 86_400_000),
-}
+_UNITS_MS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 7 * 86_400_000}
 _PART = re.compile(r"\s*(-?\d{1,9}(?:\.\d{1,3})?)\s*([a-z]+)\s*")
 MAX_MS = 3650 * 86_400_000
 

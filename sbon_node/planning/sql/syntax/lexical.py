@@ -137,34 +137,30 @@ def scan(text: str, *, strict: bool, max_text: int = MAX_FRAGMENT, max_brackets:
 
 
 def _comment(text: str, start: int, end: int, strict: bool) -> int:
+    offending = text[start : start + 40]
     if text.startswith("/*+", start):
-        raise refusal(
-            "unsupported-hint", "optimizer hints are not supported", text, start, offending=text[start : start + 40],
-            hint="placement is chosen with --strategy",
-        )  # fmt: skip
+        hint = "placement is chosen with --strategy"
+        raise refusal("unsupported-hint", "optimizer hints are not supported", text, start, offending=offending, hint=hint)
     if strict:
-        raise refusal("forbidden-comment", "a fragment has no comments", text, start, offending=text[start : start + 40])
+        raise refusal("forbidden-comment", "a fragment has no comments", text, start, offending=offending)
     if text.startswith("--", start):
         if text[start:end].rstrip("\r").endswith("\\"):
-            raise refusal(
-                "forbidden-comment", "a comment may not end in a back-slash (Spark continues it on the next line)", text, start,
-                offending=text[start:end], hint="remove the back-slash",
-            )  # fmt: skip
+            message = "a comment may not end in a back-slash (Spark continues it on the next line)"
+            raise refusal("forbidden-comment", message, text, start, offending=text[start:end], hint="remove the back-slash")
         return end
     depth = 1
     for bracket in re.finditer(r"/\*|\*/", text[end:]):
         depth += 1 if bracket.group() == "/*" else -1
         if depth == 0:
             return end + bracket.end()
-    raise refusal("bad-sql", "the comment has no end", text, start, offending=text[start : start + 40], hint="close it with */")
+    raise refusal("bad-sql", "the comment has no end", text, start, offending=offending, hint="close it with */")
 
 
 def _string(text: str, start: int, after_quote: int, strict: bool) -> int:
     quote, raw = text[after_quote - 1], text[start] in "rR"
+    offending = text[start : start + 40]
     if strict and (raw or quote == '"'):
-        raise refusal(
-            "forbidden-string", "a fragment has strings in single quotes only", text, start, offending=text[start : start + 40]
-        )
+        raise refusal("forbidden-string", "a fragment has strings in single quotes only", text, start, offending=offending)
     at = after_quote
     while at < len(text):
         if text[at] == "\\" and not raw:
@@ -173,22 +169,14 @@ def _string(text: str, start: int, after_quote: int, strict: bool) -> int:
             return at + 1
         else:
             at += 1
-    raise refusal(
-        "bad-sql", "the string has no end", text, start, offending=text[start : start + 40], hint=f"close it with {quote}"
-    )
+    raise refusal("bad-sql", "the string has no end", text, start, offending=offending, hint=f"close it with {quote}")
 
 
 def _quoted(text: str, start: int) -> int:
     match = re.compile(r"`(?:[^`\n\x00-\x1f]|``)+`").match(text, start)
     if match is None:
-        raise refusal(
-            "bad-sql",
-            "the quoted name has no end, or is empty",
-            text,
-            start,
-            offending=text[start : start + 40],
-            hint="close it with `",
-        )
+        message, offending = "the quoted name has no end, or is empty", text[start : start + 40]
+        raise refusal("bad-sql", message, text, start, offending=offending, hint="close it with `")
     return match.end()
 
 
@@ -222,32 +210,27 @@ def _symbol(text: str, start: int, depth: int, strict: bool, max_brackets: int) 
 def _check_neighbours(text: str, tokens: list[Token], strict: bool) -> None:
     """Refuse adjacent strings, which Spark's versions read differently, and operators that no fragment has."""
     for left, right in itertools.pairwise(tokens):
+        both, start = left.text + right.text, left.start
         if left.kind == right.kind == "string":
-            raise refusal(
-                "adjacent-strings", "two strings side by side", text, right.start, offending=f"{left.text} {right.text}",
-                hint="write \\' for a quote inside a string, and || to join strings",
-            )  # fmt: skip
-        together = right.start == left.start + len(left.text)
+            hint = "write \\' for a quote inside a string, and || to join strings"
+            offending = f"{left.text} {right.text}"
+            raise refusal("adjacent-strings", "two strings side by side", text, right.start, offending=offending, hint=hint)
+        together = right.start == start + len(left.text)
         if left.kind == "word" and right.kind == "string" and together and left.text.lower() != "x":
-            raise refusal(
-                "forbidden-string",
-                "a string with this prefix is not supported",
-                text,
-                left.start,
-                offending=left.text + right.text,
-            )
+            raise refusal("forbidden-string", "a string with this prefix is not supported", text, start, offending=both)
         if left.text == "," and right.text.lower() in (",", ")", "]", "from"):
-            raise refusal(
-                "bad-sql",
-                "an expression is missing after the comma",
-                text,
-                left.start,
-                offending=left.text,
-                hint="remove the comma",
-            )
-        if together and left.text + right.text in (("->", "=>", "|>", "::") if strict else ("|>",)):
+            message = "an expression is missing after the comma"
+            raise refusal("bad-sql", message, text, start, offending=left.text, hint="remove the comma")
+        if together and both in (("->", "=>", "|>", "::") if strict else ("|>",)):
             hint = "write SELECT ... FROM ... WHERE" if not strict else ""
-            offending = left.text + right.text
-            raise refusal(
-                "forbidden-operator", "this operator is not supported", text, left.start, offending=offending, hint=hint
-            )
+            raise refusal("forbidden-operator", "this operator is not supported", text, start, offending=both, hint=hint)
+
+
+def check_name(stream: str) -> None:
+    """Raise :class:`SbonError` ``bad-name`` unless a new stream's name is usable without quotes.
+
+    Queries read existing streams with other names in back-quotes.
+    """
+    if stream in RESERVED:
+        message = f"{stream!r} is a word of SQL: FROM {stream} would not be understood as the stream"
+        raise SbonError("bad-name", message, where="name", hint=f"choose another, {stream}_stream for instance")

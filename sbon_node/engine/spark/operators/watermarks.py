@@ -1,4 +1,10 @@
-"""Watermark of a new operator's first batch, since Spark itself begins at 1970.
+"""Spark's watermark: marker rows, which alone advance it, and its first value (docs/design.md, section 7).
+
+Every input with an event time is declared with a delay of :data:`DELAY_MS`, so that no row of data ever advances its watermark.
+A marker, all NULL but for its time and its mark, lies that much ahead: it advances the watermark exactly to the stream's own.
+The filter that removes markers must run above Spark's watermark node. Spark would push ``NOT marker`` alone below it,
+so the condition contains the event time. The second half, always true but not deterministic, keeps all other conditions above it
+too: a user's condition, or one Spark infers from a join, would drop the marker.
 
 The watermark of Spark's first batch is 0, which drops rows of 1970 and before; so this module sets it. Where several stateful
 nodes may follow each other, Spark computes a watermark for each of them, and ignores one of 1970 or before. This is disabled for
@@ -11,10 +17,51 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sbon_node.engine.promise import EARLIEST_MS
+from sbon_node.engine.promise import EARLIEST_MS, reached_ms
+from sbon_node.model.frames import InputOffset
+
+MARK = "sbon marker"
+"""The column that distinguishes markers from rows; no stream can have a column of this name."""
+DELAY_MS = 36_500 * 86_400_000
+
+
+def marker(schema: pa.Schema, event_time: str, offset: InputOffset, lag_ms: int) -> pa.RecordBatch:
+    """Return the marker row of an offset's watermark less its lag: no earlier rows of ``event_time`` follow."""
+    values = {event_time: (reached_ms(offset, lag_ms) + DELAY_MS) * 1000, MARK: True}
+    columns = [
+        pa.array([values.get(field.name)], pa.int64()).cast(field.type)
+        if field.name == event_time
+        else pa.array([values.get(field.name)], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def with_watermark(rows: DataFrame, event_time: str) -> DataFrame:
+    """Return a streaming view's rows without markers, which set its watermark."""
+    marked = rows.withWatermark(event_time, f"{DELAY_MS} milliseconds")
+    is_marker = f.col(f"`{MARK}`") & f.col(f"`{event_time}`").isNotNull()
+    above: Any = f.spark_partition_id() >= 0
+    return marked.filter(~is_marker & above).drop(MARK)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with the columns of ``schema``, in its order and types, and without metadata, which Spark refuses."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = [
+        pa.repeat(pa.scalar(False), batch.num_rows) if field.name == MARK else batch.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# -- The first batch ---------------------------------------------------------------------------------------------------
 
 PROPAGATED = "spark.sql.streaming.statefulOperator.allowMultiple"
 _LOOK_S = 0.01
@@ -32,7 +79,7 @@ def propagate(session: SparkSession, fragment: DataFrame) -> bool:
     return several
 
 
-def begin(query: StreamingQuery) -> None:
+def begin_first_batch(query: StreamingQuery) -> None:
     """Give a query without a checkpoint the earliest watermark. None of its readers may have had an answer yet.
 
     Spark takes the watermark into a batch's plan after its readers have said how far the batch goes.

@@ -1,4 +1,4 @@
-"""Interval joins over blocks of rows on Spark (:mod:`blocks <sbon_node.engine.spark.operators.blocks>`).
+"""Interval joins on Spark: over time buckets, or over blocks of rows (:mod:`blocks <sbon_node.engine.spark.operators.blocks>`).
 
 The reader gives blocks instead of rows. Spark joins blocks whose times are within reach of each other, and keeps them in its
 state until the watermark releases them; a Python function finds the pairs of rows, and the fragment runs over these pairs with
@@ -7,7 +7,9 @@ its whole condition. A row is in one block, so no pair comes twice.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from sqlglot import exp
@@ -15,10 +17,11 @@ from sqlglot import exp
 from sbon_node.base.arrow_without_pandas import show_pandas
 from sbon_node.engine.spark.operators.blocks import BLOCK, FIRST, LAST, PART, BlockedJoin, PairFinder
 from sbon_node.engine.spark.operators.source import arrow_schema
-from sbon_node.planning.sql.relations.logical import LEFT, RIGHT
+from sbon_node.planning.sql.relations.logical import LEFT, RIGHT, column, conjuncts
 from sbon_node.planning.sql.syntax.dialect import parse, render
 from sbon_protocol.api.columns import Schema
-from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.operators import OperatorSpec, TimeBuckets
+from sbon_protocol.errors import SbonError
 
 PAIRS = "pairs"
 """The view of pairs, with a struct for the row of each side."""
@@ -81,25 +84,14 @@ def _keys(tree: exp.Expr, left: Schema, right: Schema) -> tuple[tuple[str, str],
     """Return the columns of both sides that the join's condition compares, of the same comparable type."""
     types = {LEFT: {one.name: one.type for one in left}, RIGHT: {one.name: one.type for one in right}}
     keys = []
-    for condition in _conjuncts(tree.args["joins"][0].args["on"]):
-        if (
-            isinstance(condition, exp.EQ)
-            and isinstance(condition.this, exp.Column)
-            and isinstance(condition.expression, exp.Column)
-        ):
-            columns = {column.table: column.name for column in (condition.this, condition.expression)}
-            if set(columns) == {LEFT, RIGHT}:
-                of_both = {types[side].get(name, "") for side, name in columns.items()}
-                if len(of_both) == 1 and of_both.pop().partition("(")[0] in _COMPARABLE:
-                    keys.append((columns[LEFT], columns[RIGHT]))
+    for condition in conjuncts(tree.args["joins"][0].args["on"]):
+        sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else ()
+        columns = {side.table: side.name for side in sides if isinstance(side, exp.Column)}
+        if set(columns) == {LEFT, RIGHT}:
+            of_both = {types[side].get(name, "") for side, name in columns.items()}
+            if len(of_both) == 1 and of_both.pop().partition("(")[0] in _COMPARABLE:
+                keys.append((columns[LEFT], columns[RIGHT]))
     return tuple(keys)
-
-
-def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
-    return [condition]
 
 
 def over_pairs(fragment: str) -> str:
@@ -144,3 +136,59 @@ def ddl_of_blocks(time: str) -> str:
 
 def _quoted(name: str) -> str:
     return name.replace("`", "``")
+
+
+# -- Time buckets: a further column of two views, and the equality of both in their join -------------------------------
+
+BUCKET = "sbon bucket"
+"""The column of a row's bucket; no stream can have a column of this name."""
+
+
+def with_bucket(rows: DataFrame, view: int, buckets: Sequence[TimeBuckets]) -> DataFrame:
+    """Return a view's rows with their buckets, if a join compares them.
+
+    The copied rows have a row for each bucket that they reach, which is one or two. A row without a time is in no bucket, and so
+    it has no partner, as without buckets.
+    """
+    for bucket in buckets:
+        if view == bucket.view:
+            return rows.withColumn(BUCKET, _bucket(bucket, bucket.time, 0))
+        if view == bucket.copied_view:
+            first, last = (_bucket(bucket, bucket.copied_time, shift_ms) for shift_ms in (bucket.from_ms, bucket.upto_ms))
+            reached = f.when(first == last, f.array(first)).otherwise(f.array(first, last))
+            return rows.withColumn(BUCKET, f.explode(reached))
+    return rows
+
+
+def _bucket(buckets: TimeBuckets, time: str, shift_ms: int) -> Column:
+    """Return the bucket of a shifted time. Division truncates: the bucket around 1970 is twice as long, which harms nothing."""
+    return f.expr(f"(unix_micros(`{_quoted(time)}`) + {shift_ms * 1000}L) div {buckets.width_ms * 1000}L")
+
+
+def with_equal_buckets(fragment: str, buckets: Sequence[TimeBuckets]) -> str:
+    """Return the fragment with the equality of buckets in each of these joins; raises :class:`SbonError` ``bad-inputs``."""
+    if not buckets:
+        return fragment
+    tree = parse(fragment)[0]
+    joins = {views: join for select in tree.find_all(exp.Select) for views, join in _joins(select)}
+    for bucket in buckets:
+        _check(bucket)
+        join = joins.get(frozenset({bucket.view, bucket.copied_view}))
+        if join is None or not isinstance(on := join.args.get("on"), exp.Expr):
+            raise SbonError("bad-inputs", f"no join of in{bucket.view} and in{bucket.copied_view}", where="fragment")
+        equal = exp.EQ(this=column(BUCKET, LEFT), expression=column(BUCKET, RIGHT))
+        join.set("on", exp.And(this=exp.Paren(this=on.copy()), expression=equal))
+    return render(tree)
+
+
+def _check(bucket: TimeBuckets) -> None:
+    if bucket.view == bucket.copied_view or not 0 <= bucket.upto_ms - bucket.from_ms <= bucket.width_ms:
+        raise SbonError("bad-inputs", "a row would reach more than two time buckets", where=f"in{bucket.copied_view}")
+
+
+def _joins(select: exp.Select) -> Iterator[tuple[frozenset[int], exp.Join]]:
+    """Yield the SELECT's join with its views, if both of its sides are views."""
+    source, joins = select.args.get("from_"), select.args.get("joins") or []
+    sides = [join.this for join in [source, *joins] if join is not None]
+    if len(sides) == 2 and all(isinstance(side, exp.Table) for side in sides):
+        yield frozenset(int(side.name.removeprefix("in")) for side in sides), joins[0]
