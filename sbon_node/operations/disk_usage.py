@@ -106,11 +106,7 @@ def _memory_of(process: psutil.Process, *, top: bool) -> ProcessMemory | None:
         except psutil.AccessDenied:
             memory, proportional = process.memory_info(), None
         return ProcessMemory(
-            kind=kind,
-            pid=process.pid,
-            resident_bytes=memory.rss,
-            proportional_bytes=proportional,
-            threads=process.num_threads(),
+            kind=kind, pid=process.pid, resident_bytes=memory.rss, proportional_bytes=proportional, threads=process.num_threads()
         )
     except psutil.NoSuchProcess:
         return None

@@ -36,12 +36,7 @@ OTHER_FILES = 256
 def examine_machine(config: Config) -> list[CheckResult]:
     """Examine the machine; blocks for some seconds, because it starts a JVM for its version and syncs files."""
     data_dir = Path(config.node.data_dir)
-    return [
-        *_java(config.engine),
-        _byte_code(),
-        *_disk(data_dir, fsync=config.streams.fsync),
-        _descriptors(config),
-    ]
+    return [*_java(config.engine), _byte_code(), *_disk(data_dir, fsync=config.streams.fsync), _descriptors(config)]
 
 
 def _java(settings: EngineSettings) -> list[CheckResult]:

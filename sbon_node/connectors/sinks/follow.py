@@ -259,12 +259,7 @@ async def rows_of(frame: Frame, clock: Clock, executor: Executor) -> Rows:
     columns, rows = _read(frame) if not is_large(frame.payload) else await executor(partial(_read, frame))
     delay_ms = max(0, clock.wall_ms() - frame.born_ms) if frame.born_ms else 0
     return Rows(
-        stream=frame.stream,
-        number=frame.number,
-        columns=columns,
-        rows=rows,
-        watermark_ms=frame.watermark_ms,
-        delay_ms=delay_ms,
+        stream=frame.stream, number=frame.number, columns=columns, rows=rows, watermark_ms=frame.watermark_ms, delay_ms=delay_ms
     )
 
 

@@ -118,11 +118,7 @@ SINKS: dict[str, SinkConnector] = {
     "file": SinkConnector(FileSinkOptions, _check_file, _open_file, _withdraw_file),
     "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_position, SinkFailover(reach_http, _release_position)),
     "postgres": SinkConnector(
-        PostgresOptions,
-        check_postgres,
-        _open_postgres,
-        _withdraw_postgres,
-        SinkFailover(_reach_postgres, _release_nothing),
+        PostgresOptions, check_postgres, _open_postgres, _withdraw_postgres, SinkFailover(_reach_postgres, _release_nothing)
     ),
     STREAM: SinkConnector(StreamSinkOptions, check_stream_sink, open_stream_sink, withdraw_stream_sink),
     "blackhole": SinkConnector(BlackholeOptions, lambda options, settings: None, open_blackhole, withdraw_position),

@@ -83,13 +83,7 @@ class HttpSource:
     waits = False
 
     def __init__(
-        self,
-        options: HttpSourceOptions,
-        schema: pa.Schema,
-        event_time: str,
-        settings: ConnectorSettings,
-        clock: Clock,
-        name: str,
+        self, options: HttpSourceOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings, clock: Clock, name: str
     ) -> None:
         self._options, self._schema, self._settings = options, schema, settings
         self._name = name
@@ -215,12 +209,7 @@ class HttpSource:
         receipt = await asyncio.shield(post.answer)
         refused = tuple(RefusedRow(line=row.line, reason=row.reason) for row in receipt.bad[:MAX_REPORTED])
         return Pushed(
-            source=self._name,
-            rows=receipt.rows,
-            late=receipt.late,
-            bad=len(receipt.bad),
-            refused=refused,
-            ignored=post.ignored,
+            source=self._name, rows=receipt.rows, late=receipt.late, bad=len(receipt.bad), refused=refused, ignored=post.ignored
         )
 
     def _done(self, post: _Waiting, receipt: Receipt | None) -> None:

@@ -106,10 +106,7 @@ class SourceRunner:
         self._wanted, self._on_state, self._backup = wanted, on_state, backup
         self._time = EventTime(stream.event_time, stream.delay_ms)
         self._letters = DeadLetters(
-            dead_letters,
-            declaration.id,
-            max_bytes=settings.dead_letter_max_bytes,
-            max_text=settings.dead_letter_text_bytes,
+            dead_letters, declaration.id, max_bytes=settings.dead_letter_max_bytes, max_text=settings.dead_letter_text_bytes
         )
         self._stored = SourcePosition()
         self._pending = _Pending()
