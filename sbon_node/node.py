@@ -93,7 +93,7 @@ from sbon_node.queries.sink_failovers import SinkFailovers
 from sbon_node.queries.sink_requests import SinkRequests
 from sbon_node.queries.submit import Submitter
 from sbon_node.streams.links.publisher import Publisher
-from sbon_node.streams.outbox.upkeep import return_disk
+from sbon_node.streams.outbox.outbox import return_disk
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.api.explanations import Explanation

@@ -144,7 +144,7 @@ def metrics_of(components: Components) -> NodeMetrics:
 
 def _behind_s(context: Context) -> dict[str, float]:
     try:
-        return behind_s(context.outbox.backlogs.oldest_ms(), context.clock.wall_ms())
+        return behind_s(context.outbox.oldest_waiting_ms(), context.clock.wall_ms())
     except SbonError:  # readiness and the log say that the disk is broken
         return {}
 

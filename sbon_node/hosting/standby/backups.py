@@ -29,7 +29,7 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.ownership.store.registers import Registers
-from sbon_node.streams.port_output import Backup
+from sbon_node.streams.port import Backup
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import HOT, LOCAL, REPLICATED, BackupInfo

@@ -22,8 +22,7 @@ from sbon_node.net.peers import ANYONE, Expected
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, StreamOpener, race
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.links.inbox import Inbox
-from sbon_node.streams.links.spill import Spill
+from sbon_node.streams.links.inbox import Inbox, Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP

@@ -16,7 +16,7 @@ from sbon_node.model.frames import Frame
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
-from sbon_node.streams.links.shared.serving import SharedServing, Sharers, alone
+from sbon_node.streams.links.shared import SharedServing, Sharers, alone
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
