@@ -59,8 +59,7 @@ from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances
 from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
-from sbon_node.operations.service import Operations
-from sbon_node.operations.status import status_of
+from sbon_node.operations.service import Operations, status_of
 from sbon_node.overlay.membership.table import Change
 from sbon_node.overlay.rejoin import Rejoin
 from sbon_node.ownership.acceptors import RecordAcceptors

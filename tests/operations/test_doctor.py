@@ -12,9 +12,8 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.net.transport import Address
-from sbon_node.operations.doctor import judged
+from sbon_node.operations.doctor import PEER_BURST, Reach, Reached, judged
 from sbon_node.operations.examination import CheckResult
-from sbon_node.operations.reachability import PEER_BURST, Reach, Reached
 from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import ReachBack, ReachedBack
 from sbon_protocol.messages import Endpoint

@@ -76,3 +76,17 @@ class TextFormat(Protocol):
     def ignored(self) -> tuple[str, ...]:
         """Return names in the input that are no columns, at most :data:`MAX_IGNORED`. Their values are not in the rows."""
         ...
+
+
+def end_of_records(text_format: TextFormat, text: bytes, *, ended: bool) -> int:
+    """Return the bytes of ``text`` up to the end of its last complete record; ``ended`` means that no more text follows."""
+    end = text_format.split(text) if text else 0
+    if ended and end < len(text) and not text.endswith(b"\n"):
+        # The last line needs no newline. If the record is still incomplete, a quote was left open.
+        end = len(text) if text_format.split(text + b"\n") > len(text) else end
+    return end
+
+
+def without_rows(text_format: TextFormat, line: int, *bad: BadRow) -> Parsed:
+    empty = text_format.parse(b"", line)
+    return Parsed(empty.rows, bad, empty.origin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sbon_node.connectors.formats.blocks import Parsed, TextFormat
+from sbon_node.connectors.formats.blocks import Parsed, TextFormat, end_of_records, without_rows
 from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
 
@@ -38,11 +38,7 @@ class GrowingText:
         """Return the held records known to be complete. ``ended`` means that no more text follows."""
         if self.skipping:
             return self._skip()
-        end = self._format.split(self.buffered) if self.buffered else 0
-        if ended and end < len(self.buffered) and not self.buffered.endswith(b"\n"):
-            # The last line needs no newline. If the record is still incomplete, a quote was left open.
-            end_of_rows = self._format.split(self.buffered + b"\n")
-            end = len(self.buffered) if end_of_rows > len(self.buffered) else end
+        end = end_of_records(self._format, self.buffered, ended=ended)
         if end:
             text = self._cut(end)
             parsed = self._format.parse(text if text.endswith(b"\n") else text + b"\n", self.line)
@@ -60,9 +56,9 @@ class GrowingText:
         self.skipping = not quoted
         shown = text[: self._max_shown].decode("utf-8", "replace").rstrip("\r\n")
         reason = "a quote is opened and not closed" if quoted else f"a line longer than {self._limit:,} bytes"
-        taken = self._without_rows(text, BadRow(self.line, shown, reason))
+        parsed = without_rows(self._format, self.line, BadRow(self.line, shown, reason))
         self.line += 1 if line_end else 0
-        return taken
+        return ParsedText(parsed, text)
 
     def _skip(self) -> ParsedText | None:
         line_end = self.buffered.find(b"\n") + 1
@@ -72,11 +68,7 @@ class GrowingText:
         if line_end:
             self.skipping = False
             self.line += 1
-        return self._without_rows(text)
-
-    def _without_rows(self, text: bytes, *bad: BadRow) -> ParsedText:
-        empty = self._format.parse(b"", self.line)
-        return ParsedText(Parsed(empty.rows, bad, empty.origin), text)
+        return ParsedText(without_rows(self._format, self.line), text)
 
     def _cut(self, size: int) -> bytes:
         text, self.buffered = self.buffered[:size], self.buffered[size:]

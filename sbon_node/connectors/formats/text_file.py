@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
 from sbon_node.connectors.access.roots import open_within
-from sbon_node.connectors.formats.blocks import Block, Parsed, TextFormat
+from sbon_node.connectors.formats.blocks import Block, Parsed, TextFormat, end_of_records, without_rows
 from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_protocol.errors import SbonError
@@ -92,8 +93,7 @@ class TextRows:
             return None
         text, size, reason = self._endless()
         shown = text[: self._settings.dead_letter_text_bytes].decode("utf-8", "replace").rstrip("\r\n")
-        empty = self._format.parse(b"", start.line)
-        parsed = Parsed(empty.rows, (BadRow(start.line, shown, reason),), empty.origin)
+        parsed = without_rows(self._format, start.line, BadRow(start.line, shown, reason))
         return self._block(start, TextPosition(offset=start.offset + size, line=start.line + 1), parsed, text)
 
     def close(self) -> None:
@@ -140,12 +140,8 @@ class TextRows:
                 self._at_end = len(data) < missing
                 self._buffer += data
                 if self._at_end and os.fstat(self._file.fileno()).st_size < self._next.offset + len(self._buffer):
-                    raise _changed(self._path, "the file became shorter while it was read")
-            end = self._format.split(self._buffer) if self._buffer else 0
-            if self._at_end and end < len(self._buffer) and not self._buffer.endswith(b"\n"):
-                # The last line needs no newline. If the record is still incomplete, a quote was left open.
-                end_of_rows = self._format.split(self._buffer + b"\n")
-                end = len(self._buffer) if end_of_rows > len(self._buffer) else end
+                    raise changed(self._path, "the file became shorter while it was read")
+            end = end_of_records(self._format, self._buffer, ended=self._at_end)
             if end or self._at_end or len(self._buffer) >= self._limit:
                 return end
             size = min(size + self._settings.block_bytes, self._limit)
@@ -171,24 +167,31 @@ class TextRows:
 
     def _signed(self, position: TextPosition, tail: bytes) -> bytes:
         head = self._head[: position.offset]
-        return msgspec.msgpack.encode(msgspec.structs.replace(position, head=_hash(head), tail=_hash(tail)))
+        return msgspec.msgpack.encode(msgspec.structs.replace(position, head=short_hash(head), tail=short_hash(tail)))
 
     def _recognise(self, file: BinaryIO) -> None:
         known, size = self._next, os.fstat(file.fileno()).st_size
         if size < known.offset:
-            raise _changed(self._path, f"the file has {size:,} bytes, and {known.offset:,} were read before")
+            raise changed(self._path, f"the file has {size:,} bytes, and {known.offset:,} were read before")
         file.seek(0)
         head = file.read(min(HEAD_BYTES, known.offset))
-        if known.head != _hash(head) or known.tail != _hash(_before(file, known.offset)):
-            raise _changed(self._path, "the file is not the one that was read before")
+        if known.head != short_hash(head) or known.tail != short_hash(_before(file, known.offset)):
+            raise changed(self._path, "the file is not the one that was read before")
 
 
 def open_file(path: Path, roots: Sequence[str]) -> BinaryIO:
     """Open the file. Raises :class:`SbonError` ``file-not-found``, ``file-unreadable``, ``outside-roots``."""
-    try:
+    with named_file(path):
         if path.is_dir():
             raise IsADirectoryError(21, "it is a directory")
         return open(open_within(path, roots, os.O_RDONLY), "rb")
+
+
+@contextmanager
+def named_file(path: Path) -> Iterator[None]:
+    """Turn the system's errors into :class:`SbonError` ``file-not-found`` and ``file-unreadable``."""
+    try:
+        yield
     except FileNotFoundError as error:
         hint = "it has to lie on the source's node"
         raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
@@ -218,7 +221,7 @@ def text_start(descriptor: int, offset: int = 0) -> int | None:
         os.lseek(descriptor, place, os.SEEK_SET)
 
 
-def _changed(path: Path, reason: str) -> SbonError:
+def changed(path: Path, reason: str) -> SbonError:
     return SbonError("source-changed", reason, where=str(path), hint="attach the new file as a source of its own")
 
 
@@ -228,5 +231,5 @@ def _before(file: BinaryIO, offset: int) -> bytes:
     return file.read(offset - start)
 
 
-def _hash(content: bytes) -> bytes:
+def short_hash(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=8).digest()

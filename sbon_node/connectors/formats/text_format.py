@@ -11,8 +11,7 @@ from msgspec import Meta
 
 from sbon_node.connectors.formats.blocks import Parsed, TextFormat
 from sbon_node.connectors.formats.csv import CsvRows
-from sbon_node.connectors.formats.lines import LineRows
-from sbon_node.connectors.formats.ndjson import NdjsonRows
+from sbon_node.connectors.formats.lines import LineRows, NdjsonRows
 from sbon_node.connectors.formats.times import check_timestamp_format
 from sbon_protocol.errors import SbonError
 

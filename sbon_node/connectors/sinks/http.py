@@ -23,16 +23,14 @@ from msgspec import Meta
 from yarl import URL
 
 from sbon_node.connectors.access.endpoints import Endpoint, check_named, has_secret_channel, no_cleartext, read_endpoint
-from sbon_node.connectors.access.permitted import is_same_host
-from sbon_node.connectors.access.resolved import checked_addresses
+from sbon_node.connectors.access.permitted import checked_addresses, is_same_host
 from sbon_node.connectors.access.secrets import is_reference, read_secret
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks import file_formats
-from sbon_node.connectors.sinks.buffer import BufferedRows
-from sbon_node.connectors.sinks.buffered import BufferedSink
+from sbon_node.connectors.sinks.buffer import BufferedRows, BufferedSink, Refused
 from sbon_node.connectors.sinks.context import SinkContext
-from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile, Refused
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_protocol.errors import SbonError
 
 PORTS = {"http": 80, "https": 443}

@@ -22,13 +22,12 @@ import pyarrow as pa
 import structlog
 
 from sbon_node.connectors.access.endpoints import Endpoint
-from sbon_node.connectors.access.permitted import is_named
-from sbon_node.connectors.access.resolved import PinnedLoop, checked_addresses
+from sbon_node.connectors.access.permitted import PinnedLoop, checked_addresses, is_named
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.buffered import BufferedSink
+from sbon_node.connectors.sinks.buffer import BufferedSink, Refused
 from sbon_node.connectors.sinks.context import SinkContext
-from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, Refused
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.postgres_options import PostgresOptions, check_postgres, ssl_mode
 from sbon_node.connectors.sinks.postgres_table import (
     DatabaseColumn,

@@ -22,7 +22,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from sbon_node.base.clock import Clock
-from sbon_node.connectors.access.resolved import checked_addresses
+from sbon_node.connectors.access.permitted import checked_addresses
 from sbon_node.connectors.formats.blocks import Parsed
 from sbon_node.connectors.formats.text_format import Arrival, RowFormat, text_format
 from sbon_node.connectors.interface import AWAY, BadRow, Chunk, Receipt

@@ -9,7 +9,6 @@ name, ``.`` or ``-``, and more. It reads a line once it has its newline.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from sbon_node.base.clock import Clock
 from sbon_node.connectors.access.roots import open_within
 from sbon_node.connectors.formats.blocks import TextFormat
 from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
-from sbon_node.connectors.formats.text_file import text_start
+from sbon_node.connectors.formats.text_file import HEAD_BYTES, TAIL_BYTES, named_file, short_hash, text_start
 from sbon_node.connectors.formats.text_format import (
     TEXT_SUFFIXES,
     Arrival,
@@ -45,9 +44,6 @@ from sbon_protocol.errors import SbonError
 log = structlog.get_logger()
 
 # -- A growing file, read by complete records and recognised by content despite renames -------------------------------
-
-HEAD_BYTES = 4096
-TAIL_BYTES = 256
 
 
 class TailPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +109,8 @@ class TailFile:
             inode=self.sight.inode,
             offset=self._offset,
             line=self._text.line,
-            head=_hash(self._head[: self._offset]),
-            tail=_hash(self._tail),
+            head=short_hash(self._head[: self._offset]),
+            tail=short_hash(self._tail),
             skipping=self._text.skipping,
         )
 
@@ -202,13 +198,8 @@ def open_regular(path: Path, roots: Sequence[str]) -> int:
 
     Raises ``file-not-found``, ``file-unreadable``, ``outside-roots``.
     """
-    try:
+    with named_file(path):
         descriptor = open_within(path, roots, os.O_RDONLY | os.O_NONBLOCK)
-    except FileNotFoundError as error:
-        hint = "it has to lie on the source's node"
-        raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
-    except OSError as error:
-        raise SbonError("file-unreadable", f"{path} cannot be read: {error.strerror}", where="options.path") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise SbonError("file-unreadable", f"{path} is no file", where="options.path")
@@ -236,17 +227,13 @@ def holds(path: Path, position: TailPosition, roots: Sequence[str]) -> bool:
         head = os.pread(descriptor, min(HEAD_BYTES, position.offset), 0)
         start = max(0, position.offset - TAIL_BYTES)
         tail = os.pread(descriptor, position.offset - start, start)
-        return (_hash(head), _hash(tail)) == (position.head, position.tail)
+        return (short_hash(head), short_hash(tail)) == (position.head, position.tail)
     finally:
         os.close(descriptor)
 
 
 def _sight(status: os.stat_result) -> Sight:
     return Sight(status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _hash(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=8).digest()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from sbon_node.base.tasks import Tasks
-from sbon_node.connectors.sources.backup import RowsBackup
+from sbon_node.connectors.sources.runner import RowsBackup
 from sbon_node.context import Context
 from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.interface import MovingEngine

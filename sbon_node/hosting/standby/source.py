@@ -10,7 +10,7 @@ import structlog
 
 from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import check_cancelled
-from sbon_node.connectors.sources.backup import Waits
+from sbon_node.connectors.sources.runner import Waits
 from sbon_node.context import Context
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredSource
