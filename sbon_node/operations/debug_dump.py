@@ -36,10 +36,7 @@ LISTED = [
 
 
 def collect_debug_dump(config: msgspec.Struct, data_dir: Path) -> DebugDump:
-    """Collect the dump of this process.
-
-    Reads files, so it belongs in a thread; only :func:`tasks` runs on the loop.
-    """
+    """Collect the dump of this process, in a thread, since it reads files; only :func:`tasks` runs on the loop."""
     return DebugDump(
         versions=versions(),
         config=redacted(msgspec.to_builtins(config)),

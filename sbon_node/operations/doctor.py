@@ -45,10 +45,7 @@ REACH_PER_S, PEER_PER_S = 4.0, 0.2
 
 
 class Reached(NamedTuple):
-    """The answer of one peer.
-
-    ``offset_ms`` is how far its clock is ahead of ours, plus or minus ``uncertain_ms``.
-    """
+    """The answer of one peer, whose clock is ``offset_ms`` ahead of ours, plus or minus ``uncertain_ms``."""
 
     node: str
     ping_ms: float | None

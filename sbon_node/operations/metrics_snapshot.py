@@ -51,10 +51,7 @@ class DiskMetrics(NamedTuple):
 
 
 class NodeMetrics(NamedTuple):
-    """Metrics of a node.
-
-    States, kinds and codes map to their counts; operators come with their query.
-    """
+    """Metrics of a node. States, kinds and codes map to their counts; operators come with their query."""
 
     version: str
     members: dict[str, int]

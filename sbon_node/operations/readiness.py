@@ -15,10 +15,7 @@ ALONE = "alone"
 
 
 class Condition(NamedTuple):
-    """Conditions that decide.
-
-    ``alone``: there are other members, or addresses to join, but none is reachable.
-    """
+    """Conditions that decide; ``alone``: other members are known, or addresses to join, but none is reachable."""
 
     engine: str
     free_bytes: int

@@ -571,10 +571,7 @@ class NodePort:
         if now - self._stuck_since_s > self._settings.spill_patience_s:
             spill = full[0].inbox.spill
             assert spill is not None
-            raise SbonError(
-                "held-too-long",
-                f"{spill.bytes:,} bytes of {full[0].stream} wait for inputs that have had no news for "
-                f"{self._settings.spill_patience_s:g} s",
-                where=self.operator,
-                hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",
-            )
+            news = f"inputs that have had no news for {self._settings.spill_patience_s:g} s"
+            hint = "see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s"
+            message = f"{spill.bytes:,} bytes of {full[0].stream} wait for {news}"
+            raise SbonError("held-too-long", message, where=self.operator, hint=hint)

@@ -4,8 +4,7 @@ Services on loopback and link-local addresses, and on the node's own addresses, 
 node's API is among them. Such an address needs an entry of ``connectors.endpoints`` that names exactly it; patterns do not match
 it. No entry permits a port of nodes there (``connectors.own_ports``): a sink could command them.
 
-The node resolves a name once per connection and connects to an address that it checked, so a second answer of a name server
-changes nothing.
+The node resolves a name once per connection and connects to an address that it checked: a second answer changes nothing.
 """
 
 from __future__ import annotations
@@ -146,10 +145,7 @@ def _is_of_this_machine(ip: Ip) -> bool:
 
 
 async def checked_addresses(host: str, port: int, settings: ConnectorSettings, where: str = "options.url") -> list[str]:
-    """Resolve a host now and return the permitted addresses.
-
-    Raises ``outside-endpoints`` if all addresses are refused, and :data:`AWAY` if the host has none.
-    """
+    """Resolve a host now; return the permitted addresses. Raises ``outside-endpoints``, and :data:`AWAY` if it has none."""
     check_permitted(host, port, settings, where)
     loop = asyncio.get_running_loop()
     try:

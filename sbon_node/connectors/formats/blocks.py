@@ -24,10 +24,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of rows.
-
-    ``position(k)`` is where reading resumes after ``k`` rows of the block; its bad rows belong to the first row.
-    """
+    """Rows, and bad rows, which belong to the first. Reading resumes at ``position(k)`` after ``k`` rows of the block."""
 
     rows: pa.RecordBatch
     bad: tuple[BadRow, ...]
@@ -62,10 +59,7 @@ class TextFormat(Protocol):
         ...
 
     def split(self, text: bytes) -> int:
-        """Return the bytes of ``text`` up to the end of its last complete record.
-
-        ``text`` begins with a record. The result is 0 if no record is complete.
-        """
+        """Return the bytes of ``text``, which begins with a record, up to the end of its last complete one; 0 without any."""
         ...
 
     def parse(self, text: bytes, line: int) -> Parsed:
@@ -76,17 +70,3 @@ class TextFormat(Protocol):
     def ignored(self) -> tuple[str, ...]:
         """Return names in the input that are no columns, at most :data:`MAX_IGNORED`. Their values are not in the rows."""
         ...
-
-
-def end_of_records(text_format: TextFormat, text: bytes, *, ended: bool) -> int:
-    """Return the bytes of ``text`` up to the end of its last complete record; ``ended`` means that no more text follows."""
-    end = text_format.split(text) if text else 0
-    if ended and end < len(text) and not text.endswith(b"\n"):
-        # The last line needs no newline. If the record is still incomplete, a quote was left open.
-        end = len(text) if text_format.split(text + b"\n") > len(text) else end
-    return end
-
-
-def without_rows(text_format: TextFormat, line: int, *bad: BadRow) -> Parsed:
-    empty = text_format.parse(b"", line)
-    return Parsed(empty.rows, bad, empty.origin)

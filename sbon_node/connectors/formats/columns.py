@@ -75,10 +75,7 @@ def supports_text(kind: pa.DataType) -> bool:
 
 
 def text_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
-    """Return a converter from arrays of bytes.
-
-    An empty value is NULL except in text and binary columns. Space around values counts only there.
-    """
+    """Return a converter from arrays of bytes. Only in text and binary columns do empty values and outer spaces count."""
     if pa.types.is_binary(kind):
         return lambda texts: texts.cast(kind)
     if pa.types.is_string(kind):

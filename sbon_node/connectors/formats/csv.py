@@ -25,10 +25,7 @@ _LINE_END = rb"(?:\r\n|\n|\r(?=[^\n]))"
 
 
 class CsvRows:
-    """CSV format; see :class:`sbon_node.connectors.formats.blocks.TextFormat`.
-
-    Columns follow the header, or the order of the schema if there is none.
-    """
+    """See :class:`~sbon_node.connectors.formats.blocks.TextFormat`. Without a header, columns are in the order of the schema."""
 
     def __init__(self, schema: pa.Schema, *, header: bool, delimiter: str, null: str, timestamp_format: str) -> None:
         self._schema, self._header, self._null = schema, header, null
@@ -80,10 +77,7 @@ class CsvRows:
         return end
 
     def first(self, text: bytes) -> int:
-        """Return the length of the first record in bytes, including a UTF-8 byte order mark.
-
-        An incomplete record counts in full.
-        """
+        """Return the bytes of the first record, with a byte order mark; an incomplete record counts in full."""
         mark = len(_MARK) if text.startswith(_MARK) else 0
         match = self._record.match(text, mark)
         return match.end() if match is not None else len(text)

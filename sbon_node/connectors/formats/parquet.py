@@ -263,11 +263,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Memory of a column.
-
-    The reader holds ``page_bytes`` while it reads the column. A row takes ``row_bytes`` in its pages and at most ``most_bytes``
-    unpacked.
-    """
+    """Memory of a column: ``page_bytes`` while it is read, a row's ``row_bytes`` in pages and ``most_bytes`` unpacked."""
 
     name: str
     page_bytes: int
@@ -368,10 +364,7 @@ def _number(fields: dict[int, Any], key: int) -> int:
 
 
 def _struct(text: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Parse a Thrift structure; return its numbers and structures by field, and its end.
-
-    Raises ``IndexError`` if the text ends before it.
-    """
+    """Return a Thrift structure's numbers and structures by field, and its end. Raises ``IndexError`` if the text ends early."""
     fields: dict[int, Any] = {}
     key = 0
     while True:

@@ -32,6 +32,10 @@ def format_unknown(path: Path) -> SbonError:
     return SbonError("bad-option", message, where="options.format", hint="set format to csv, ndjson or parquet")
 
 
+def default_delimiter(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","
+
+
 Header = Annotated[bool, Meta(description="CSV: the first line names the columns; else they are the stream's, in order")]
 Delimiter = Annotated[
     str, Meta(pattern=r'^[^"\r\n]?$', description="CSV: one character between columns; a comma, or a tab for .tsv")
@@ -99,12 +103,10 @@ class _WithAdded:
 
     def parse(self, text: bytes, line: int) -> Parsed:
         parsed = self._inner.parse(text, line)
-        arrays = [
-            self._added[field.name](parsed.rows.num_rows).cast(field.type)
-            if field.name in self._added
-            else parsed.rows.column(field.name)
-            for field in self._schema
-        ]
+        arrays = []
+        for field in self._schema:
+            make = self._added.get(field.name)
+            arrays.append(make(parsed.rows.num_rows).cast(field.type) if make else parsed.rows.column(field.name))
         return Parsed(pa.RecordBatch.from_arrays(arrays, schema=self._schema), parsed.bad, parsed.origin)
 
 

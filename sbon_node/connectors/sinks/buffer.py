@@ -65,10 +65,7 @@ class Buffer:
         del self.frames[:count]
 
     def ended_by(self, streams: Mapping[str, int]) -> set[str]:
-        """Return the streams that have ended once ``streams`` are delivered.
-
-        A stream ends with its last frame, since no later frame can report the end.
-        """
+        """Return the streams that have ended once ``streams`` are delivered; no frame after the last one reports the end."""
         return {stream for stream in self.ended if streams.get(stream) == self.taken.get(stream)}
 
     def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
@@ -97,10 +94,7 @@ def decoded(frame: Frame, schema: pa.Schema, unpacked: pa.Table | None = None) -
 
 
 class BufferedSink(ABC):
-    """A :class:`sbon_node.connectors.interface.Sink` that buffers, and reports the stored position.
-
-    Subclasses implement the delivery.
-    """
+    """A :class:`~sbon_node.connectors.interface.Sink` that buffers rows and reports the stored position; subclasses deliver."""
 
     max_buffered_bytes: ClassVar[int]
     """Bytes of held rows that trigger a delivery."""

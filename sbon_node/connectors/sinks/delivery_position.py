@@ -43,10 +43,7 @@ class DeliveryPositionFile:
         return first
 
     def take_up(self) -> DeliveryPosition:
-        """Read the stored position; raise ``sink-lost`` if it is missing.
-
-        Its name is durable on return, even if the process that stored it was killed.
-        """
+        """Read the stored position, whose name is durable on return. Raises ``sink-lost`` if it is missing."""
         try:
             with named_errors(self.path):
                 if not self.path.exists():

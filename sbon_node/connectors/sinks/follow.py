@@ -80,9 +80,8 @@ class Turn:
             self._last = self._follower or self._last
             self._follower, self._until = follower, now + for_s
         else:
-            raise SbonError(
-                "already-followed", "another follower reads the query", where=self._query, hint="end the other one first"
-            )
+            message, hint = "another follower reads the query", "end the other one first"
+            raise SbonError("already-followed", message, where=self._query, hint=hint)
 
     def limit(self, follower: Follower, for_s: float) -> None:
         """Let the follower's turn last no longer than ``for_s`` seconds from now."""
@@ -112,8 +111,7 @@ class Taken(NamedTuple):
 class FollowSink:
     """Follower's view of ``links``, none of which has been started.
 
-    ``ended`` are the streams whose last frame was acknowledged before. ``rows`` counts the acknowledged rows, including earlier
-    runs.
+    ``ended`` are the streams whose last frame was acknowledged before. ``rows`` counts the rows of earlier runs too.
     """
 
     def __init__(
@@ -125,8 +123,7 @@ class FollowSink:
         rows: int = 0,
         executor: Executor = in_thread,
     ) -> None:
-        self.query = query
-        self.rows = rows
+        self.query, self.rows = query, rows
         self._links = {link.stream: link for link in links}
         self._clock, self._executor = clock, executor
         self._news = Signal()
@@ -239,10 +236,7 @@ class FollowSink:
             raise SbonError("not-the-reader", "only who reads the rows acknowledges them", where=self.query, hint=hint)
 
     def acknowledge(self, numbers: Mapping[str, int]) -> None:
-        """Accept that the follower has durably taken all frames up to these numbers.
-
-        Raises ``unknown-stream``, ``not-received``.
-        """
+        """Accept that the follower has durably taken all frames up to these. Raises ``unknown-stream``, ``not-received``."""
         self.ends(numbers)
         self.rows = self.rows_with(numbers)
         for stream, number in numbers.items():
@@ -250,10 +244,7 @@ class FollowSink:
         self._news.notify()
 
     def rows_with(self, numbers: Mapping[str, int]) -> int:
-        """Return the rows that the follower has with these frames; each counts once.
-
-        The frames must have arrived (:meth:`ends`).
-        """
+        """Return the rows that the follower has with these frames, which must have arrived (:meth:`ends`); each counts once."""
         more = 0
         for stream, number in numbers.items():
             inbox = self._links[stream].inbox
@@ -268,15 +259,18 @@ class FollowSink:
         :meth:`acknowledge`.
         """
         for stream, number in numbers.items():
-            link = self._links.get(stream)
-            if link is None:
-                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="numbers")
+            link = self._link(stream, "numbers")
             if number > link.inbox.received:
-                raise SbonError(
-                    "not-received", f"frame {number} was acknowledged, and {link.inbox.received} have come", where=stream
-                )
+                message = f"frame {number} was acknowledged, and {link.inbox.received} have come"
+                raise SbonError("not-received", message, where=stream)
         self._note_ends()
         return frozenset(s for s, last in self._last.items() if last == 0 or numbers.get(s, 0) >= last)
+
+    def _link(self, stream: str, where: str) -> Link:
+        link = self._links.get(stream)
+        if link is None:
+            raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where=where)
+        return link
 
     def _complete(self) -> bool:
         self._note_ends()
@@ -294,15 +288,10 @@ class FollowSink:
 
     def _beginnings(self, after: Mapping[str, int]) -> dict[str, int]:
         for stream, number in after.items():
-            link = self._links.get(stream)
-            if link is None:
-                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="after")
+            link = self._link(stream, "after")
             if 0 < number < link.inbox.released:
-                raise SbonError(
-                    "not-retained",
-                    f"frames up to {link.inbox.released} were acknowledged, {number + 1} is asked for",
-                    where=stream,
-                )
+                message = f"frames up to {link.inbox.released} were acknowledged, {number + 1} is asked for"
+                raise SbonError("not-retained", message, where=stream)
         return {stream: after.get(stream, 0) for stream in self._links}
 
     def _next_of(self, at: Mapping[str, int]) -> Frame | None:

@@ -42,8 +42,7 @@ The node can refuse a message only after it has arrived.
 MOST_WAITING = 2 * 65_535
 """Messages that may wait to be read; further messages are dropped.
 
-QoS 1 has only so many packet numbers, even for a broker that exceeds ``in_flight``: dropped messages have QoS 0, which promises
-nothing.
+QoS 1 has only so many packet numbers, even for a broker that exceeds ``in_flight``: dropped ones have QoS 0.
 """
 REFUSED = 0x80
 """The lowest reason code of a refusal."""

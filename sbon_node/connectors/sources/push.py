@@ -18,11 +18,7 @@ MAX_KEY = 255
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A post.
-
-    ``media_type`` describes ``body``, which arrives in pieces. ``key`` identifies the post, so that repetitions count once; empty
-    means no key.
-    """
+    """Rows of a ``media_type`` in a ``body`` that arrives in pieces. Posts of equal ``key`` count once; empty means no key."""
 
     media_type: str
     body: AsyncIterator[bytes]
@@ -37,8 +33,7 @@ class Pushable(Protocol):
         """Take a post; return once all of it is durable.
 
         Raises :class:`sbon_protocol.errors.SbonError` if nothing of it is taken: ``unknown-format``, ``post-too-large``,
-        ``source-busy``, ``key-reused``, ``source-stopped``. After ``source-stopped`` the post may have been taken; a client that
-        used a key repeats it.
+        ``source-busy``, ``key-reused``, ``source-stopped``. After the last it may have been taken: repeat it with its key.
         """
         ...
 

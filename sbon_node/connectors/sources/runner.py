@@ -1,7 +1,4 @@
-"""Runs a source: reads, drops late rows, stores frames and position together (docs/design.md, section 8).
-
-Each transaction holds both.
-"""
+"""Runs a source: reads, drops late rows, stores frames and position in one transaction (docs/design.md, section 8)."""
 
 from __future__ import annotations
 

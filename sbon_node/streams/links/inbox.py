@@ -76,8 +76,7 @@ class Inbox:
     def add(self, frame: Frame) -> int:
         """Store the next frame and return the bytes of credit to give back.
 
-        The link has checked that the frame is the next and has credit. Raises ``disk-full`` or ``disk-error``, without storing
-        it.
+        The link has checked that the frame is the next and has credit. Raises ``disk-full`` or ``disk-error``.
         """
         if frame.number != self.received + 1:
             raise BrokenInvariantError(f"frame {frame.number} of {self.stream} follows {self.received}")
@@ -117,14 +116,10 @@ class Inbox:
         return self._frames.get(number)
 
     def frames(self, after: int, upto: int) -> list[Frame]:
-        """Return frames (after, upto], all of which have been received.
-
-        Raises ``not-retained`` where some are released.
-        """
+        """Return frames (after, upto], which have been received. Raises ``not-retained`` where some are released."""
         if after < self.released and not (after == 0 and self.released == self._began):
-            raise SbonError(
-                "not-retained", f"frames up to {self.released} were acknowledged, {after + 1} is asked for", where=self.stream
-            )
+            message = f"frames up to {self.released} were acknowledged, {after + 1} is asked for"
+            raise SbonError("not-retained", message, where=self.stream)
         self._load_upto(upto)
         frames = [self._frames[number] for number in range(max(after, self.released) + 1, upto + 1)]
         return [replace(frame, payload=renamed(frame.payload, self._columns)) for frame in frames] if self._columns else frames

@@ -1,6 +1,9 @@
 """One connection that carries several subscriptions, each over a channel of its own: both its ends (SPEC.md, section 6).
 
-All links of a node that read one stream share one; each frame crosses once for all of them."""
+All links of a node that read one stream share one, and each frame crosses once for all of them. Both ends keep the same window of
+frames: it changes with the host's messages alone, in their order. So the host knows which frames the reader still has, and sends
+these again as a number.
+"""
 
 from __future__ import annotations
 
@@ -146,8 +149,7 @@ MAX_WAITING = 4
 class SubscriptionChannel:
     """The messages of one subscription, as on a connection of its own.
 
-    Messages that wait to be taken are bounded by the credit that the subscriber has given. A subscription that breaks this bound
-    fails alone.
+    Messages that wait to be taken are bounded by the credit of the subscriber; one that breaks this bound fails alone.
     """
 
     def __init__(self, connection: SharedConnection, number: int) -> None:

@@ -235,10 +235,7 @@ class SourceStreams:
         return self._named(stream).trimmed
 
     def adopt(self, stream: str, state: StreamState, position: bytes, *, finite: bool, epoch: int) -> None:
-        """Go on with a source's stream of which this node was the backup, and handed over what it kept.
-
-        Raises ``stream-exists``, ``frames-missing``.
-        """
+        """Go on with a source's stream that was kept and handed over here. Raises ``stream-exists``, ``frames-missing``."""
         self._handover.become_source(stream, position, finite=finite)
         self._handover.adopt(stream, state, batch=NO_BATCH, offsets=(), epoch=epoch)
 

@@ -269,8 +269,7 @@ def batch_output(
 ) -> tuple[list[Frame], Tail]:
     """Return the frames of the ``batch`` that follows ``before``, and the tail after them.
 
-    There are none if it has no rows and neither watermark nor end is new: each reader would run a batch for such a frame, from
-    which nothing comes.
+    There are none if it has no rows and neither watermark nor end is new: each reader would run an idle batch for one.
     """
     if batch != before.batch + 1:
         raise BrokenInvariantError(f"batch {batch} of {stream} follows batch {before.batch}")

@@ -248,10 +248,7 @@ class Outbox:
     async def wait_visible(self, stream: str, after: int) -> None:
         """Wait until a frame after number ``after`` is visible; raises ``stream-dropped`` when the stream is."""
         known = self._named(stream)
-        while known.visible.last <= after and not known.dropped:
-            await known.news.wait()
-        if known.dropped:
-            raise _gone(known)
+        await _until(lambda: known.visible.last > after, known.news, known)
 
     def pressure(self, stream: str) -> bool:
         """Return whether the producer must pause: more bytes wait to be received than ``outbox_quota_bytes``."""
@@ -260,21 +257,12 @@ class Outbox:
     async def wait_room(self, stream: str) -> None:
         """Wait until there is no pressure; raises ``stream-dropped`` when the stream is."""
         known = self._named(stream)
-        while known.unreceived() > self._settings.outbox_quota_bytes and not known.dropped:
-            await known.room.wait()
-        if known.dropped:
-            raise _gone(known)
+        await _until(lambda: known.unreceived() <= self._settings.outbox_quota_bytes, known.room, known)
 
     async def wait_subscribed(self, stream: str) -> None:
-        """Wait until the stream has, or had before a restart, a subscription.
-
-        Raises ``stream-dropped`` when the stream is dropped.
-        """
+        """Wait until the stream has, or had before a restart, a subscription; raises ``stream-dropped`` when it is dropped."""
         known = self._named(stream)
-        while not known.subscriptions and not known.dropped:
-            await known.room.wait()
-        if known.dropped:
-            raise _gone(known)
+        await _until(lambda: bool(known.subscriptions), known.room, known)
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
@@ -420,6 +408,13 @@ class Outbox:
         self._failpoint("publish")
         known.news.notify()
         self.changed.notify()
+
+
+async def _until(condition: Callable[[], bool], signal: Signal, stream: Stream) -> None:
+    while not condition() and not stream.dropped:
+        await signal.wait()
+    if stream.dropped:
+        raise _gone(stream)
 
 
 def _gone(stream: Stream) -> SbonError:

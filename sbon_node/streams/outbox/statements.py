@@ -136,10 +136,7 @@ def insert_pending(connection: sqlite3.Connection, stream: Stream, tail: Tail) -
 
 
 def delete_pending(connection: sqlite3.Connection, stream: Stream, batch: int, *, after: int) -> None:
-    """Delete the batch, those after it, and their frames: those after number ``after``.
-
-    The batches after it are planned anew once it has run again.
-    """
+    """Delete the batch and those after it, which are planned anew, with their frames: those after number ``after``."""
     delete_after(connection, stream, after)
     connection.execute("DELETE FROM pending WHERE stream = ? AND batch >= ?", (stream.id, batch))
 

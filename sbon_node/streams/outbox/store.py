@@ -59,8 +59,7 @@ _FULL_NAMES = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 class FrameStore:
     """One open database with short, synchronous calls.
 
-    Raises :class:`SbonError` ``disk-full``, ``disk-error``, ``outbox-corrupt``, ``outbox-version``, and none of sqlite's
-    errors.
+    Raises :class:`SbonError` ``disk-full``, ``disk-error``, ``outbox-corrupt``, ``outbox-version``, never sqlite's own.
     """
 
     def __init__(self, path: Path, *, fsync: bool, max_bytes: int, rng: random.Random) -> None:
