@@ -150,7 +150,8 @@ class Doctor:
         there = [one for one in others if one.state in REACHABLE and one.name != self._context.name]
         own, *asked = await asyncio.gather(self._examine(), *(self._ask(one) for one in there[:MAX_EXAMINED]))
         told = [_as_told(one) for one in there[MAX_EXAMINED:]]
-        return replace(own, findings=tuple(finding for one in (own, *asked, *told) for finding in _of_node(one)))
+        findings = (replace(finding, node=one.node) for one in (own, *asked, *told) for finding in one.findings)
+        return replace(own, findings=tuple(findings))
 
     async def _ask(self, member: MemberView) -> Examination:
         """Return the examination of another node by itself; else what it tells all members of itself."""
@@ -204,11 +205,6 @@ def judged(reached: list[Reached], announced: Address) -> list[CheckResult]:
     if answered:
         results += [_address(answered, announced), *_clocks(answered), _versions(answered)]
     return results
-
-
-def _of_node(examination: Examination) -> tuple[CheckResult, ...]:
-    """Return the findings with the name of their node."""
-    return tuple(replace(finding, node=examination.node) for finding in examination.findings)
 
 
 def _as_told(member: MemberView) -> Examination:

@@ -35,10 +35,7 @@ def check_permitted(host: str, port: int, settings: ConnectorSettings, where: st
         allowed = ", ".join(settings.endpoints) or "none"
         hint = f"it lets them talk to {allowed}; connectors.endpoints names others when it is started"
         raise SbonError(OUTSIDE, f"{host}:{port} is nothing that this node lets others talk to", where=where, hint=hint)
-    if host.lower() == "localhost":
-        host_ip: Ip | None = ipaddress.ip_address("127.0.0.1")
-    else:
-        host_ip = ip_of(host)
+    host_ip = ip_of("127.0.0.1" if host.lower() == "localhost" else host)
     if host_ip is not None and not is_reachable(host, host_ip, port, settings):
         raise too_near(host, port, settings, where)
 
@@ -48,10 +45,7 @@ def is_named(host: str, port: int, settings: ConnectorSettings) -> bool:
 
     The node sends secrets to no other host. Loopback needs such an entry anyway, since patterns do not match it.
     """
-    ip = ip_of(host)
-    if host.lower() == "localhost" or (ip is not None and ip.is_loopback):
-        return True
-    return any(_names(entry, host, ip, port, whole=False) for entry in settings.endpoints)
+    return is_loopback(host) or any(_names(entry, host, ip_of(host), port, whole=False) for entry in settings.endpoints)
 
 
 def is_loopback(host: str) -> bool:
@@ -152,7 +146,7 @@ async def checked_addresses(host: str, port: int, settings: ConnectorSettings, w
         answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise SbonError(AWAY, f"the name {host} cannot be resolved: {error}", where=where) from error
-    own = await _own(settings, host)
+    own = await _own(settings)
     addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
     allowed = [
         address for address in addresses if (ip := ip_of(address)) is not None and is_reachable(host, ip, port, settings, own)
@@ -181,7 +175,7 @@ class PinnedLoop:
         raise failed
 
 
-async def _own(settings: ConnectorSettings, host: str) -> frozenset[Ip]:
+async def _own(settings: ConnectorSettings) -> frozenset[Ip]:
     """Return the addresses of the names under which this node is announced."""
     own: set[Ip] = set()
     for name in settings.own_hosts:

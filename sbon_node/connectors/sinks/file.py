@@ -23,8 +23,9 @@ from sbon_node.base.disk import create, named_errors, no_link, replace, sync_fol
 from sbon_node.base.executors import Executor
 from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.base.private_files import publish
-from sbon_node.connectors.access.roots import ANYWHERE, OpenFolder
+from sbon_node.connectors.access.roots import ANYWHERE, OpenFolder, check_within
 from sbon_node.connectors.formats.text_format import format_unknown
+from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks import file_formats
 from sbon_node.connectors.sinks.buffer import Buffer
 from sbon_node.connectors.sinks.file_formats import SinkFormat
@@ -209,8 +210,9 @@ class FileSink:
         sync_folder(self._at.parent)
 
 
-def check_options(options: FileSinkOptions) -> None:
+def check_file(options: FileSinkOptions, settings: ConnectorSettings) -> None:
     """Raise the errors of a fresh :class:`FileSink` without touching any file."""
+    check_within(options.path, settings.data_roots)
     check_free(*_place(options))
 
 

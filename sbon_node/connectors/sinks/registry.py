@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from sbon_node.connectors import installed
-from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.options import read_options
@@ -53,11 +52,6 @@ class SinkConnector:
     open: Callable[[SinkContext, Any], Awaitable[Sink]]
     withdraw: Callable[[SinkContext, Any, bool], Awaitable[None]]
     failover: SinkFailover | None = None
-
-
-def _check_file(options: FileSinkOptions, settings: ConnectorSettings) -> None:
-    check_within(options.path, settings.data_roots)
-    file.check_options(options)
 
 
 async def _open_file(context: SinkContext, options: FileSinkOptions) -> Sink:
@@ -107,7 +101,7 @@ async def _release_nothing(context: SinkContext, options: object) -> None:
 
 
 SINKS: dict[str, SinkConnector] = {
-    "file": SinkConnector(FileSinkOptions, _check_file, _open_file, _withdraw_file),
+    "file": SinkConnector(FileSinkOptions, file.check_file, _open_file, _withdraw_file),
     "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_position, SinkFailover(reach_http, withdraw_position)),
     "postgres": SinkConnector(
         PostgresOptions, check_postgres, _open_postgres, _withdraw_postgres, SinkFailover(_reach_postgres, _release_nothing)

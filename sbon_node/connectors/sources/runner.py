@@ -347,10 +347,8 @@ class SourceRunner:
         if not drafts and (ended or self._time.watermark_ms > before):
             drafts = [FrameDraft(payload=b"", rows=0, born_ms=pending.born_ms)]
         if drafts:
-            last = msgspec.structs.replace(
-                drafts[-1], watermark_ms=END_WATERMARK_MS if ended else self._time.watermark_ms, ended=ended
-            )
-            drafts[-1] = last
+            watermark_ms = END_WATERMARK_MS if ended else self._time.watermark_ms
+            drafts[-1] = msgspec.structs.replace(drafts[-1], watermark_ms=watermark_ms, ended=ended)
         return drafts
 
     async def _persist(self, step: Callable[[], None]) -> None:
