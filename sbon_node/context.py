@@ -29,7 +29,7 @@ from sbon_node.overlay.membership.service import Membership
 from sbon_node.overlay.presence import Presence
 from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
-from sbon_node.streams.links.shared.reading import SharedConnections
+from sbon_node.streams.links.shared import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.errors import SbonError

@@ -26,7 +26,7 @@ from sbon_node.overlay.presence import RULES, Presence
 from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_node.planning.process.planner import Planner
 from sbon_node.streams.links.publisher import Publisher
-from sbon_node.streams.links.shared.reading import SharedConnections
+from sbon_node.streams.links.shared import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 
 

@@ -59,8 +59,7 @@ from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances
 from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
-from sbon_node.operations.service import Operations
-from sbon_node.operations.status import status_of
+from sbon_node.operations.service import Operations, status_of
 from sbon_node.overlay.membership.table import Change
 from sbon_node.overlay.rejoin import Rejoin
 from sbon_node.ownership.acceptors import RecordAcceptors
@@ -93,7 +92,7 @@ from sbon_node.queries.sink_failovers import SinkFailovers
 from sbon_node.queries.sink_requests import SinkRequests
 from sbon_node.queries.submit import Submitter
 from sbon_node.streams.links.publisher import Publisher
-from sbon_node.streams.outbox.upkeep import return_disk
+from sbon_node.streams.outbox.outbox import return_disk
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.api.explanations import Explanation

@@ -29,7 +29,7 @@ assert pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]})).num_rows == 2
     [
         ("sbon_node.connectors.sources.registry", ""),
         ("sbon_node.connectors.sources.http", ""),
-        ("sbon_node.connectors.formats.ndjson", ""),
+        ("sbon_node.connectors.formats.lines", ""),
         ("sbon_node.connectors.sinks.runner", ""),
         ("sbon_node.engine.spark.operators.source", ""),
         ("sbon_node.engine.spark.operators.output", ""),

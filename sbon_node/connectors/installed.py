@@ -3,8 +3,7 @@
 An entry point is a name in the group ``sbon.sources`` or ``sbon.sinks`` that leads to a
 :class:`sbon_node.connectors.sources.registry.Connector` or a :class:`sbon_node.connectors.sinks.registry.SinkConnector`.
 
-The node imports a package at the first request for its connector, and the package runs with all rights of the node: install only
-packages that you trust.
+The node imports a package at the first request for its connector, with all rights of the node: install only those you trust.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ def names(group: str) -> list[str]:
 
 
 def installed(group: str, name: str, kind: type[C]) -> C | None:
-    """Return the connector of that name, or None if none is installed.
-
-    Raises :class:`SbonError` ``bad-connector`` if it is unusable.
-    """
+    """Return the connector of that name, None if there is none. Raises :class:`SbonError` ``bad-connector`` if it is unusable."""
     entries = [entry for entry in entry_points(group=group) if entry.name == name]
     if not entries:
         return None

@@ -28,8 +28,7 @@ Nothing is lost; the runner retries with growing pauses.
 MAY_BE_MENDED = frozenset({AWAY, "file-not-found", "file-unreadable", "bad-header", "missing-columns", "type-mismatch"})
 """Codes of errors that somebody may repair at the source's input without notifying the node.
 
-They are :data:`AWAY` and the errors of a file's present content, since somebody may create or rewrite the file. Any other code
-ends the source as failed.
+They are :data:`AWAY` and the errors of a file's present content, which somebody may rewrite. Any other ends the source as failed.
 """
 
 Origin = Callable[[int], tuple[int, str]]
@@ -63,10 +62,7 @@ class Chunk:
 
 
 class Source(Protocol):
-    """A reader of a stream's rows.
-
-    Every method raises :class:`sbon_protocol.errors.SbonError` for errors that the user must correct.
-    """
+    """A reader of a stream's rows. Every method raises :class:`~sbon_protocol.errors.SbonError` for errors of the user."""
 
     @property
     def finite(self) -> bool:
@@ -167,8 +163,7 @@ class Sink(Protocol):
     def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
         """Take the next frame of its stream into memory; ignore a frame taken before.
 
-        ``unpacked`` holds the rows of a frame that is too large to unpack here. Raises ``bad-frame`` if the rows do not have the
-        sink's schema.
+        ``unpacked`` holds the rows of a frame that is too large to unpack here. Raises ``bad-frame`` for another schema.
         """
         ...
 

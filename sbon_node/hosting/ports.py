@@ -25,8 +25,7 @@ from sbon_node.hosting.sweep import checkpoint_of, spill_of
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.measures.meter import OperatorMeter
-from sbon_node.streams.port import NodePort
-from sbon_node.streams.port_input import Following, PortInput
+from sbon_node.streams.port import Following, NodePort, PortInput
 from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.api.query_ids import uid_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.post_buffer import PostBuffer
-from sbon_node.connectors.sources.push import Post, Pushable
+from sbon_node.connectors.sources.push import Post, PostBuffer, Pushable
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.context import Context
 from sbon_node.hosting.sources import SourceHost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_node.connectors.sinks.turn import Follower
+from sbon_node.connectors.sinks.follow import Follower
 from sbon_node.context import Context
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.net.peers import Caller

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from sbon_node.connectors.sources.row_sample import RowSample
+from sbon_node.connectors.sources.sample import RowSample
 from sbon_node.context import Context
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.samples import MAX_SAMPLE_ROWS, MAX_SAMPLED_SOURCES, MAX_TEXT, StreamSample, Value

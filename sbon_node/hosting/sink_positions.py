@@ -15,7 +15,7 @@ from sbon_node.hosting.hosted_sink import Beginning, HostedSink
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import NOT_OWNER, OVER, RecordAcceptors
 from sbon_node.ownership.operators import OperatorRegisters, hosted_by
-from sbon_node.streams.outbox.further import Begin
+from sbon_node.streams.outbox.retention import Begin
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.api.query_ids import is_further_sink, is_sink, uid_of
 from sbon_protocol.errors import SbonError

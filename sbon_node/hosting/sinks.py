@@ -12,10 +12,9 @@ import structlog
 from sbon_node.base.store import RecordStore
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.follow import Events, FollowSink
+from sbon_node.connectors.sinks.follow import Events, FollowSink, IsReader
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.results import ResultStreams
-from sbon_node.connectors.sinks.turn import IsReader
 from sbon_node.context import Context, until_passed
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_queries import EndedQueries

@@ -14,9 +14,8 @@ from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import check_moves, open_source
 from sbon_node.connectors.sources.result import check_not_result
-from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
-from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
+from sbon_node.connectors.sources.sample import Beginning, RowSample, read_beginning, with_beginning
 from sbon_node.context import Context
 from sbon_node.hosting.standby.interface import NO_SOURCE_BACKUPS, SourceBackups
 from sbon_node.model.schema import check_source

@@ -20,7 +20,7 @@ from sbon_protocol.api.operations import DebugDump
 MAX_TASKS = 2000
 MAX_FRAMES = 20
 ENGINE_LOG_BYTES = 256 * 1024
-PACKAGES = (
+LISTED = [
     "sbon",
     "aiohttp",
     "asyncio-dgram",
@@ -32,14 +32,11 @@ PACKAGES = (
     "pyspark",
     "sqlglot",
     "uvloop",
-)
+]
 
 
 def collect_debug_dump(config: msgspec.Struct, data_dir: Path) -> DebugDump:
-    """Collect the dump of this process.
-
-    Reads files, so it belongs in a thread; only :func:`tasks` runs on the loop.
-    """
+    """Collect the dump of this process, in a thread, since it reads files; only :func:`tasks` runs on the loop."""
     return DebugDump(
         versions=versions(),
         config=redacted(msgspec.to_builtins(config)),
@@ -67,7 +64,7 @@ def threads() -> tuple[str, ...]:
 def versions() -> dict[str, str]:
     """Return the versions of the interpreter, the system and the important packages."""
     versions = {"python": sys.version.split()[0], "system": platform.platform(), "machine": platform.machine()}
-    for package in PACKAGES:
+    for package in LISTED:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -99,26 +99,18 @@ def process_memory(pid: int) -> list[ProcessMemory]:
 
 def _memory_of(process: psutil.Process, *, top: bool) -> ProcessMemory | None:
     try:
-        kind = "daemon" if top else kind_of(process.cmdline(), _parent_command(process))
+        parent = process.parent() if not top else None
+        kind = "daemon" if top else kind_of(process.cmdline(), parent.cmdline() if parent is not None else ())
         try:
             memory = process.memory_full_info()
             proportional = getattr(memory, "pss", None)
         except psutil.AccessDenied:
             memory, proportional = process.memory_info(), None
         return ProcessMemory(
-            kind=kind,
-            pid=process.pid,
-            resident_bytes=memory.rss,
-            proportional_bytes=proportional,
-            threads=process.num_threads(),
+            kind=kind, pid=process.pid, resident_bytes=memory.rss, proportional_bytes=proportional, threads=process.num_threads()
         )
     except psutil.NoSuchProcess:
         return None
-
-
-def _parent_command(process: psutil.Process) -> Sequence[str]:
-    parent = process.parent()
-    return parent.cmdline() if parent is not None else ()
 
 
 def kind_of(command: Sequence[str], parent_command: Sequence[str]) -> ProcessKind:

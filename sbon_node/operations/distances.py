@@ -23,8 +23,7 @@ class Distances:
     def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
         """Return all members by name, or by distance if ``near`` or ``within_ms`` is given.
 
-        The distance counts from ``near``, by default this node. Members of unknown distance are last, or left out if there is a
-        bound.
+        The distance counts from ``near``, by default this node. Those of unknown distance are last, or left out by a bound.
         """
         members = self._context.membership.members()
         if not near and within_ms is None:

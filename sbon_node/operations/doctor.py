@@ -1,16 +1,21 @@
 """An examination of a running node: its machine, its ports as peers see them, clocks, versions, addresses; and of all nodes.
 
-A node examines itself for any member that asks, at a limited rate.
+A node examines itself for any member that asks, at a limited rate. Its peers ping it and connect to it at the address they know;
+the same answers give the clock offset. A node connects back only to the member that asks, at the address membership knows, and at
+a limited rate: so no caller can make it connect elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import math
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
+from typing import NamedTuple
 
+import structlog
 from msgspec.structs import replace
 
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
@@ -18,16 +23,109 @@ from sbon_node.config.config import Config
 from sbon_node.context import Context
 from sbon_node.net.names import is_loopback
 from sbon_node.net.peers import Caller
-from sbon_node.net.transport import Address
+from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 from sbon_node.operations.machine_checks import examine_machine
-from sbon_node.operations.reachability import Reach, Reached
 from sbon_node.overlay.membership.table import LOST, REACHABLE
 from sbon_node.overlay.membership.views import MemberView
+from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.nodes import Readiness
+from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.measuring import MAX_FINDINGS, ExamineNode, NodeExamined
+from sbon_protocol.measuring import MAX_FINDINGS, ExamineNode, NodeExamined, ReachBack, ReachedBack
+from sbon_protocol.messages import Endpoint
+
+log = structlog.get_logger()
+
+PING_S = 2.0
+PINGS = 3
+PATIENT_S = 6.0
+"""Wait for one more ping where none came back: a busy machine may be late."""
+REACH_BURST, PEER_BURST = 64, 4
+REACH_PER_S, PEER_PER_S = 4.0, 0.2
+
+
+class Reached(NamedTuple):
+    """The answer of one peer, whose clock is ``offset_ms`` ahead of ours, plus or minus ``uncertain_ms``."""
+
+    node: str
+    ping_ms: float | None
+    answer: ReachedBack | None
+    refusal: str
+    offset_ms: float
+    uncertain_ms: float
+
+
+class Reach:
+    """Asks peers, and answers peers that ask."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        each = partial(TokenBucket, PEER_BURST, PEER_PER_S)
+        self._buckets = TokenBuckets(whole=TokenBucket(REACH_BURST, REACH_PER_S), each=each, most=MAX_ASKERS)
+        context.server.handle(ReachBack, self._reach_back)
+
+    async def ask(self, nodes: list[str]) -> list[Reached]:
+        """Ask all nodes at the same time."""
+        return list(await asyncio.gather(*(self._ask(node) for node in nodes)))
+
+    async def _ask(self, node: str) -> Reached:
+        context = self._context
+        ping_ms = await self._ping(node)
+        try:
+            # Opens the connection if there is none, so that the timing covers a single round trip.
+            await context.ask(node, AskNode(cores=0, memory_mb=0, bandwidth_bytes_s=0), NodeAnswer)
+            before_ms = context.clock.wall_ms()
+            answer = await context.ask(
+                node, ReachBack(), ReachedBack, timeout_s=context.settings.call_timeout_s + 2 * PING_S + PATIENT_S
+            )
+        except SbonError as error:
+            return Reached(node, ping_ms, None, f"{error.code}: {error.message}", 0.0, math.inf)
+        if (known := context.membership.clocks.offset(node)) is not None:
+            return Reached(node, ping_ms, answer, "", known.ahead_ms, known.error_ms + 1)
+        within_ms = float(context.clock.wall_ms() - before_ms)  # Both nodes may be busy: the answer says nothing more.
+        return Reached(node, ping_ms, answer, "", answer.wall_ms - before_ms - within_ms / 2, within_ms / 2 + 1)
+
+    async def _ping(self, node: str) -> float | None:
+        """Return the least of several round trips; None if no ping came back."""
+        ping = self._context.membership.ping
+        answers = [answer for _ in range(PINGS) if (answer := await ping(node, PING_S / PINGS)) is not None]
+        answers = answers or [answer for answer in [await ping(node, PATIENT_S)] if answer is not None]
+        return min((answer.rtt_ms for answer in answers), default=None)
+
+    async def _reach_back(self, call: ReachBack, caller: Caller) -> ReachedBack:
+        context, wall_ms = self._context, self._context.clock.wall_ms()
+        address = context.membership.address_of(caller.node)
+        again_s = self._buckets.take(caller.node, 1, context.clock.now())
+        if again_s > 0:
+            context.counters.count("reach-refused")
+            raise SbonError("too-many-measurements", "asked too often", where="node", hint=f"come again in {again_s:.0f} s")
+        ping_ms = await self._ping(caller.node)
+        began = context.clock.now()
+        refusal = await self._connect(caller.node)
+        return ReachedBack(
+            version=version("sbon"),
+            wall_ms=wall_ms,
+            seen=Endpoint(caller.address.host, caller.address.port),
+            known=Endpoint(address.host, address.port),
+            udp_ms=ping_ms or 0.0,
+            udp="" if ping_ms is not None else f"{PINGS + 1} pings were not answered",
+            tcp_ms=(context.clock.now() - began) * 1000,
+            tcp=refusal[:MAX_REASON],
+        )
+
+    async def _connect(self, node: str) -> str:
+        """Return why a new connection with its handshake fails; empty if it succeeds."""
+        context = self._context
+        try:
+            address, expected = context.membership.address_of(node), context.membership.expected(node)
+            channel = await context.peers.open_stream(address, expected)
+        except (ConnectionLostError, ProtocolError, SbonError) as error:
+            return str(error)
+        channel.close()
+        return ""
+
 
 MAX_PEERS = 16
 """Most peers that are asked; chosen at random if there are more."""
@@ -58,7 +156,8 @@ class Doctor:
         there = [one for one in others if one.state in REACHABLE and one.name != self._context.name]
         own, *asked = await asyncio.gather(self._examine(), *(self._ask(one) for one in there[:MAX_EXAMINED]))
         told = [_as_told(one) for one in there[MAX_EXAMINED:]]
-        return replace(own, findings=tuple(finding for one in (own, *asked, *told) for finding in _of_node(one)))
+        findings = (replace(finding, node=one.node) for one in (own, *asked, *told) for finding in one.findings)
+        return replace(own, findings=tuple(findings))
 
     async def _ask(self, member: MemberView) -> Examination:
         """Return the examination of another node by itself; else what it tells all members of itself."""
@@ -114,11 +213,6 @@ def judged(reached: list[Reached], announced: Address) -> list[CheckResult]:
     return results
 
 
-def _of_node(examination: Examination) -> tuple[CheckResult, ...]:
-    """Return the findings with the name of their node."""
-    return tuple(replace(finding, node=examination.node) for finding in examination.findings)
-
-
 def _as_told(member: MemberView) -> Examination:
     """Return what a node tells all members of itself."""
     codes = ", ".join(member.meta.reasons)
@@ -142,10 +236,9 @@ def _members(members: list[MemberView], own: str) -> list[CheckResult]:
     unwell += [f"{one.name} works only in part ({', '.join(one.meta.reasons)})" for one in others if _is_impaired(one)]
     if not lost and not unwell:
         return [ok("members", f"{sum(member.state != 'left' for member in members)}, all alive")]
-    unseen = [
-        "its ports, clock and version were not looked at" if len(lost) == 1 else "ports, clocks and versions of these were not"
-    ]
-    message = "; ".join([", ".join(lost), *unseen] if lost else []) + ("; " if lost and unwell else "") + ", ".join(unwell)
+    seen = "its ports, clock and version were not looked at" if len(lost) == 1 else "ports, clocks and versions of these were not"
+    parts = [", ".join(lost), seen] if lost else []
+    message = "; ".join([*parts, ", ".join(unwell)] if unwell else parts)
     remedy = (
         "start them again, or see what keeps them from answering; which queries wait for them: sbon query list, sbon query show"
         if lost or any(member.state == "suspect" for member in members)
@@ -209,9 +302,8 @@ def _address(answered: list[Reached], announced: Address) -> CheckResult:
         remedy = f"set node.advertise to an address that they reach, perhaps {hosts[0]}"
         return failed("address", f"{message}; {', '.join(unreached)} cannot reach it there", remedy)
     if is_loopback(announced.host) and any(not is_loopback(address) for address in hosts):
-        return failed(
-            "address", message, f"no other machine reaches a loopback address: set node.advertise, perhaps to {hosts[0]}"
-        )
+        remedy = f"no other machine reaches a loopback address: set node.advertise, perhaps to {hosts[0]}"
+        return failed("address", message, remedy)
     stale = sorted({peer.node for peer in answered if peer.answer is not None and _shown(peer) != announced})
     if stale:
         return warning("address", f"{message}; {', '.join(stale)} know another address of it", "wait for gossip, then look again")
@@ -251,12 +343,11 @@ def _agreement(well: list[Reached]) -> str:
 
 def _versions(answered: list[Reached]) -> CheckResult:
     own = version("sbon")
-    counts = Counter([own, *(peer.answer.version for peer in answered if peer.answer is not None)])
-    if len(counts) == 1:
+    by_version: dict[str, list[str]] = defaultdict(list)
+    for peer in answered:
+        if peer.answer is not None and peer.answer.version != own:
+            by_version[peer.answer.version].append(peer.node)
+    if not by_version:
         return ok("versions", f"{own} everywhere")
-    others = "; ".join(
-        f"{name}: {', '.join(sorted(peer.node for peer in answered if peer.answer is not None and peer.answer.version == name))}"
-        for name in sorted(counts)
-        if name != own
-    )
+    others = "; ".join(f"{name}: {', '.join(sorted(nodes))}" for name, nodes in sorted(by_version.items()))
     return warning("versions", f"{own} here; {others}", "bring all nodes to the same version, one after another")

@@ -38,10 +38,7 @@ Usage = tuple[ProcessUsage, ProcessUsage | None]
 
 
 def usage_point(before: Usage, now: Usage, passed_s: float, at_ms: int) -> MachineUsagePoint:
-    """Return the mean cores in use over ``passed_s``.
-
-    For an engine that was not there before, all its processor time counts.
-    """
+    """Return the mean cores in use over ``passed_s``; of an engine that was not there before all processor time counts."""
     (own_before, engine_before), (own, engine) = before, now
     engine_cpu_s = None if engine is None else engine.cpu_s - (engine_before.cpu_s if engine_before is not None else 0.0)
     return MachineUsagePoint(

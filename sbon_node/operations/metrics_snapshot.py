@@ -51,10 +51,7 @@ class DiskMetrics(NamedTuple):
 
 
 class NodeMetrics(NamedTuple):
-    """Metrics of a node.
-
-    States, kinds and codes map to their counts; operators come with their query.
-    """
+    """Metrics of a node. States, kinds and codes map to their counts; operators come with their query."""
 
     version: str
     members: dict[str, int]
@@ -144,7 +141,7 @@ def metrics_of(components: Components) -> NodeMetrics:
 
 def _behind_s(context: Context) -> dict[str, float]:
     try:
-        return behind_s(context.outbox.backlogs.oldest_ms(), context.clock.wall_ms())
+        return behind_s(context.outbox.oldest_waiting_ms(), context.clock.wall_ms())
     except SbonError:  # readiness and the log say that the disk is broken
         return {}
 

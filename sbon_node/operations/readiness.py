@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sbon_protocol.api.nodes import Readiness, Reason
@@ -15,10 +16,7 @@ ALONE = "alone"
 
 
 class Condition(NamedTuple):
-    """Conditions that decide.
-
-    ``alone``: there are other members, or addresses to join, but none is reachable.
-    """
+    """Conditions that decide; ``alone``: other members are known, or addresses to join, but none is reachable."""
 
     engine: str
     free_bytes: int
@@ -41,38 +39,36 @@ def readiness_of(condition: Condition) -> Readiness:
     return Readiness(ready=not any(reason.weight == "unready" for reason in reasons), reasons=tuple(reasons))
 
 
-def _reasons(condition: Condition) -> list[Reason]:
-    """Return the reasons; among equal weights, the worst first."""
-    reasons = []
+def _reasons(condition: Condition) -> Iterator[Reason]:
+    """Yield the reasons; among equal weights, the worst first."""
     if condition.free_bytes < MIN_FREE_BYTES:
         free, needed = f"{condition.free_bytes / 1e6:.0f}", f"{MIN_FREE_BYTES / 1e6:.0f}"
         room = f"{free} MB are left on the disk of the data directory, a node needs {needed}"
-        reasons.append(Reason(code="low-disk", weight="unready", message=room, hint="free some space: operators wait for it"))
+        yield Reason(code="low-disk", weight="unready", message=room, hint="free some space: operators wait for it")
     elif condition.free_inodes < MIN_FREE_INODES:
         room = f"{condition.free_inodes} inodes are left on the disk of the data directory, a node needs {MIN_FREE_INODES}"
-        reasons.append(Reason(code="low-disk", weight="unready", message=room, hint="delete files that you do not need"))
+        yield Reason(code="low-disk", weight="unready", message=room, hint="delete files that you do not need")
     if condition.unstored:
         message = f"records cannot be stored: {condition.unstored}"
         hint = "free some space, or see to the disk: what waits is stored by itself then, nothing acknowledged is lost"
-        reasons.append(Reason(code="not-stored", weight="unready", message=message, hint=hint))
+        yield Reason(code="not-stored", weight="unready", message=message, hint=hint)
     if condition.engine.startswith("failed"):
         reason = condition.engine.partition(": ")[2]
         hint = "see engine.log in the data directory, and: sbon doctor"
-        reasons.append(Reason(code="engine-failed", weight="unready", message=f"the engine failed: {reason}", hint=hint))
+        yield Reason(code="engine-failed", weight="unready", message=f"the engine failed: {reason}", hint=hint)
     if condition.alone:
         hint = "see whether the others run, and: sbon doctor"
-        reasons.append(Reason(code=ALONE, weight="impaired", message="no other member can be reached", hint=hint))
+        yield Reason(code=ALONE, weight="impaired", message="no other member can be reached", hint=hint)
     if condition.failed:
         hint = "see: sbon query show, sbon stream show"
-        reasons.append(Reason(code="parts-failed", weight="impaired", message="; ".join(condition.failed), hint=hint))
+        yield Reason(code="parts-failed", weight="impaired", message="; ".join(condition.failed), hint=hint)
     if condition.quarantined:
         hint = "stop their queries, or raise engine.heap_mb and start the node again, which tries them anew"
         message = "; ".join(condition.quarantined)
-        reasons.append(Reason(code="operators-quarantined", weight="impaired", message=message, hint=hint))
+        yield Reason(code="operators-quarantined", weight="impaired", message=message, hint=hint)
     if condition.waiting:
         hint = "remove the cause; they continue by themselves"
-        reasons.append(Reason(code="operators-wait", weight="impaired", message="; ".join(condition.waiting), hint=hint))
+        yield Reason(code="operators-wait", weight="impaired", message="; ".join(condition.waiting), hint=hint)
     if condition.drained:
         hint = "to end it for good: sbon leave"
-        reasons.append(Reason(code="drained", weight="impaired", message="it takes no part in queries any more", hint=hint))
-    return reasons
+        yield Reason(code="drained", weight="impaired", message="it takes no part in queries any more", hint=hint)

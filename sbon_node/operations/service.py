@@ -1,28 +1,63 @@
-"""Requests of a node's operator beside queries: metrics, readiness, examination, draining."""
+"""Requests of a node's operator beside queries: status, metrics, readiness, examination, draining."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
 from functools import partial
+from importlib.metadata import version
 
 import msgspec
 
 from sbon_node.adaptation.drain.draining import Draining
 from sbon_node.config.config import Config
+from sbon_node.context import Context
+from sbon_node.engine.interface import MovingEngine
+from sbon_node.hosting.operators import OperatorHost
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.disk_usage import disk_usage, process_memory
-from sbon_node.operations.doctor import Doctor
+from sbon_node.operations.doctor import Doctor, Reach
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
-from sbon_node.operations.reachability import Reach
 from sbon_node.operations.readiness import ALONE, Condition, readiness_of
+from sbon_node.overlay.space.load import per_core
+from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_protocol.api.moves import DrainStep, NodeDrained
-from sbon_protocol.api.nodes import Readiness, Reason
+from sbon_protocol.api.nodes import NodeStatus, Readiness, Reason
 from sbon_protocol.api.operations import DebugDump, Resources
 from sbon_protocol.api.states import operator_states, source_states
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import MAX_REASONS
+
+
+def status_of(
+    config: Config, context: Context, space: LocalCoordinate, engine: MovingEngine, operators: OperatorHost
+) -> NodeStatus:
+    """Return the present status of the node."""
+    own = context.membership.get(context.name)
+    assert own is not None
+    coordinate = space.coordinate
+    return NodeStatus(
+        name=context.name,
+        cluster=config.node.cluster,
+        address=str(own.address),
+        api=str(own.api),
+        version=version("sbon"),
+        engine=engine.status,
+        coordinate=coordinate.vector,
+        height=coordinate.height,
+        error=coordinate.error,
+        load=coordinate.load,
+        load_per_core=per_core(coordinate.load, config.space.load_weight_ms),
+        members=context.membership.others_alive + 1,
+        operators=operators.hosted(),
+        capacity=operators.capacity(),
+        drained=bool(context.drained),
+        ready=own.meta.ready,
+        reasons=own.meta.reasons,
+        counters=context.counters.snapshot(),
+    )
+
 
 LOOK_S, CHANGED_S = 5.0, 15.0
 """Pauses between two looks at this node's readiness, and after a change: each costs all members a message."""
@@ -47,7 +82,9 @@ class Operations:
         except OSError as error:
             message = f"the data directory cannot be used: {error}"
             return Readiness(ready=False, reasons=(Reason(code="data-dir", weight="unready", message=message),))
-        operators = [described for _, described in components.operators.all()]
+        operators, sources = [described for _, described in components.operators.all()], components.sources.reports()
+        failed = [f"{one.id}: {one.reason}" for one in operators if one.state == operator_states.FAILED]
+        failed += [f"{one.source.id}: {one.state}" for one in sources if one.state.startswith(source_states.FAILED)]
         trouble = components.context.store.trouble()
         lost = any(member.state in ("away", "dead") for member in membership.members())
         return readiness_of(
@@ -57,14 +94,7 @@ class Operations:
                 free_inodes=disk.free_inodes,
                 alone=not membership.others_alive and (lost or bool(self._config.node.join)),
                 drained=bool(components.context.drained),
-                failed=tuple(
-                    [f"{operator.id}: {operator.reason}" for operator in operators if operator.state == operator_states.FAILED]
-                    + [
-                        f"{report.source.id}: {report.state}"
-                        for report in components.sources.reports()
-                        if report.state.startswith(source_states.FAILED)
-                    ]
-                ),
+                failed=tuple(failed),
                 quarantined=tuple(operator.id for operator in operators if operator.state == operator_states.QUARANTINED),
                 waiting=tuple(components.operators.waiting()),
                 unstored="" if trouble is None else f"{trouble.message} ({trouble.where})",

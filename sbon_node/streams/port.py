@@ -3,27 +3,207 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
 
 from sbon_node.base.clock import Clock
 from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.channel import StreamOpener
-from sbon_node.streams.links.link import Link
+from sbon_node.streams.links.inbox import Spill
+from sbon_node.streams.links.link import Expect, Link, Locate, OwnTime, Search, anyone
 from sbon_node.streams.links.span import InputSpan, fill, fill_upto, have_ended, next_batch
-from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.measures.meter import OperatorMeter
-from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
+from sbon_node.streams.outbox.ledger import NO_BATCH, Tail, batch_output
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.streams.port_input import Following, PortInput
-from sbon_node.streams.port_output import Backup, Discarded, PortOutput, Published
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.stream_counts import SpillCount
 from sbon_protocol.api.subscribers import follower_of, input_of
 from sbon_protocol.errors import BrokenInvariantError, SbonError
+
+
+class PortInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of an operator; ``start_after`` applies while no batch of the operator is visible.
+
+    The input's watermark, less ``lag_ms``, may be at most ``ahead_ms`` beyond the least of the other inputs; without
+    ``ahead_ms`` there is no limit. A ``whole`` input begins with frame 1, or fails. Frames held back are spilled to ``spill_to``,
+    where given, and otherwise stay in the link's credit. ``columns`` are names for the columns of its frames, in their order.
+    """
+
+    stream: str
+    locate: Locate
+    expect: Expect = anyone
+    search: Search | None = None
+    own_time: OwnTime = int
+    start_after: int = 0
+    epoch: int = 0
+    lineage: int = 0
+    learn: Callable[[int], None] | None = None
+    lag_ms: int = 0
+    ahead_ms: int | None = None
+    whole: bool = False
+    spill_to: Path | None = None
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The role of a port whose operator runs at another host: it reads under a ``name`` of its own, and its output is discarded.
+
+    ``base`` is the state of the host's stream after the batch whose checkpoint was copied. Until :meth:`NodePort.limit` says
+    more, nothing beyond that batch is offered.
+    """
+
+    name: str
+    base: Tail
+
+
+class Backup(Protocol):
+    """The place at another node for what an operator shows."""
+
+    async def store(self, batch: int) -> None:
+        """Return once everything up to the committed ``batch`` is stored there, its checkpoint included."""
+        ...
+
+
+class PortOutput(Protocol):
+    """An operator's batches: written first, visible once committed and, with a backup, stored there."""
+
+    def newest(self) -> int:
+        """Return the newest batch written; -1 before the first."""
+        ...
+
+    def visible(self) -> int:
+        """Return the newest visible batch; -1 before the first."""
+        ...
+
+    def offsets(self) -> tuple[InputOffset, ...]:
+        """Return the input offsets of the newest visible batch; none before the first."""
+        ...
+
+    def has_batch(self, batch: int) -> bool: ...
+
+    def write(self, batch: int, offsets: tuple[InputOffset, ...], drafts: Sequence[FrameDraft]) -> None: ...
+
+    async def store(self, batch: int) -> None:
+        """Wait until the committed ``batch`` may become visible."""
+        ...
+
+    def publish(self, batch: int) -> tuple[InputOffset, ...]:
+        """Make everything up to ``batch`` visible; return :meth:`offsets`."""
+        ...
+
+    def is_full(self) -> bool: ...
+
+    def is_awaited(self) -> bool:
+        """Return whether a reader has received everything that is visible, and so waits for more."""
+        ...
+
+    async def wait_room(self) -> None: ...
+
+
+class Published:
+    """The operator's stream, which is open in the outbox."""
+
+    def __init__(self, outbox: Outbox, operator: str, backup: Backup | None = None) -> None:
+        self._outbox, self._operator, self._backup = outbox, operator, backup
+
+    def newest(self) -> int:
+        return self._outbox.newest(self._operator)
+
+    def visible(self) -> int:
+        return self._outbox.visible_batch(self._operator)
+
+    def offsets(self) -> tuple[InputOffset, ...]:
+        visible = self.visible()
+        return () if visible < 0 else self._outbox.batch_offsets(self._operator, visible)
+
+    def has_batch(self, batch: int) -> bool:
+        return self._outbox.has_batch(self._operator, batch)
+
+    def write(self, batch: int, offsets: tuple[InputOffset, ...], drafts: Sequence[FrameDraft]) -> None:
+        self._outbox.write_batch(self._operator, batch, offsets, drafts)
+
+    async def store(self, batch: int) -> None:
+        if self._backup is not None and batch > self.visible():
+            await self._backup.store(batch)
+
+    def publish(self, batch: int) -> tuple[InputOffset, ...]:
+        return self._outbox.publish(self._operator, batch)
+
+    def is_full(self) -> bool:
+        return self._outbox.pressure(self._operator)
+
+    def is_awaited(self) -> bool:
+        if self._operator not in self._outbox.streams():
+            return False
+        newest, readers = self._outbox.latest(self._operator), self._outbox.link_counts(self._operator).links.values()
+        return any(not reader.failed and reader.received >= newest for reader in readers)
+
+    async def wait_room(self) -> None:
+        await self._outbox.wait_room(self._operator)
+
+
+class Discarded:
+    """The output of a follower, of which only the totals are kept: frames, rows and bytes, added to those of ``base``.
+
+    ``base`` is the state of the host's stream after the batch whose checkpoint was copied. Nothing of it survives the process:
+    a follower begins with another copy then.
+    """
+
+    def __init__(self, operator: str, base: Tail) -> None:
+        self._operator = operator
+        self.tail = base
+        """The state after the newest committed batch."""
+        self._pending: list[Tail] = []
+
+    def newest(self) -> int:
+        return self._pending[-1].batch if self._pending else self.tail.batch
+
+    def visible(self) -> int:
+        return self.tail.batch
+
+    def offsets(self) -> tuple[InputOffset, ...]:
+        return self.tail.offsets
+
+    def has_batch(self, batch: int) -> bool:
+        return 0 <= batch <= self.newest()
+
+    def write(self, batch: int, offsets: tuple[InputOffset, ...], drafts: Sequence[FrameDraft]) -> None:
+        if batch <= self.tail.batch:
+            return
+        self._pending = [tail for tail in self._pending if tail.batch < batch]
+        before = self._pending[-1] if self._pending else self.tail
+        self._pending.append(batch_output(self._operator, drafts, before, batch, offsets)[1])
+
+    async def store(self, batch: int) -> None:
+        """Return at once: nobody sees it."""
+
+    def publish(self, batch: int) -> tuple[InputOffset, ...]:
+        if batch > self.newest():
+            raise BrokenInvariantError(f"batch {batch} of {self._operator} was committed and never written")
+        for tail in self._pending:
+            if tail.batch <= batch:
+                self.tail = tail
+        self._pending = [tail for tail in self._pending if tail.batch > batch]
+        return self.tail.offsets
+
+    def is_full(self) -> bool:
+        return False
+
+    def is_awaited(self) -> bool:
+        return False
+
+    async def wait_room(self) -> None:
+        """Return at once: nothing is kept."""
+
 
 FOLLOWER_WAIT_S = 1.0  # Least time for which a follower waits for its host to show more.
 ROWS_OF_A_LARGE_GROUP = 20
@@ -391,10 +571,7 @@ class NodePort:
         if now - self._stuck_since_s > self._settings.spill_patience_s:
             spill = full[0].inbox.spill
             assert spill is not None
-            raise SbonError(
-                "held-too-long",
-                f"{spill.bytes:,} bytes of {full[0].stream} wait for inputs that have had no news for "
-                f"{self._settings.spill_patience_s:g} s",
-                where=self.operator,
-                hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",
-            )
+            news = f"inputs that have had no news for {self._settings.spill_patience_s:g} s"
+            hint = "see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s"
+            message = f"{spill.bytes:,} bytes of {full[0].stream} wait for {news}"
+            raise SbonError("held-too-long", message, where=self.operator, hint=hint)

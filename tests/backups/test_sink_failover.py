@@ -12,7 +12,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.faults.plan import AtTime, Fault
-from sbon_node.connectors.sinks.buffered import BufferedSink
+from sbon_node.connectors.sinks.buffer import BufferedSink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailover, withdraw_position

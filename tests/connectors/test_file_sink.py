@@ -17,7 +17,7 @@ import pytest
 
 from sbon_node.base.executors import in_thread
 from sbon_node.connectors.formats import frames
-from sbon_node.connectors.sinks.file_position import FilePosition, part_path, position_path
+from sbon_node.connectors.sinks.file import FilePosition, part_path, position_path
 from sbon_node.connectors.sinks.registry import open_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.model.frames import Frame

@@ -10,7 +10,7 @@ import pytest
 
 from sbon_node.api.encoding import encode
 from sbon_node.connectors.formats.json_values import values_of
-from sbon_node.connectors.formats.ndjson import NdjsonRows
+from sbon_node.connectors.formats.lines import NdjsonRows
 from sbon_node.connectors.sinks.file_formats import text
 from sbon_node.planning.sql.relations.logical import Output
 from sbon_node.planning.sql.stages.fragments import check_outputs

@@ -11,8 +11,7 @@ import pytest
 from aiohttp import web
 
 from sbon_node.base.clock import Clock
-from sbon_node.connectors.access.permitted import is_named
-from sbon_node.connectors.access.resolved import checked_addresses
+from sbon_node.connectors.access.permitted import checked_addresses, is_named
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.registry import check_sink

@@ -17,7 +17,7 @@ import pytest
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.postgres import Database
-from sbon_node.connectors.sinks.postgres_table import check_columns, read_name
+from sbon_node.connectors.sinks.postgres_options import check_columns, read_name
 from sbon_node.connectors.sinks.registry import check_sink, reach_sink
 from sbon_node.model.frames import Frame
 from sbon_protocol.errors import SbonError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from sbon_lab.simulation.faults.power_loss import ForgetfulDisk, PowerLostError, Survives
 from sbon_node.base import disk
-from sbon_node.connectors.sinks import file, file_position
+from sbon_node.connectors.sinks import file
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_protocol.errors import SbonError
 from tests.connectors.file_sinks import FORMATS, World, opened, withdrawn
@@ -112,7 +113,7 @@ def _does_nothing(*given: object) -> None:
 
 
 def rows_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(file, "os", SimpleNamespace(fsync=_does_nothing))
+    patch.setattr(file, "os", SimpleNamespace(access=os.access, W_OK=os.W_OK, X_OK=os.X_OK, fsync=_does_nothing))
 
 
 def position_not_synced(patch: pytest.MonkeyPatch) -> None:
@@ -129,7 +130,7 @@ def part_names_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def claim_not_synced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(file_position, "sync_folder", _does_nothing)
+    patch.setattr(file, "sync_folder", _does_nothing)
 
 
 def position_before_rows(patch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def position_before_rows(patch: pytest.MonkeyPatch) -> None:
     honest = file.FileSink._append
     kept: list[bytes] = []
 
-    def late(self: file.FileSink, position: file_position.FilePosition) -> file_position.FilePosition:
+    def late(self: file.FileSink, position: file.FilePosition) -> file.FilePosition:
         stated = honest(self, position)
         kept.append(self.path.read_bytes()[self._position.length :])
         with self.path.open("r+b") as file:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_node.connectors.sources.row_sample import MAX_PARTS, RowSample
+from sbon_node.connectors.sources.sample import MAX_PARTS, RowSample
 
 
 def kept(sample: RowSample) -> list[int]:

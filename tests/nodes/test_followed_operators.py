@@ -15,8 +15,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.model.records import MoveLease
 from sbon_node.streams.outbox.copies import StreamState
-from sbon_node.streams.port import NodePort
-from sbon_node.streams.port_input import Following, PortInput
+from sbon_node.streams.port import Following, NodePort, PortInput
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 

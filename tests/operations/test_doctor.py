@@ -12,10 +12,9 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.net.transport import Address
-from sbon_node.operations import reachability
-from sbon_node.operations.doctor import judged
+from sbon_node.operations import doctor
+from sbon_node.operations.doctor import PEER_BURST, Reach, Reached, judged
 from sbon_node.operations.examination import CheckResult
-from sbon_node.operations.reachability import PEER_BURST, Reach, Reached
 from sbon_protocol.errors import SbonError
 from sbon_protocol.measuring import ReachBack, ReachedBack
 from sbon_protocol.messages import Endpoint
@@ -119,7 +118,7 @@ def test_peers_reach_back_and_say_how_far_and_where(tmp_path: Path) -> None:
 
 def test_late_answers_of_busy_machines_are_no_lost_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A datagram takes 24 ms there and back."""
-    monkeypatch.setattr(reachability, "PING_S", 0.03)
+    monkeypatch.setattr(doctor, "PING_S", 0.03)
 
     async def test(cluster: SimulatedCluster) -> None:
         (reached,) = await ask(cluster, "a", reach_of(cluster, "a").ask(["b"]))

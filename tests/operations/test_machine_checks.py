@@ -23,8 +23,7 @@ from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
 from sbon_node.operations import machine_checks
 from sbon_node.operations.examination import CheckResult
-from sbon_node.operations.machine_checks import examine_machine
-from sbon_node.operations.preflight import holder_of, preflight
+from sbon_node.operations.machine_checks import examine_machine, holder_of, preflight
 from sbon_protocol.datagram import pack, unpack
 from sbon_protocol.messages import Nack, Packet, PingRequest
 from tests.addresses import own_host

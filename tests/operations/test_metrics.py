@@ -131,7 +131,7 @@ def test_a_node_whose_disk_is_broken_has_all_metrics_but_those_of_the_disk(
 
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.at("a").daemon
-        daemon.context.outbox.backlogs.oldest_ms = unread
+        daemon.context.outbox.oldest_waiting_ms = unread
         monkeypatch.setattr(metrics_snapshot.os, "statvfs", gone)
         snapshot: NodeMetrics = daemon.operations.metrics_snapshot()
         told = {name: value for name, labels, value in samples(scrape(snapshot)) if not labels}

@@ -37,7 +37,7 @@ from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.planning.sql.rewrite import event_time
 from sbon_node.planning.sql.rewrite.event_time import Bound
 from sbon_node.streams.links import span
-from sbon_node.streams.outbox import outbox
+from sbon_node.streams.outbox import ledger
 from sbon_node.streams.port import NodePort
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 
@@ -137,13 +137,13 @@ def batches_without_rows_promise_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_frame_of_a_batch_carries_its_watermark(patch: pytest.MonkeyPatch) -> None:
-    honest = outbox.number_frames
+    honest = ledger.number_frames
 
     def number_frames(stream: str, drafts: Any, before: Any, *, each_carries: bool) -> Any:
         drafts = [*(msgspec.structs.replace(one, ended=False) for one in drafts[:-1]), *drafts[-1:]]
         return honest(stream, drafts, before, each_carries=True)
 
-    patch.setattr(outbox, "number_frames", number_frames)
+    patch.setattr(ledger, "number_frames", number_frames)
 
 
 def _with_drafts(patch: pytest.MonkeyPatch, other: Callable[[Any], Any]) -> None:

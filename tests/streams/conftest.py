@@ -22,8 +22,7 @@ from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.streams.port import NodePort
-from sbon_node.streams.port_input import PortInput
+from sbon_node.streams.port import NodePort, PortInput
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_protocol.messages import Frame, Hello, Welcome
 from tests.streams.outboxes import SETTINGS, stream_settings

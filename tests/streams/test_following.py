@@ -10,8 +10,7 @@ import pytest
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.port import FOLLOWER_WAIT_S, NodePort
-from sbon_node.streams.port_input import Following
+from sbon_node.streams.port import FOLLOWER_WAIT_S, Following, NodePort
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 from tests.streams.outboxes import draft, stream_settings, texts
 from tests.streams.test_port import LONG_S, NONE, run
@@ -270,7 +269,7 @@ def test_frames_of_another_hosts_batch_are_not_held_back() -> None:
 
 def test_a_repeated_batch_of_a_follower_replaces_the_first() -> None:
     from sbon_node.streams.outbox.ledger import Tail
-    from sbon_node.streams.port_output import Discarded
+    from sbon_node.streams.port import Discarded
 
     output = Discarded("op", Tail(batch=4, last=9, rows=20, offsets=NONE))
     output.write(5, NONE, [draft("abc")])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.streams.outbox.further import Begin, Beginning
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.outbox.retention import Begin, Beginning
 from sbon_protocol.errors import SbonError
 from tests.streams.outboxes import code_of, draft, offset, publish, stream_settings, texts
 

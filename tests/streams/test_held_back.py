@@ -12,11 +12,9 @@ import pytest
 
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.links.inbox import Inbox
+from sbon_node.streams.links.inbox import SEGMENT_BYTES, Inbox, Spill
 from sbon_node.streams.links.span import InputSpan, fill
-from sbon_node.streams.links.spill import SEGMENT_BYTES, Spill
-from sbon_node.streams.port import NodePort
-from sbon_node.streams.port_input import PortInput
+from sbon_node.streams.port import NodePort, PortInput
 from sbon_node.streams.watermark import output_watermark
 from sbon_protocol.errors import SbonError
 from tests.streams.conftest import HERE

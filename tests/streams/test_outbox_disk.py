@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.model.frames import Frame, FrameDraft
-from sbon_node.streams.links.spill import Spill
+from sbon_node.streams.links.inbox import Spill
 from sbon_node.streams.outbox.outbox import Outbox
 from tests.streams.outboxes import stream_settings
 

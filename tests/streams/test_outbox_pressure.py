@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.port_output import Published
+from sbon_node.streams.port import Published
 from sbon_protocol.errors import SbonError
 from tests.streams.outboxes import SETTINGS, publish, stream_settings, texts
 

@@ -125,8 +125,8 @@ def test_the_oldest_waiting_rows_of_each_subscriber_are_known(outbox: Outbox) ->
     outbox.write_batch("op", 3, offset(4), [draft("c", born_ms=500)])
     for subscriber in ("q.sink", "q.sink2"):
         outbox.subscribe("op", subscriber, 0)
-    assert outbox.backlogs.oldest_ms() == {"q.sink": 1_000, "q.sink2": 1_000}
+    assert outbox.oldest_waiting_ms() == {"q.sink": 1_000, "q.sink2": 1_000}
     outbox.acknowledge("op", "q.sink", 1)
-    assert outbox.backlogs.oldest_ms() == {"q.sink": 3_000, "q.sink2": 1_000}
+    assert outbox.oldest_waiting_ms() == {"q.sink": 3_000, "q.sink2": 1_000}
     outbox.acknowledge("op", "q.sink", 3)
-    assert outbox.backlogs.oldest_ms() == {"q.sink2": 1_000}
+    assert outbox.oldest_waiting_ms() == {"q.sink2": 1_000}

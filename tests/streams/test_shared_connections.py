@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sbon_node.net.transport import Address
-from sbon_node.streams.links.shared.reading import SharedConnections
+from sbon_node.streams.links.shared import SharedConnections
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import (
     Data,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sbon_node.streams.links.shared.window import Window
+from sbon_node.streams.links.shared import Window
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Data
 

@@ -21,7 +21,7 @@ from sbon_node.base.clock import Clock
 from sbon_node.base.logging.output import LogSettings, configure
 from sbon_node.model.frames import FrameDraft
 from sbon_node.streams.links.link import Link
-from sbon_node.streams.links.shared.reading import SharedConnections
+from sbon_node.streams.links.shared import SharedConnections
 from sbon_node.streams.settings import StreamSettings
 
 READERS = (1, 2, 4, 8)

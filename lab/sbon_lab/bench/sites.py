@@ -30,10 +30,9 @@ from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
-from sbon_node.streams.links.shared.reading import SharedConnections
+from sbon_node.streams.links.shared import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.port import NodePort
-from sbon_node.streams.port_input import PortInput
+from sbon_node.streams.port import NodePort, PortInput
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.operators import InputSpec, OperatorSpec
 from sbon_protocol.api.states import operator_states

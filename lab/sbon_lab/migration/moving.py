@@ -30,8 +30,7 @@ from sbon_node.hosting.moving.ends import Frozen, Origin, Target
 from sbon_node.model.frames import END_WATERMARK_MS, FrameDraft
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.payload import unpack
-from sbon_node.streams.port import NodePort
-from sbon_node.streams.port_input import Following, PortInput
+from sbon_node.streams.port import Following, NodePort, PortInput
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.operators import InputSpec, OperatorSpec, StateProvider, TimeBuckets
 from sbon_protocol.api.states import operator_states

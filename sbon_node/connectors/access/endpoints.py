@@ -37,8 +37,7 @@ def read_endpoint(
 
     ``ports`` maps the accepted schemes to their default ports. ``url`` and ``password`` may be references to this node's secrets;
     the node sends those only to a host that ``connectors.endpoints`` names. Without ``password`` the password file supplies it,
-    which binds it to a host. Raises :class:`SbonError` ``bad-option``, ``outside-endpoints``, ``secret-missing``,
-    ``secret-refused``.
+    which binds it to a host. Raises ``bad-option``, ``outside-endpoints``, ``secret-missing``, ``secret-refused``.
     """
     secret = is_reference(url) or is_reference(password)
     url = read_secret(url, settings, where)
@@ -69,10 +68,7 @@ def check_named(host: str, port: int, settings: ConnectorSettings) -> None:
 
 
 def has_secret_channel(host: str, port: int, settings: ConnectorSettings) -> bool:
-    """Return whether a secret may travel to the host without TLS.
-
-    It may within this machine, or where the operator permits it.
-    """
+    """Return whether a secret may travel to the host without TLS: within this machine, or where the operator permits it."""
     if is_loopback(host):
         return True
     permitted = {entry.lower() for entry in settings.cleartext}

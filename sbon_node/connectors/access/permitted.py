@@ -1,21 +1,22 @@
 """Permitted endpoints, checked by name at declaration and by address at each connection.
 
-:mod:`sbon_node.connectors.access.resolved` checks the addresses.
-
 Services on loopback and link-local addresses, and on the node's own addresses, often trust every client on this machine; this
 node's API is among them. Such an address needs an entry of ``connectors.endpoints`` that names exactly it; patterns do not match
 it. No entry permits a port of nodes there (``connectors.own_ports``): a sink could command them.
 
-The node resolves a name once per connection and connects to an address that it checked, so a second answer of a name server
-changes nothing.
+The node resolves a name once per connection and connects to an address that it checked: a second answer changes nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
+from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_protocol.errors import SbonError
 
@@ -34,10 +35,7 @@ def check_permitted(host: str, port: int, settings: ConnectorSettings, where: st
         allowed = ", ".join(settings.endpoints) or "none"
         hint = f"it lets them talk to {allowed}; connectors.endpoints names others when it is started"
         raise SbonError(OUTSIDE, f"{host}:{port} is nothing that this node lets others talk to", where=where, hint=hint)
-    if host.lower() == "localhost":
-        host_ip: Ip | None = ipaddress.ip_address("127.0.0.1")
-    else:
-        host_ip = ip_of(host)
+    host_ip = ip_of("127.0.0.1" if host.lower() == "localhost" else host)
     if host_ip is not None and not is_reachable(host, host_ip, port, settings):
         raise too_near(host, port, settings, where)
 
@@ -47,10 +45,7 @@ def is_named(host: str, port: int, settings: ConnectorSettings) -> bool:
 
     The node sends secrets to no other host. Loopback needs such an entry anyway, since patterns do not match it.
     """
-    ip = ip_of(host)
-    if host.lower() == "localhost" or (ip is not None and ip.is_loopback):
-        return True
-    return any(_names(entry, host, ip, port, whole=False) for entry in settings.endpoints)
+    return is_loopback(host) or any(_names(entry, host, ip_of(host), port, whole=False) for entry in settings.endpoints)
 
 
 def is_loopback(host: str) -> bool:
@@ -141,3 +136,56 @@ def _is_of_this_machine(ip: Ip) -> bool:
             return ip_of(str(probe.getsockname()[0])) == ip
     except OSError:
         return False
+
+
+async def checked_addresses(host: str, port: int, settings: ConnectorSettings, where: str = "options.url") -> list[str]:
+    """Resolve a host now; return the permitted addresses. Raises ``outside-endpoints``, and :data:`AWAY` if it has none."""
+    check_permitted(host, port, settings, where)
+    loop = asyncio.get_running_loop()
+    try:
+        answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise SbonError(AWAY, f"the name {host} cannot be resolved: {error}", where=where) from error
+    own = await _own(settings)
+    addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+    allowed = [
+        address for address in addresses if (ip := ip_of(address)) is not None and is_reachable(host, ip, port, settings, own)
+    ]
+    if not allowed:
+        raise too_near(host, port, settings, where)
+    return allowed
+
+
+class PinnedLoop:
+    """An event loop that connects to ``addresses`` for any requested host. TLS alone uses the host's name."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, addresses: Sequence[str]) -> None:
+        self._loop, self._addresses = loop, addresses
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def create_connection(self, factory: Any, host: str, port: int, **more: Any) -> Any:
+        failed: OSError = OSError("no address")
+        for address in self._addresses:
+            try:
+                return await self._loop.create_connection(factory, address, port, **more)
+            except OSError as error:
+                failed = error
+        raise failed
+
+
+async def _own(settings: ConnectorSettings) -> frozenset[Ip]:
+    """Return the addresses of the names under which this node is announced."""
+    own: set[Ip] = set()
+    for name in settings.own_hosts:
+        ip = ip_of(name)
+        if ip is None:
+            try:
+                answers = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError):
+                continue
+            own.update(address for entry in answers if (address := ip_of(str(entry[4][0]))) is not None)
+        else:
+            own.add(ip)
+    return frozenset(own)

@@ -15,8 +15,7 @@ ANYWHERE = ("/",)
 def check_within(path: str, roots: Sequence[str]) -> None:
     """Raise ``outside-roots`` for a path that, with links followed, lies in none of the folders.
 
-    The error does not reveal whether the file exists. An invalid path (with a NUL, or the home of an unknown user) raises
-    ``bad-option``.
+    The error does not reveal whether the file exists. Raises ``bad-option`` for no path (a NUL, an unknown user).
     """
     try:
         resolved = Path(path).expanduser().resolve()
@@ -80,9 +79,6 @@ def _root_of(target: Path, roots: Sequence[str]) -> Path | None:
 
 
 def _outside(path: str, roots: Sequence[str]) -> SbonError:
-    return SbonError(
-        "outside-roots",
-        f"{path} is in no folder that this node lets others use",
-        where="options.path",
-        hint=f"it lets them use {', '.join(roots) or 'none'}; --data-roots names others when the node is started",
-    )
+    message = f"{path} is in no folder that this node lets others use"
+    hint = f"it lets them use {', '.join(roots) or 'none'}; --data-roots names others when the node is started"
+    return SbonError("outside-roots", message, where="options.path", hint=hint)

@@ -24,10 +24,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of rows.
-
-    ``position(k)`` is where reading resumes after ``k`` rows of the block; its bad rows belong to the first row.
-    """
+    """Rows, and bad rows, which belong to the first. Reading resumes at ``position(k)`` after ``k`` rows of the block."""
 
     rows: pa.RecordBatch
     bad: tuple[BadRow, ...]
@@ -62,10 +59,7 @@ class TextFormat(Protocol):
         ...
 
     def split(self, text: bytes) -> int:
-        """Return the bytes of ``text`` up to the end of its last complete record.
-
-        ``text`` begins with a record. The result is 0 if no record is complete.
-        """
+        """Return the bytes of ``text``, which begins with a record, up to the end of its last complete one; 0 without any."""
         ...
 
     def parse(self, text: bytes, line: int) -> Parsed:

@@ -5,14 +5,17 @@ A value converts the same whatever its neighbours are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbon_node.connectors.formats.numbers import cast_json_numbers, cast_numbers, is_number, json_number
 from sbon_node.connectors.formats.times import EPOCHS, time_reader
+from sbon_node.model.schema import type_of
 
 Convert = Callable[[Any], Any]
 """Converts an array to an array of equal length.
@@ -43,6 +46,27 @@ def fitting(values: Any, convert: Convert) -> tuple[Any, list[int]]:
     return (chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)), misfits
 
 
+def fitting_rows(
+    schema: pa.Schema, converters: Sequence[Convert], columns: Sequence[Any], rows: int, shown: Callable[[Any], str]
+) -> tuple[list[Any], npt.NDArray[np.int64], dict[int, str]]:
+    """Convert the columns of so many ``rows``. Returns their arrays, the numbers of the rows that fit, and why others do not.
+
+    ``columns`` are arrays or lists; ``shown`` writes a value that does not fit.
+    """
+    arrays: list[Any] = []
+    kept, bad = np.arange(rows), dict[int, str]()
+    for field, convert, values in zip(schema, converters, columns, strict=True):
+        if len(kept) < rows:
+            values = [values[i] for i in kept] if isinstance(values, list) else values.take(pa.array(kept))
+        array, misfits = fitting(values, convert)
+        if misfits:
+            bad |= {int(kept[i]): f"{field.name} is no {type_of(field.type)}: {shown(values[i])}" for i in misfits}
+            rest = np.delete(np.arange(len(kept)), misfits)
+            kept, arrays = kept[rest], [earlier.take(pa.array(rest)) for earlier in arrays]
+        arrays.append(array)
+    return arrays, kept, bad
+
+
 def supports_text(kind: pa.DataType) -> bool:
     """Return whether a text format can hold such a column."""
     types = pa.types
@@ -51,10 +75,7 @@ def supports_text(kind: pa.DataType) -> bool:
 
 
 def text_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
-    """Return a converter from arrays of bytes.
-
-    An empty value is NULL except in text and binary columns. Space around values counts only there.
-    """
+    """Return a converter from arrays of bytes. Only in text and binary columns do empty values and outer spaces count."""
     if pa.types.is_binary(kind):
         return lambda texts: texts.cast(kind)
     if pa.types.is_string(kind):

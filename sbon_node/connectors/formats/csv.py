@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from sbon_node.connectors.formats.blocks import MAX_IGNORED, MAX_IGNORED_NAME, Parsed
-from sbon_node.connectors.formats.columns import MISFIT, fitting, supports_text, text_converter
+from sbon_node.connectors.formats.columns import MISFIT, fitting_rows, supports_text, text_converter
 from sbon_node.connectors.interface import BadRow
 from sbon_node.model.schema import type_of
 from sbon_protocol.errors import SbonError
@@ -25,10 +25,7 @@ _LINE_END = rb"(?:\r\n|\n|\r(?=[^\n]))"
 
 
 class CsvRows:
-    """CSV format; see :class:`sbon_node.connectors.formats.blocks.TextFormat`.
-
-    Columns follow the header, or the order of the schema if there is none.
-    """
+    """See :class:`~sbon_node.connectors.formats.blocks.TextFormat`. Without a header, columns are in the order of the schema."""
 
     def __init__(self, schema: pa.Schema, *, header: bool, delimiter: str, null: str, timestamp_format: str) -> None:
         self._schema, self._header, self._null = schema, header, null
@@ -56,22 +53,17 @@ class CsvRows:
         text = head[mark:] if head.endswith(b"\n") else head[mark:] + b"\n"
         match = self._record.match(text)
         if not text.strip():
-            raise SbonError(
-                "bad-header",
-                "it is empty: not even a line of column names",
-                where="options.path",
-                hint="write rows to it first; connector tail waits for a file's first rows",
-            )
+            hint = "write rows to it first; connector tail waits for a file's first rows"
+            raise SbonError("bad-header", "it is empty: not even a line of column names", where="options.path", hint=hint)
         if match is None or not match[0].strip():
             raise SbonError("bad-header", "there is no line of column names", where="options.path", hint="set header=false")
+        # Names stay as they are written: with a type that Arrow infers, true becomes True, and 1.50 becomes 1.5.
+        types = {f"f{i}": pa.binary() for i in range(match[0].count(self._delimiter) + 1)}
         table = arrow_csv.read_csv(
             pa.py_buffer(match[0]),
             read_options=arrow_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
             parse_options=arrow_csv.ParseOptions(**self._parse),
-            # Names stay as they are written: with a type that Arrow infers, true becomes True, and 1.50 becomes 1.5.
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={f"f{i}": pa.binary() for i in range(match[0].count(self._delimiter) + 1)}
-            ),
+            convert_options=arrow_csv.ConvertOptions(column_types=types),
         )
         self._set_columns([column[0].as_py().decode(errors="replace").strip() for column in table])
         return min(mark + match.end(), len(head))
@@ -85,10 +77,7 @@ class CsvRows:
         return end
 
     def first(self, text: bytes) -> int:
-        """Return the length of the first record in bytes, including a UTF-8 byte order mark.
-
-        An incomplete record counts in full.
-        """
+        """Return the bytes of the first record, with a byte order mark; an incomplete record counts in full."""
         mark = len(_MARK) if text.startswith(_MARK) else 0
         match = self._record.match(text, mark)
         return match.end() if match is not None else len(text)
@@ -96,8 +85,11 @@ class CsvRows:
     def parse(self, text: bytes, line: int) -> Parsed:
         table = self._table(text)
         if table is not None:
-            arrays = self._quick(table)
-            if arrays is not None:
+            try:
+                arrays = [convert(_flat(column)) for convert, column in zip(self._converters, table, strict=True)]
+            except MISFIT:
+                pass
+            else:
                 return self._parsed(arrays, (), _Records(self, text, line), None)
         return self._parse_slowly(text, line)
 
@@ -153,12 +145,6 @@ class CsvRows:
             width, end = width + 1, match.end()
         return width
 
-    def _quick(self, table: pa.Table) -> list[Any] | None:
-        try:
-            return [convert(_flat(column)) for convert, column in zip(self._converters, table, strict=True)]
-        except MISFIT:
-            return None
-
     def _parse_slowly(self, text: bytes, line: int) -> Parsed:
         records = self.records(text, line)
         widths = [self._width(record) for _, record in records]
@@ -168,17 +154,10 @@ class CsvRows:
         if table is None or table.num_rows != len(records) - len(bad):
             table = self._one_by_one(records, bad)
         good = np.array([i for i in range(len(records)) if i not in bad], dtype=np.int64)
-        arrays: list[Any] = []
-        for index, convert in enumerate(self._converters):
-            array, misfits = fitting(_flat(table.column(index)), convert)
-            if misfits:
-                field = self._schema.field(index)
-                for i in misfits:
-                    bad[int(good[i])] = f"{field.name} is no {type_of(field.type)}: {_shown(table.column(index)[i].as_py())}"
-                rest = np.delete(np.arange(len(good)), misfits)
-                good, table = good[rest], table.take(pa.array(rest))
-                arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
-            arrays.append(array)
+        columns = [_flat(column) for column in table]
+        arrays, fit, misfits = fitting_rows(self._schema, self._converters, columns, len(good), _shown)
+        bad |= {int(good[i]): reason for i, reason in misfits.items()}
+        good = good[fit]
         letters = tuple(BadRow(records[i][0], _text(records[i][1]), bad[i]) for i in sorted(bad))
         return self._parsed(arrays, letters, _Records(self, text, line), good)
 
@@ -224,5 +203,5 @@ def _text(record: bytes) -> str:
     return record.decode("utf-8", "replace").rstrip("\r\n")
 
 
-def _shown(value: bytes | None) -> str:
-    return repr((value or b"")[:80].decode("utf-8", "replace"))
+def _shown(value: pa.Scalar) -> str:
+    return repr((value.as_py() or b"")[:80].decode("utf-8", "replace"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,15 +10,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sbon_node.connectors.formats.blocks import Block
-from sbon_node.connectors.formats.columns import fitting
+from sbon_node.connectors.formats.columns import fitting_rows
 from sbon_node.connectors.formats.numbers import cast_decimals
-from sbon_node.connectors.formats.text_file import open_file
+from sbon_node.connectors.formats.text_file import changed, open_file, short_hash
 from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.model.schema import type_of
@@ -66,12 +64,7 @@ class ParquetRows:
         if position is not None:
             self._next = msgspec.msgpack.decode(position, type=ParquetPosition)
             if self._next.file != identity:
-                raise SbonError(
-                    "source-changed",
-                    "the file is not the one that was read before",
-                    where=str(self._path),
-                    hint="attach the new file as a source of its own",
-                )
+                raise changed(self._path, "the file is not the one that was read before")
         self._check_columns()
 
     @property
@@ -117,30 +110,21 @@ class ParquetRows:
         assert self._file is not None
         size = self._file.seek(0, 2)
         self._file.seek(max(0, size - FOOTER_BYTES))
-        return hashlib.blake2b(b"%d:" % size + self._file.read(), digest_size=8).digest()
+        return short_hash(b"%d:" % size + self._file.read())
 
     def _check_columns(self) -> None:
         file_schema = self._reader.schema_arrow
         missing = [name for name in self._schema.names if name not in file_schema.names]
         if missing:
-            raise SbonError(
-                "missing-columns",
-                f"the file has no column {', '.join(missing)}",
-                where="options.path",
-                hint=f"its columns: {', '.join(file_schema.names)[:500]}",
-            )
+            message, hint = f"the file has no column {', '.join(missing)}", f"its columns: {', '.join(file_schema.names)[:500]}"
+            raise SbonError("missing-columns", message, where="options.path", hint=hint)
         for field in self._schema:
-            self._check_type(field, file_schema.field(field.name).type)
-
-    def _check_type(self, field: pa.Field, file_type: pa.DataType) -> None:
-        try:
-            pa.nulls(0, file_type).cast(field.type)
-        except pa.ArrowException as error:
-            raise SbonError(
-                "type-mismatch",
-                f"{field.name} is {type_of(file_type)} in the file and {type_of(field.type)} in the stream",
-                where="options.path",
-            ) from error
+            file_type = file_schema.field(field.name).type
+            try:
+                pa.nulls(0, file_type).cast(field.type)
+            except pa.ArrowException as error:
+                message = f"{field.name} is {type_of(file_type)} in the file and {type_of(field.type)} in the stream"
+                raise SbonError("type-mismatch", message, where="options.path") from error
 
     def _batch(self) -> Any:
         """Return the next batch of this group from the row on, or ``None`` at its end."""
@@ -173,13 +157,10 @@ class ParquetRows:
         needed, most = sum(bound.page_bytes for bound in bounds), self._settings.parquet_bytes
         if needed > most:
             largest = max(bounds, key=lambda bound: bound.page_bytes)
-            raise SbonError(
-                "file-too-large",
-                f"pages of row group {group} unpack to {needed:,} bytes, {largest.page_bytes:,} of them of the column "
-                f"{largest.name}; at most {most:,} are allowed",
-                where=str(self._path),
-                hint="raise connectors.parquet_bytes on the source's node, or write the file again with smaller pages",
-            )
+            pages = f"pages of row group {group} unpack to {needed:,} bytes"
+            message = f"{pages}, {largest.page_bytes:,} of them of the column {largest.name}; at most {most:,} are allowed"
+            hint = "raise connectors.parquet_bytes on the source's node, or write the file again with smaller pages"
+            raise SbonError("file-too-large", message, where=str(self._path), hint=hint)
         packed = sum(bound.row_bytes for bound in bounds)
         unpacked = sum(bound.most_bytes for bound in bounds)
         return max(1, min(MAX_BLOCK_ROWS, self._settings.block_bytes // max(1, packed), most // max(1, unpacked)))
@@ -199,19 +180,9 @@ class ParquetRows:
     def _block(self, batch: Any) -> Block:
         start = self._next
         first = sum(self._reader.metadata.row_group(g).num_rows for g in range(start.group)) + start.row + 1
-        bad: dict[int, str] = {}
-        good = np.arange(batch.num_rows, dtype=np.int64)
-        arrays: list[Any] = []
-        for field in self._schema:
-            column = batch.column(batch.schema.get_field_index(field.name))
-            if len(good) < batch.num_rows:
-                column = column.take(pa.array(good))
-            array, misfits = fitting(column, partial(_cast, kind=field.type))
-            if misfits:
-                bad |= {int(good[i]): f"{field.name} is no {type_of(field.type)}: {_text(column[i])[:80]}" for i in misfits}
-                rest = np.delete(np.arange(len(good)), misfits)
-                good, arrays = good[rest], [earlier.take(pa.array(rest)) for earlier in arrays]
-            arrays.append(array)
+        converters = [partial(_cast, kind=field.type) for field in self._schema]
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in self._schema.names]
+        arrays, good, bad = fitting_rows(self._schema, converters, columns, batch.num_rows, lambda value: _text(value)[:80])
         following = msgspec.structs.replace(start, row=start.row + batch.num_rows)
         self._next = following
         reported = max(start.told, first + batch.num_rows - 1)
@@ -221,12 +192,8 @@ class ParquetRows:
             row = start.row + int(good[done]) if done < len(good) else following.row
             return msgspec.msgpack.encode(msgspec.structs.replace(start, row=row, told=reported))
 
-        return Block(
-            pa.RecordBatch.from_arrays(arrays, schema=self._schema),
-            letters,
-            lambda i: (first + int(good[i]), _shown(batch, int(good[i]))),
-            position,
-        )
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return Block(rows, letters, lambda i: (first + int(good[i]), _shown(batch, int(good[i]))), position)
 
 
 def _cast(values: Any, kind: pa.DataType) -> Any:
@@ -296,11 +263,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Memory of a column.
-
-    The reader holds ``page_bytes`` while it reads the column. A row takes ``row_bytes`` in its pages and at most ``most_bytes``
-    unpacked.
-    """
+    """Memory of a column: ``page_bytes`` while it is read, a row's ``row_bytes`` in pages and ``most_bytes`` unpacked."""
 
     name: str
     page_bytes: int
@@ -401,10 +364,7 @@ def _number(fields: dict[int, Any], key: int) -> int:
 
 
 def _struct(text: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Parse a Thrift structure; return its numbers and structures by field, and its end.
-
-    Raises ``IndexError`` if the text ends before it.
-    """
+    """Return a Thrift structure's numbers and structures by field, and its end. Raises ``IndexError`` if the text ends early."""
     fields: dict[int, Any] = {}
     key = 0
     while True:

@@ -1,11 +1,13 @@
-"""Text files in blocks of complete records; block boundaries do not affect the result."""
+"""Texts in blocks of complete records, of files and of what grows; where blocks end does not affect the result."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +18,73 @@ from sbon_node.connectors.formats.blocks import Block, Parsed, TextFormat
 from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_protocol.errors import SbonError
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText:
+    """Some records and their ``text``, from the end of the record before them."""
+
+    parsed: Parsed
+    text: bytes
+
+
+class GrowingText:
+    """Holds the incomplete record at the end of a text.
+
+    It holds slightly more than ``max_record_bytes`` at most, if each call adds at most a block. ``line`` is the line of the next
+    record. ``skipping`` means that the next bytes are the rest of a record that was too long.
+    """
+
+    def __init__(self, text: TextFormat, settings: ConnectorSettings, *, line: int = 1, skipping: bool = False) -> None:
+        self.line, self.skipping = line, skipping
+        self.buffered = b""
+        self._format = text
+        self._limit = max(settings.block_bytes, settings.max_record_bytes)
+        self._max_shown = settings.dead_letter_text_bytes
+
+    def add(self, text: bytes) -> None:
+        self.buffered += text
+
+    def take(self, *, ended: bool = False) -> ParsedText | None:
+        """Return the held records known to be complete. ``ended`` means that no more text follows."""
+        if self.skipping:
+            return self._skip()
+        end = _end_of_records(self._format, self.buffered, ended=ended)
+        if end:
+            text = self._cut(end)
+            parsed = self._format.parse(text if text.endswith(b"\n") else text + b"\n", self.line)
+            self.line += text.count(b"\n")
+            return ParsedText(parsed, text)
+        if self.buffered and (ended or len(self.buffered) >= self._limit):
+            return self._endless()
+        return None
+
+    def _endless(self) -> ParsedText:
+        """Give up the first line of a record that does not end."""
+        line_end = self.buffered.find(b"\n") + 1
+        quoted = line_end or len(self.buffered) < self._limit
+        text = self._cut(line_end or len(self.buffered))
+        self.skipping = not quoted
+        shown = text[: self._max_shown].decode("utf-8", "replace").rstrip("\r\n")
+        reason = "a quote is opened and not closed" if quoted else f"a line longer than {self._limit:,} bytes"
+        parsed = _without_rows(self._format, self.line, BadRow(self.line, shown, reason))
+        self.line += 1 if line_end else 0
+        return ParsedText(parsed, text)
+
+    def _skip(self) -> ParsedText | None:
+        line_end = self.buffered.find(b"\n") + 1
+        if not self.buffered:
+            return None
+        text = self._cut(line_end or len(self.buffered))
+        if line_end:
+            self.skipping = False
+            self.line += 1
+        return ParsedText(_without_rows(self._format, self.line), text)
+
+    def _cut(self, size: int) -> bytes:
+        text, self.buffered = self.buffered[:size], self.buffered[size:]
+        return text
+
 
 HEAD_BYTES = 4096
 TAIL_BYTES = 256
@@ -92,8 +161,7 @@ class TextRows:
             return None
         text, size, reason = self._endless()
         shown = text[: self._settings.dead_letter_text_bytes].decode("utf-8", "replace").rstrip("\r\n")
-        empty = self._format.parse(b"", start.line)
-        parsed = Parsed(empty.rows, (BadRow(start.line, shown, reason),), empty.origin)
+        parsed = _without_rows(self._format, start.line, BadRow(start.line, shown, reason))
         return self._block(start, TextPosition(offset=start.offset + size, line=start.line + 1), parsed, text)
 
     def close(self) -> None:
@@ -140,12 +208,8 @@ class TextRows:
                 self._at_end = len(data) < missing
                 self._buffer += data
                 if self._at_end and os.fstat(self._file.fileno()).st_size < self._next.offset + len(self._buffer):
-                    raise _changed(self._path, "the file became shorter while it was read")
-            end = self._format.split(self._buffer) if self._buffer else 0
-            if self._at_end and end < len(self._buffer) and not self._buffer.endswith(b"\n"):
-                # The last line needs no newline. If the record is still incomplete, a quote was left open.
-                end_of_rows = self._format.split(self._buffer + b"\n")
-                end = len(self._buffer) if end_of_rows > len(self._buffer) else end
+                    raise changed(self._path, "the file became shorter while it was read")
+            end = _end_of_records(self._format, self._buffer, ended=self._at_end)
             if end or self._at_end or len(self._buffer) >= self._limit:
                 return end
             size = min(size + self._settings.block_bytes, self._limit)
@@ -171,24 +235,31 @@ class TextRows:
 
     def _signed(self, position: TextPosition, tail: bytes) -> bytes:
         head = self._head[: position.offset]
-        return msgspec.msgpack.encode(msgspec.structs.replace(position, head=_hash(head), tail=_hash(tail)))
+        return msgspec.msgpack.encode(msgspec.structs.replace(position, head=short_hash(head), tail=short_hash(tail)))
 
     def _recognise(self, file: BinaryIO) -> None:
         known, size = self._next, os.fstat(file.fileno()).st_size
         if size < known.offset:
-            raise _changed(self._path, f"the file has {size:,} bytes, and {known.offset:,} were read before")
+            raise changed(self._path, f"the file has {size:,} bytes, and {known.offset:,} were read before")
         file.seek(0)
         head = file.read(min(HEAD_BYTES, known.offset))
-        if known.head != _hash(head) or known.tail != _hash(_before(file, known.offset)):
-            raise _changed(self._path, "the file is not the one that was read before")
+        if known.head != short_hash(head) or known.tail != short_hash(_before(file, known.offset)):
+            raise changed(self._path, "the file is not the one that was read before")
 
 
 def open_file(path: Path, roots: Sequence[str]) -> BinaryIO:
     """Open the file. Raises :class:`SbonError` ``file-not-found``, ``file-unreadable``, ``outside-roots``."""
-    try:
+    with named_file(path):
         if path.is_dir():
             raise IsADirectoryError(21, "it is a directory")
         return open(open_within(path, roots, os.O_RDONLY), "rb")
+
+
+@contextmanager
+def named_file(path: Path) -> Iterator[None]:
+    """Turn the system's errors into :class:`SbonError` ``file-not-found`` and ``file-unreadable``."""
+    try:
+        yield
     except FileNotFoundError as error:
         hint = "it has to lie on the source's node"
         raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
@@ -218,7 +289,7 @@ def text_start(descriptor: int, offset: int = 0) -> int | None:
         os.lseek(descriptor, place, os.SEEK_SET)
 
 
-def _changed(path: Path, reason: str) -> SbonError:
+def changed(path: Path, reason: str) -> SbonError:
     return SbonError("source-changed", reason, where=str(path), hint="attach the new file as a source of its own")
 
 
@@ -228,5 +299,19 @@ def _before(file: BinaryIO, offset: int) -> bytes:
     return file.read(offset - start)
 
 
-def _hash(content: bytes) -> bytes:
+def short_hash(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=8).digest()
+
+
+def _end_of_records(text_format: TextFormat, text: bytes, *, ended: bool) -> int:
+    """Return the bytes of ``text`` up to the end of its last complete record; ``ended`` means that no more text follows."""
+    end = text_format.split(text) if text else 0
+    if ended and end < len(text) and not text.endswith(b"\n"):
+        # The last line needs no newline. If the record is still incomplete, a quote was left open.
+        end = len(text) if text_format.split(text + b"\n") > len(text) else end
+    return end
+
+
+def _without_rows(text_format: TextFormat, line: int, *bad: BadRow) -> Parsed:
+    empty = text_format.parse(b"", line)
+    return Parsed(empty.rows, bad, empty.origin)

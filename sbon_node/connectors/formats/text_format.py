@@ -11,8 +11,7 @@ from msgspec import Meta
 
 from sbon_node.connectors.formats.blocks import Parsed, TextFormat
 from sbon_node.connectors.formats.csv import CsvRows
-from sbon_node.connectors.formats.lines import LineRows
-from sbon_node.connectors.formats.ndjson import NdjsonRows
+from sbon_node.connectors.formats.lines import LineRows, NdjsonRows
 from sbon_node.connectors.formats.times import check_timestamp_format
 from sbon_protocol.errors import SbonError
 
@@ -31,6 +30,10 @@ def format_unknown(path: Path) -> SbonError:
     """Return the refusal of a file whose suffix and options name no format."""
     message = f"the name {path.name} does not determine the format"
     return SbonError("bad-option", message, where="options.format", hint="set format to csv, ndjson or parquet")
+
+
+def default_delimiter(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","
 
 
 Header = Annotated[bool, Meta(description="CSV: the first line names the columns; else they are the stream's, in order")]
@@ -100,12 +103,10 @@ class _WithAdded:
 
     def parse(self, text: bytes, line: int) -> Parsed:
         parsed = self._inner.parse(text, line)
-        arrays = [
-            self._added[field.name](parsed.rows.num_rows).cast(field.type)
-            if field.name in self._added
-            else parsed.rows.column(field.name)
-            for field in self._schema
-        ]
+        arrays = []
+        for field in self._schema:
+            make = self._added.get(field.name)
+            arrays.append(make(parsed.rows.num_rows).cast(field.type) if make else parsed.rows.column(field.name))
         return Parsed(pa.RecordBatch.from_arrays(arrays, schema=self._schema), parsed.bad, parsed.origin)
 
 

@@ -34,16 +34,8 @@ _LONG_SECOND = r"^([^.]{19}\.\d{6})\d+"
 _SHORT = {"T": "%H:%M:%S", "R": "%H:%M", "F": "%Y-%m-%d", "D": "%m/%d/%y", "e": "%d", "h": "%b", "n": " ", "t": " ", "%": "%%"}
 _DIRECTIVES = frozenset("aAwdbBmyYHIpMSfzjUWcxXGuV%")
 """Those of Python's strptime without %Z, which reads the zone's name and ignores it."""
-_FIELDS = {
-    "Y": r"(?P<Y>[1-9]\d{3})",
-    "m": r"(?P<m>\d{2})",
-    "d": r"(?P<d>\d{2})",
-    "H": r"(?P<H>\d{2})",
-    "M": r"(?P<M>\d{2})",
-    "S": r"(?P<S>\d{2})",
-    "f": r"(?P<f>\d{1,6})",
-    "z": r"(?P<z>[+-]\d{4}|Z)",
-}
+_FIELDS = {directive: rf"(?P<{directive}>\d{{2}})" for directive in "mdHMS"}
+_FIELDS |= {"Y": r"(?P<Y>[1-9]\d{3})", "f": r"(?P<f>\d{1,6})", "z": r"(?P<z>[+-]\d{4}|Z)"}
 """Directives in the form in which they are written; strptime reads other forms of them as well."""
 _SAMPLE = datetime(2024, 3, 1, 13, 14, 15, 123456, UTC)
 
@@ -62,32 +54,24 @@ def check_timestamp_format(timestamp_format: str) -> None:
     """Raise ``bad-option`` for a pattern that cannot parse any time."""
     if not timestamp_format or timestamp_format in EPOCHS:
         return
+    where = "options.timestamp_format"
     if timestamp_format.startswith("epoch_"):
-        raise SbonError("bad-option", "only epoch_s and epoch_ms are known", where="options.timestamp_format")
+        raise SbonError("bad-option", "only epoch_s and epoch_ms are known", where=where)
     if "%" not in timestamp_format:
-        raise SbonError(
-            "bad-option",
-            "neither a pattern as of strptime nor epoch_s or epoch_ms",
-            where="options.timestamp_format",
-            hint="for instance %d/%m/%Y %H:%M",
-        )
+        message, hint = "neither a pattern as of strptime nor epoch_s or epoch_ms", "for instance %d/%m/%Y %H:%M"
+        raise SbonError("bad-option", message, where=where, hint=hint)
     pattern = in_python(timestamp_format)
-    unknown = [
-        directive for directive in re.findall(r"%(.?)", pattern, re.DOTALL) if directive not in _DIRECTIVES or not directive
-    ]
+    unknown = [directive for directive in re.findall(r"%(.?)", pattern, re.DOTALL) if directive not in _DIRECTIVES]
     if unknown:
-        hint = {"Z": "write %z for +0100 or Z, and a zone's name as it is if it means UTC", "s": "write epoch_s"}
-        raise SbonError(
-            "bad-option",
-            f"strptime has no directive %{unknown[0]}" if unknown[0] != "Z" else "%Z would ignore the zone that it reads",
-            where="options.timestamp_format",
-            hint=hint.get(unknown[0], "docs.python.org/3/library/datetime.html#format-codes lists them"),
-        )
+        message = f"strptime has no directive %{unknown[0]}" if unknown[0] != "Z" else "%Z would ignore the zone that it reads"
+        hints = {"Z": "write %z for +0100 or Z, and a zone's name as it is if it means UTC", "s": "write epoch_s"}
+        hint = hints.get(unknown[0], "docs.python.org/3/library/datetime.html#format-codes lists them")
+        raise SbonError("bad-option", message, where=where, hint=hint)
     try:
         datetime.strptime(_SAMPLE.strftime(pattern), pattern)
     except (ValueError, re.error) as error:
         message = f"{timestamp_format} does not read the times that it writes: {error}"
-        raise SbonError("bad-option", message, where="options.timestamp_format") from error
+        raise SbonError("bad-option", message, where=where) from error
 
 
 def in_python(pattern: str) -> str:
@@ -115,9 +99,8 @@ def _zoned_or_plain(texts: Any) -> Any:
     if count == 0:
         return texts.cast(plain).cast(_MICROS)
     missing = pa.scalar(None, pa.string())
-    return pc.coalesce(
-        pc.if_else(zoned, texts, missing).cast(_MICROS), pc.if_else(zoned, missing, texts).cast(plain).cast(_MICROS)
-    )
+    rest = pc.if_else(zoned, missing, texts).cast(plain).cast(_MICROS)
+    return pc.coalesce(pc.if_else(zoned, texts, missing).cast(_MICROS), rest)
 
 
 def _epoch(texts: Any, places: int) -> Any:
@@ -148,21 +131,17 @@ def _by_pattern(pattern: str) -> Read:
 def _as_iso(pattern: str) -> tuple[str, str] | None:
     """Return an expression of RE2 and its replacement that turn times into ISO 8601; None if a directive is not numeric.
 
-    Arrow reads these much faster than Python, and refuses the same. Its own strptime makes 3 March of 31 February, and ignores
-    directives.
+    Arrow reads these much faster than Python, and refuses the same. Its own strptime makes 3 March of 31 February.
     """
     parts = re.split(r"%(.)", pattern, flags=re.DOTALL)
     literals, directives = parts[::2], parts[1::2]
     if not {"Y", "m", "d"} <= set(directives) <= set(_FIELDS) or any(c.isspace() for c in "".join(literals).replace(" ", "")):
         return None
-    expression = (
-        "^"
-        + re.escape(literals[0])
-        + "".join(_FIELDS[d] + re.escape(after) for d, after in zip(directives, literals[1:], strict=True))
-    )
+    rest = "".join(_FIELDS[d] + re.escape(after) for d, after in zip(directives, literals[1:], strict=True))
     at = {directive: rf"\{number}" for number, directive in enumerate(directives, start=1)}
     second = at.get("S", "00") + (f".{at['f']}" if "f" in at else "")
-    return expression + "$", f"{at['Y']}-{at['m']}-{at['d']}T{at.get('H', '00')}:{at.get('M', '00')}:{second}{at.get('z', '')}"
+    time = f"{at.get('H', '00')}:{at.get('M', '00')}:{second}{at.get('z', '')}"
+    return f"^{re.escape(literals[0])}{rest}$", f"{at['Y']}-{at['m']}-{at['d']}T{time}"
 
 
 def _by_python(texts: Any, pattern: str) -> Any:

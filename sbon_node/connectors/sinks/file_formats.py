@@ -23,12 +23,8 @@ def check_schema(kind: SinkFormat, schema: pa.Schema) -> None:
     """Raise ``bad-option`` if the format cannot hold a column."""
     for field in schema:
         if kind == "csv" and not supports_text(field.type):
-            raise SbonError(
-                "bad-option",
-                f"CSV cannot hold the column {field.name} of type {type_of(field.type)}",
-                where="options.format",
-                hint="write parquet or ndjson",
-            )
+            message = f"CSV cannot hold the column {field.name} of type {type_of(field.type)}"
+            raise SbonError("bad-option", message, where="options.format", hint="write parquet or ndjson")
 
 
 def beginning(kind: SinkFormat, schema: pa.Schema) -> bytes:
@@ -39,12 +35,9 @@ def beginning(kind: SinkFormat, schema: pa.Schema) -> bytes:
 def text(kind: SinkFormat, rows: pa.Table) -> bytes:
     """Return rows as text to append.
 
-    Times are ISO 8601 in UTC. In NDJSON, NULL is ``null`` and numbers that are not finite are texts; in CSV, NULL is an empty
-    unquoted field.
+    Times are ISO 8601 in UTC. In NDJSON, NULL is ``null``, and NaN and infinities are texts; in CSV, NULL is empty and unquoted.
     """
-    if kind == "csv":
-        return _csv(rows, header=False)
-    return _JSON.encode_lines(list(objects_of(rows)))
+    return _csv(rows, header=False) if kind == "csv" else _JSON.encode_lines(list(objects_of(rows)))
 
 
 def part(rows: pa.Table) -> bytes:

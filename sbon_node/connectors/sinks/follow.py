@@ -5,7 +5,8 @@ The sink stores nothing: frames stay in the links' inboxes until they are acknow
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+import math
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +16,6 @@ from sbon_node.base.executors import Executor, in_thread
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.formats.json_values import values_of
 from sbon_node.connectors.sinks.newest import NewestRows
-from sbon_node.connectors.sinks.turn import Follower, IsReader, Turn
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
@@ -24,6 +24,75 @@ from sbon_node.streams.payload import is_large
 from sbon_protocol.api.delivery import Finished, Rows, Sample
 from sbon_protocol.api.states import query_states
 from sbon_protocol.errors import SbonError
+
+
+class Follower(NamedTuple):
+    """The reader of a query: at this node by a secret ``word``, or at another ``node``, whose relay has the word.
+
+    Followers of equal words are others if their ``reading`` differs.
+    """
+
+    word: str
+    reading: Hashable
+    node: str = ""
+    instance: str = ""
+
+
+IsReader = Callable[[Follower], bool]
+"""Says whether a follower is the one that acknowledges."""
+
+
+class Turn:
+    """The follower whose turn it is to read a query. A turn with a limit ends by itself if its follower falls silent."""
+
+    def __init__(self, query: str, clock: Clock) -> None:
+        self._query, self._clock = query, clock
+        self._follower: Follower | None = None
+        self._last: Follower | None = None
+        """Whose turn it was before this one; it may have written rows that it has not acknowledged yet."""
+        self._until = clock.now()
+        """When the turn ends, or the last one has ended."""
+        self._requests = 0
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last turn has ended; 0 while a follower has its turn."""
+        now = self._clock.now()
+        return max(0.0, now - self._until) if self._follower is None or now >= self._until else 0.0
+
+    @property
+    def recent(self) -> tuple[Follower, ...]:
+        """Whose turn it is, and whose it was last."""
+        return tuple(one for one in (self._follower, self._last) if one is not None)
+
+    def begin(self, follower: Follower, for_s: float = math.inf) -> int:
+        """Begin or continue the follower's turn; return the number of this request. Raises ``already-followed``."""
+        self.extend(follower, for_s)
+        self._requests += 1
+        return self._requests
+
+    def extend(self, follower: Follower, for_s: float) -> None:
+        """Let the turn last ``for_s`` seconds from now at least. Raises ``already-followed``."""
+        now = self._clock.now()
+        if self._follower == follower:
+            self._until = max(self._until, now + for_s)
+        elif self._follower is None or now >= self._until:
+            self._last = self._follower or self._last
+            self._follower, self._until = follower, now + for_s
+        else:
+            message, hint = "another follower reads the query", "end the other one first"
+            raise SbonError("already-followed", message, where=self._query, hint=hint)
+
+    def limit(self, follower: Follower, for_s: float) -> None:
+        """Let the follower's turn last no longer than ``for_s`` seconds from now."""
+        if self._follower == follower:
+            self._until = min(self._until, self._clock.now() + for_s)
+
+    def end(self, follower: Follower, request: int | None = None) -> None:
+        """End the follower's turn, unless it has made another request since ``request``."""
+        if self._follower == follower and request in (None, self._requests):
+            self._follower, self._last, self._until = None, follower, self._clock.now()
+
 
 MAX_FRAMES = 1024
 """Most frames that a follower at another node takes at once."""
@@ -42,8 +111,7 @@ class Taken(NamedTuple):
 class FollowSink:
     """Follower's view of ``links``, none of which has been started.
 
-    ``ended`` are the streams whose last frame was acknowledged before. ``rows`` counts the acknowledged rows, including earlier
-    runs.
+    ``ended`` are the streams whose last frame was acknowledged before. ``rows`` counts the rows of earlier runs too.
     """
 
     def __init__(
@@ -55,8 +123,7 @@ class FollowSink:
         rows: int = 0,
         executor: Executor = in_thread,
     ) -> None:
-        self.query = query
-        self.rows = rows
+        self.query, self.rows = query, rows
         self._links = {link.stream: link for link in links}
         self._clock, self._executor = clock, executor
         self._news = Signal()
@@ -169,10 +236,7 @@ class FollowSink:
             raise SbonError("not-the-reader", "only who reads the rows acknowledges them", where=self.query, hint=hint)
 
     def acknowledge(self, numbers: Mapping[str, int]) -> None:
-        """Accept that the follower has durably taken all frames up to these numbers.
-
-        Raises ``unknown-stream``, ``not-received``.
-        """
+        """Accept that the follower has durably taken all frames up to these. Raises ``unknown-stream``, ``not-received``."""
         self.ends(numbers)
         self.rows = self.rows_with(numbers)
         for stream, number in numbers.items():
@@ -180,10 +244,7 @@ class FollowSink:
         self._news.notify()
 
     def rows_with(self, numbers: Mapping[str, int]) -> int:
-        """Return the rows that the follower has with these frames; each counts once.
-
-        The frames must have arrived (:meth:`ends`).
-        """
+        """Return the rows that the follower has with these frames, which must have arrived (:meth:`ends`); each counts once."""
         more = 0
         for stream, number in numbers.items():
             inbox = self._links[stream].inbox
@@ -198,15 +259,18 @@ class FollowSink:
         :meth:`acknowledge`.
         """
         for stream, number in numbers.items():
-            link = self._links.get(stream)
-            if link is None:
-                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="numbers")
+            link = self._link(stream, "numbers")
             if number > link.inbox.received:
-                raise SbonError(
-                    "not-received", f"frame {number} was acknowledged, and {link.inbox.received} have come", where=stream
-                )
+                message = f"frame {number} was acknowledged, and {link.inbox.received} have come"
+                raise SbonError("not-received", message, where=stream)
         self._note_ends()
         return frozenset(s for s, last in self._last.items() if last == 0 or numbers.get(s, 0) >= last)
+
+    def _link(self, stream: str, where: str) -> Link:
+        link = self._links.get(stream)
+        if link is None:
+            raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where=where)
+        return link
 
     def _complete(self) -> bool:
         self._note_ends()
@@ -224,15 +288,10 @@ class FollowSink:
 
     def _beginnings(self, after: Mapping[str, int]) -> dict[str, int]:
         for stream, number in after.items():
-            link = self._links.get(stream)
-            if link is None:
-                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="after")
+            link = self._link(stream, "after")
             if 0 < number < link.inbox.released:
-                raise SbonError(
-                    "not-retained",
-                    f"frames up to {link.inbox.released} were acknowledged, {number + 1} is asked for",
-                    where=stream,
-                )
+                message = f"frames up to {link.inbox.released} were acknowledged, {number + 1} is asked for"
+                raise SbonError("not-retained", message, where=stream)
         return {stream: after.get(stream, 0) for stream in self._links}
 
     def _next_of(self, at: Mapping[str, int]) -> Frame | None:
@@ -259,12 +318,7 @@ async def rows_of(frame: Frame, clock: Clock, executor: Executor) -> Rows:
     columns, rows = _read(frame) if not is_large(frame.payload) else await executor(partial(_read, frame))
     delay_ms = max(0, clock.wall_ms() - frame.born_ms) if frame.born_ms else 0
     return Rows(
-        stream=frame.stream,
-        number=frame.number,
-        columns=columns,
-        rows=rows,
-        watermark_ms=frame.watermark_ms,
-        delay_ms=delay_ms,
+        stream=frame.stream, number=frame.number, columns=columns, rows=rows, watermark_ms=frame.watermark_ms, delay_ms=delay_ms
     )
 
 

@@ -23,16 +23,14 @@ from msgspec import Meta
 from yarl import URL
 
 from sbon_node.connectors.access.endpoints import Endpoint, check_named, has_secret_channel, no_cleartext, read_endpoint
-from sbon_node.connectors.access.permitted import is_same_host
-from sbon_node.connectors.access.resolved import checked_addresses
+from sbon_node.connectors.access.permitted import checked_addresses, is_same_host
 from sbon_node.connectors.access.secrets import is_reference, read_secret
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks import file_formats
-from sbon_node.connectors.sinks.buffer import BufferedRows
-from sbon_node.connectors.sinks.buffered import BufferedSink
+from sbon_node.connectors.sinks.buffer import BufferedRows, BufferedSink, Refused
 from sbon_node.connectors.sinks.context import SinkContext
-from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile, Refused
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_protocol.errors import SbonError
 
 PORTS = {"http": 80, "https": 443}
@@ -131,7 +129,6 @@ class HttpSink(BufferedSink):
         super().__init__(context, stored)
         endpoint = check_http(options, context.settings)
         self._options = options
-        self._endpoint = endpoint
         self._url = _url(options, endpoint, context.settings)
         self._shown = str(self._url.origin() if is_reference(options.url) else self._url.with_query(None))
         self._headers = _headers(options, context.settings)
@@ -148,10 +145,7 @@ class HttpSink(BufferedSink):
             self._session = None
 
     async def _deliver(self, *, finished: bool) -> None:
-        """Deliver as many frames as possible.
-
-        The accepted frames are stored as delivered, even if the next frame fails or the wait for it is cancelled.
-        """
+        """Deliver as many frames as possible; accepted ones count, even if the next one fails or its post is cancelled."""
         posted: list[tuple[BufferedRows, str]] = []
         try:
             for frame in self._buffer.frames:
@@ -166,19 +160,12 @@ class HttpSink(BufferedSink):
         await self._posted(posted, finished=finished)
 
     async def _posted(self, posted: Sequence[tuple[BufferedRows, str]], *, finished: bool) -> None:
-        """Record the first held frames as delivered.
-
-        ``posted`` pairs each with the reason of its refusal, empty if it was accepted.
-        """
+        """Record the first held frames as delivered, each with the reason of its refusal, empty if it was accepted."""
         is_complete = len(posted) == len(self._buffer.frames)
         streams = self._buffer.taken if is_complete else self.positions() | {frame.stream: frame.number for frame, _ in posted}
         ended = self._buffer.ended_by(streams)
-        refused = [
-            Refused(frame.stream, frame.number, i, frame.rows, reason)
-            for frame, reason in posted
-            if reason
-            for i in range(frame.rows.num_rows)
-        ]
+        bad = [(frame, reason, i) for frame, reason in posted if reason for i in range(frame.rows.num_rows)]
+        refused = [Refused(frame.stream, frame.number, i, frame.rows, reason) for frame, reason, i in bad]
         rows = sum(frame.rows.num_rows for frame, reason in posted if not reason)
         await self._write_letters(refused)
         position = self._advanced(streams, ended, rows, refused=len(refused), finished=finished)
@@ -187,10 +174,7 @@ class HttpSink(BufferedSink):
         self._buffer.drop(len(posted))
 
     async def _post(self, frame: BufferedRows) -> str:
-        """Post a frame; return the reason of its refusal, empty if it was accepted.
-
-        Raises :data:`AWAY` for failures that may pass.
-        """
+        """Post a frame; return why it was refused, empty if it was accepted. Raises :data:`AWAY` for failures that may pass."""
         await self._context.clock.sleep(max(0.0, self._not_before - self._context.clock.now()))
         content = file_formats.beginning(self._options.format, self._context.schema)
         content += file_formats.text(self._options.format, frame.rows)
@@ -271,7 +255,6 @@ async def reach_http(context: SinkContext, options: HttpSinkOptions) -> None:
             address = (await checked_addresses(endpoint.host, endpoint.port, context.settings))[0]
             _, writer = await asyncio.open_connection(address, endpoint.port)
     except (TimeoutError, OSError) as error:
-        raise SbonError(
-            AWAY, str(error) or f"no connection within {REACH_S:g} s", where=f"{endpoint.host}:{endpoint.port}"
-        ) from error
+        reason = str(error) or f"no connection within {REACH_S:g} s"
+        raise SbonError(AWAY, reason, where=f"{endpoint.host}:{endpoint.port}") from error
     writer.close()

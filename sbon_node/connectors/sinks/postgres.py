@@ -22,23 +22,14 @@ import pyarrow as pa
 import structlog
 
 from sbon_node.connectors.access.endpoints import Endpoint
-from sbon_node.connectors.access.permitted import is_named
-from sbon_node.connectors.access.resolved import PinnedLoop, checked_addresses
+from sbon_node.connectors.access.permitted import PinnedLoop, checked_addresses, is_named
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.buffered import BufferedSink
+from sbon_node.connectors.sinks import postgres_options as tables
+from sbon_node.connectors.sinks.buffer import BufferedSink, Refused
 from sbon_node.connectors.sinks.context import SinkContext
-from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, Refused
-from sbon_node.connectors.sinks.postgres_options import PostgresOptions, check_postgres, ssl_mode
-from sbon_node.connectors.sinks.postgres_table import (
-    DatabaseColumn,
-    TableName,
-    check_columns,
-    check_schema,
-    copied,
-    creation,
-    read_name,
-)
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
+from sbon_node.connectors.sinks.postgres_options import DatabaseColumn, PostgresOptions, TableName, check_postgres, ssl_mode
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.errors import SbonError
 
@@ -135,7 +126,7 @@ class PostgresSink(BufferedSink):
 
 async def open_postgres(context: SinkContext, options: PostgresOptions) -> PostgresSink:
     """Open the sink. Raises ``bad-table`` if the table cannot hold the rows, ``sink-lost``, ``endpoint-unreachable``."""
-    check_schema(context.schema)
+    tables.check_schema(context.schema)
     database = _database(context, options)
     try:
         async with database.named_errors():
@@ -143,19 +134,11 @@ async def open_postgres(context: SinkContext, options: PostgresOptions) -> Postg
             if context.fresh:
                 stored = await database.make(connection, context.claim, context.schema)
             else:
-                taken_up = await database.take_up(connection, context.claim, context.epoch)
-                if taken_up is None:
-                    raise _lost(database, "is missing")
-                stored = taken_up
+                stored = await database.take_up(connection, context.claim, context.epoch)
     except SbonError as error:
-        database.close()
         if context.fresh and error.code == "sink-lost":
-            raise SbonError(
-                "bad-table", error.message, where="options.table", hint="let the user make and write tables"
-            ) from error
-        raise
-    except BaseException:
-        database.close()
+            hint = "let the user make and write tables"
+            raise SbonError("bad-table", error.message, where="options.table", hint=hint) from error
         raise
     return PostgresSink(context, database, stored)
 
@@ -172,10 +155,7 @@ async def reach_postgres(context: SinkContext, options: PostgresOptions) -> None
 
 
 async def withdraw_postgres(context: SinkContext, options: PostgresOptions, delivered: bool) -> None:
-    """Remove the position, and the table if this sink made it and no rows must stay.
-
-    If the server is away, both stay: nothing waits for it.
-    """
+    """Remove the position, and the table if this sink made it and no rows must stay; neither if the server is away."""
     database = _database(context, options)
     try:
         async with database.named_errors():
@@ -188,7 +168,7 @@ async def withdraw_postgres(context: SinkContext, options: PostgresOptions, deli
 
 def _database(context: SinkContext, options: PostgresOptions) -> Database:
     settings = context.settings
-    return Database(check_postgres(options, settings), read_name(options.table), options.timeout_s, settings)
+    return Database(check_postgres(options, settings), tables.read_name(options.table), options.timeout_s, settings)
 
 
 def _lost(database: Database, why: str) -> SbonError:
@@ -262,9 +242,6 @@ class Database:
         """Turn errors inside into :class:`SbonError` and close the connection, which drops uncommitted work."""
         try:
             yield
-        except SbonError:
-            self.close()
-            raise
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             self.close()
             raise self._named(error) from error
@@ -296,16 +273,12 @@ class Database:
             )
             columns = await self._columns(connection)
             if columns:
-                check_columns(self._table, schema, columns)
+                tables.check_columns(self._table, schema, columns)
             else:
-                await connection.execute(creation(self._table, schema))
+                await connection.execute(tables.creation(self._table, schema))
             position = PostgresPosition(made=not columns)
-            made = await connection.execute(
-                f"INSERT INTO {self._positions} VALUES ($1, $2, $3, now()) ON CONFLICT (claim) DO NOTHING",
-                claim,
-                str(self._table),
-                _text(position),
-            )
+            insert = f"INSERT INTO {self._positions} VALUES ($1, $2, $3, now()) ON CONFLICT (claim) DO NOTHING"
+            made = await connection.execute(insert, claim, str(self._table), _text(position))
             if made != "INSERT 0 1":
                 raise SbonError("sink-exists", "another sink has this claim", where=str(self), hint="submit the query again")
         return position
@@ -313,39 +286,35 @@ class Database:
     async def stored(self, connection: Any, claim: str) -> PostgresPosition | None:
         """Return the stored position; wait for a transaction that is changing it."""
         async with self.transaction(connection):
-            position = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
-        return None if position is None else msgspec.json.decode(position, type=PostgresPosition)
+            return await self._locked(connection, claim)
+
+    async def _locked(self, connection: Any, claim: str) -> PostgresPosition | None:
+        stored = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
+        return None if stored is None else msgspec.json.decode(stored, type=PostgresPosition)
 
     async def has_position(self, connection: Any, claim: str) -> bool:
         return bool(await connection.fetchval(f"SELECT count(*) FROM {self._positions} WHERE claim = $1", claim))
 
-    async def take_up(self, connection: Any, claim: str, epoch: int) -> PostgresPosition | None:
-        """Return the stored position, which from now on only the sink of ``epoch`` changes; None if there is none.
+    async def take_up(self, connection: Any, claim: str, epoch: int) -> PostgresPosition:
+        """Return the stored position, which from now on only the sink of ``epoch`` changes.
 
-        Waits for a transaction that is changing it. Raises ``fenced`` if a sink of a later epoch has it.
+        Waits for a transaction that is changing it. Raises ``sink-lost`` if there is none, ``fenced`` in a later epoch.
         """
         async with self.transaction(connection):
-            stored = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
-            if stored is None:
-                return None
-            position = msgspec.json.decode(stored, type=PostgresPosition)
+            position = await self._locked(connection, claim)
+            if position is None:
+                raise _lost(self, "is missing")
             if position.epoch > epoch:
                 raise SbonError("fenced", f"epoch {epoch} of the sink is over, epoch {position.epoch} delivers", where=str(self))
             taken_up = msgspec.structs.replace(position, epoch=epoch)
-            await connection.execute(
-                f"UPDATE {self._positions} SET position = $2, changed = now() WHERE claim = $1", claim, _text(taken_up)
-            )
+            update = f"UPDATE {self._positions} SET position = $2, changed = now() WHERE claim = $1"
+            await connection.execute(update, claim, _text(taken_up))
         return taken_up
 
     async def advance(self, connection: Any, claim: str, before: DeliveryPosition, after: DeliveryPosition) -> bool:
         """Change the position from ``before`` to ``after``; return whether it was ``before``."""
-        done = await connection.execute(
-            f"UPDATE {self._positions} SET position = $3, changed = now() WHERE claim = $1 AND position = $2",
-            claim,
-            _text(before),
-            _text(after),
-        )
-        return bool(done == "UPDATE 1")
+        update = f"UPDATE {self._positions} SET position = $3, changed = now() WHERE claim = $1 AND position = $2"
+        return bool(await connection.execute(update, claim, _text(before), _text(after)) == "UPDATE 1")
 
     async def copy(self, connection: Any, rows: pa.Table) -> str:
         """Copy rows; return why the server refuses their content, empty if it took them all."""
@@ -355,7 +324,7 @@ class Database:
                     self._table.table,
                     schema_name=self._table.schema,
                     columns=rows.schema.names,
-                    source=BytesIO(copied(rows)),
+                    source=BytesIO(tables.copied(rows)),
                     format="csv",
                     timeout=self._timeout_s,
                 )
@@ -382,9 +351,8 @@ class Database:
 
     def _named(self, error: Exception) -> SbonError:
         if isinstance(error, asyncpg.PostgresError) and _is_of(error, FINAL_CLASSES):
-            return SbonError(
-                "sink-lost", _reason_of(error), where=str(self), hint="see that the table is there and may be written to"
-            )
+            hint = "see that the table is there and may be written to"
+            return SbonError("sink-lost", _reason_of(error), where=str(self), hint=hint)
         reason = _reason_of(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
         return SbonError(AWAY, reason, where=str(self), hint="check options.url, and that the server runs there")
 

@@ -1,7 +1,4 @@
-"""Registry of sinks: name, options struct, and functions to check, open and withdraw.
-
-Other packages may add sinks (:mod:`sbon_node.connectors.installed`).
-"""
+"""Registry of sinks, built in and of other packages (:mod:`sbon_node.connectors.installed`)."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 import msgspec
 
 from sbon_node.connectors import installed
-from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.options import read_options
@@ -48,8 +44,7 @@ class SinkConnector:
 
     ``check`` raises the errors visible at submission and touches nothing. ``open`` makes the files or tables that the claim of a
     fresh sink needs, or resumes them, and leaves nothing new if it raises. ``withdraw`` removes everything made under the claim:
-    delivered results too, or only a result without deliveries. It may be repeated. Without ``failover`` the sink stays at its
-    node.
+    delivered results too, or only a result without deliveries. It may be repeated. Without ``failover`` the sink cannot move.
     """
 
     options: type[msgspec.Struct]
@@ -57,11 +52,6 @@ class SinkConnector:
     open: Callable[[SinkContext, Any], Awaitable[Sink]]
     withdraw: Callable[[SinkContext, Any, bool], Awaitable[None]]
     failover: SinkFailover | None = None
-
-
-def _check_file(options: FileSinkOptions, settings: ConnectorSettings) -> None:
-    check_within(options.path, settings.data_roots)
-    file.check_options(options)
 
 
 async def _open_file(context: SinkContext, options: FileSinkOptions) -> Sink:
@@ -83,7 +73,7 @@ async def _withdraw_file(context: SinkContext, options: FileSinkOptions, deliver
     await context.executor(lambda: file.withdraw(options, context.claim, delivered=delivered, roots=roots))
 
 
-async def withdraw_position(context: SinkContext, options: object, delivered: bool) -> None:
+async def withdraw_position(context: SinkContext, options: object, delivered: bool = False) -> None:
     """Remove the stored position of a sink whose results are elsewhere; delivered results stay there."""
     await context.executor(DeliveryPositionFile(context.data_dir, context.claim).remove)
 
@@ -110,19 +100,11 @@ async def _release_nothing(context: SinkContext, options: object) -> None:
     """Release nothing: all of the sink is where its present host needs it."""
 
 
-async def _release_position(context: SinkContext, options: object) -> None:
-    await withdraw_position(context, options, delivered=False)
-
-
 SINKS: dict[str, SinkConnector] = {
-    "file": SinkConnector(FileSinkOptions, _check_file, _open_file, _withdraw_file),
-    "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_position, SinkFailover(reach_http, _release_position)),
+    "file": SinkConnector(FileSinkOptions, file.check_file, _open_file, _withdraw_file),
+    "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_position, SinkFailover(reach_http, withdraw_position)),
     "postgres": SinkConnector(
-        PostgresOptions,
-        check_postgres,
-        _open_postgres,
-        _withdraw_postgres,
-        SinkFailover(_reach_postgres, _release_nothing),
+        PostgresOptions, check_postgres, _open_postgres, _withdraw_postgres, SinkFailover(_reach_postgres, _release_nothing)
     ),
     STREAM: SinkConnector(StreamSinkOptions, check_stream_sink, open_stream_sink, withdraw_stream_sink),
     "blackhole": SinkConnector(BlackholeOptions, lambda options, settings: None, open_blackhole, withdraw_position),
@@ -144,18 +126,17 @@ def check_sink(kind: str, options: Mapping[str, Any], settings: ConnectorSetting
             raise SbonError("unknown-option", "following takes no options", where=f"options.{sorted(options)[0]}")
         return
     check_no_secrets(options)
-    connector = _named(kind)
-    connector.check(read_options(connector.options, options, kind), settings)
+    connector, read = _read(kind, options)
+    connector.check(read, settings)
 
 
 async def open_sink(kind: str, options: Mapping[str, Any], context: SinkContext) -> Sink:
     """Open the sink; unless ``fresh``, resume it at its delivery position.
 
-    Raises ``sink-exists`` if the target exists already, ``sink-lost`` if the earlier result is missing; it then leaves nothing
-    new.
+    Raises ``sink-exists`` if the target is there, ``sink-lost`` if the earlier result is missing; it leaves nothing new then.
     """
-    connector = _named(kind)
-    return await connector.open(context, read_options(connector.options, options, kind))
+    connector, read = _read(kind, options)
+    return await connector.open(context, read)
 
 
 async def withdraw_sink(kind: str, options: Mapping[str, Any], context: SinkContext, *, delivered: bool) -> None:
@@ -164,22 +145,27 @@ async def withdraw_sink(kind: str, options: Mapping[str, Any], context: SinkCont
     With ``delivered`` it removes delivered results too, otherwise only a result without deliveries. It may be repeated.
     """
     if kind != FOLLOW:
-        connector = _named(kind)
-        await connector.withdraw(context, read_options(connector.options, options, kind), delivered)
+        connector, read = _read(kind, options)
+        await connector.withdraw(context, read, delivered)
 
 
 async def reach_sink(kind: str, options: Mapping[str, Any], context: SinkContext) -> None:
     """Raise unless this node could go on with the sink of another node; change nothing. The sink's kind has a failover."""
-    connector = _named(kind)
+    connector, read = _read(kind, options)
     if connector.failover is not None:
-        await connector.failover.reach(context, read_options(connector.options, options, kind))
+        await connector.failover.reach(context, read)
 
 
 async def release_sink(kind: str, options: Mapping[str, Any], context: SinkContext) -> None:
     """Remove what this node alone has kept of a sink that another node has taken over; it may be repeated."""
-    connector = _named(kind)
+    connector, read = _read(kind, options)
     if connector.failover is not None:
-        await connector.failover.release(context, read_options(connector.options, options, kind))
+        await connector.failover.release(context, read)
+
+
+def _read(kind: str, options: Mapping[str, Any]) -> tuple[SinkConnector, msgspec.Struct]:
+    connector = _named(kind)
+    return connector, read_options(connector.options, options, kind)
 
 
 def _named(kind: str) -> SinkConnector:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.buffered import BufferedSink
+from sbon_node.connectors.sinks.buffer import BufferedSink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.results import ResultStreams, StreamSinkOptions

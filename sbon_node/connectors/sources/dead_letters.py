@@ -1,8 +1,7 @@
 """Dead letters for people: a JSON object per line with line number, reason and text.
 
 The source writes this file before its position, which stores the file's length. The next start cuts off letters beyond that
-length and writes them again, so a kill neither loses nor repeats a letter. If somebody moves or shortens the file, the source
-begins it anew.
+length and writes them again, so a kill neither loses nor repeats a letter. If the file is moved or shortened, it begins anew.
 """
 
 from __future__ import annotations

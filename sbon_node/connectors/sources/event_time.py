@@ -84,9 +84,8 @@ def milliseconds(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.boo
         column = column.cast(pa.timestamp("ms"))
         kind = column.type
     if not pa.types.is_timestamp(kind):
-        raise SbonError(
-            "bad-event-time", f"an event time is a timestamp, not {type_of(kind)}", hint="declare the column as timestamp"
-        )
+        message = f"an event time is a timestamp, not {type_of(kind)}"
+        raise SbonError("bad-event-time", message, hint="declare the column as timestamp")
     null = column.is_null().to_numpy(zero_copy_only=False)
     counts = pc.fill_null(column.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
     if kind.unit == "s":

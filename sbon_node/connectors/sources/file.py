@@ -11,18 +11,11 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Meta
 
+from sbon_node.connectors.formats import text_format as texts
 from sbon_node.connectors.formats.blocks import Block, BlockReader
 from sbon_node.connectors.formats.parquet import ParquetRows
 from sbon_node.connectors.formats.text_file import TextRows
-from sbon_node.connectors.formats.text_format import (
-    TEXT_SUFFIXES,
-    Delimiter,
-    Header,
-    Null,
-    TimestampFormat,
-    format_unknown,
-    text_format,
-)
+from sbon_node.connectors.formats.text_format import Delimiter, Header, Null, TimestampFormat
 from sbon_node.connectors.formats.times import check_timestamp_format
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
@@ -31,7 +24,7 @@ from sbon_protocol.errors import SbonError
 
 Format = Literal["csv", "ndjson", "parquet"]
 
-SUFFIXES: dict[str, Format] = {**TEXT_SUFFIXES, ".parquet": "parquet"}
+SUFFIXES: dict[str, Format] = {**texts.TEXT_SUFFIXES, ".parquet": "parquet"}
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,19 +119,15 @@ def _reader(options: FileOptions, schema: pa.Schema, settings: ConnectorSettings
     if kind is None and path.is_dir():
         raise SbonError("bad-option", f"{path} is a folder", where="options.path", hint="name a file in it")
     if kind is None:
-        raise format_unknown(path)
+        raise texts.format_unknown(path)
     if kind == "parquet":
         return ParquetRows(path, schema, settings)
-    rows = text_format(
+    rows = texts.text_format(
         kind,
         schema,
         header=options.header,
-        delimiter=options.delimiter or default_delimiter(path),
+        delimiter=options.delimiter or texts.default_delimiter(path),
         null=options.null,
         timestamp_format=options.timestamp_format,
     )
     return TextRows(path, rows, settings)
-
-
-def default_delimiter(path: Path) -> str:
-    return "\t" if path.suffix.lower() == ".tsv" else ","

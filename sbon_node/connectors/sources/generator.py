@@ -49,10 +49,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Timestamp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="timestamp", tag_field="kind"):
-    """Times from ``start`` (ISO 8601, UTC) in steps of ``step_ms``, less up to ``jitter_ms`` at random.
-
-    A step of 0 follows ``rate``.
-    """
+    """Times from ``start`` (ISO 8601, UTC), ``step_ms`` apart (0: as ``rate`` says), less up to ``jitter_ms`` at random."""
 
     start: str = "2020-01-01T00:00:00Z"
     step_ms: Annotated[float, Meta(ge=0, le=1e12)] = 0.0
@@ -84,24 +81,15 @@ class GeneratorSource:
         self._options, self._schema = options, schema
         self._rate = rows_s if options.rate is None else options.rate
         if not self._rate and not options.rows:
-            raise SbonError(
-                "bad-option",
-                "a generator without end needs a pace: rate and rows are both 0",
-                where="options.rate",
-                hint="set rate to rows a second, or rows to how many it shall make",
-            )
+            hint = "set rate to rows a second, or rows to how many it shall make"
+            message = "a generator without end needs a pace: rate and rows are both 0"
+            raise SbonError("bad-option", message, where="options.rate", hint=hint)
         unknown = sorted(set(options.columns) - set(schema.names))
         if unknown:
-            raise SbonError(
-                "bad-option",
-                f"the stream has no column {unknown[0]!r}",
-                where=f"options.columns.{unknown[0]}",
-                hint=f"its columns: {', '.join(schema.names)}",
-            )
+            message, hint = f"the stream has no column {unknown[0]!r}", f"its columns: {', '.join(schema.names)}"
+            raise SbonError("bad-option", message, where=f"options.columns.{unknown[0]}", hint=hint)
         self._rules = [options.columns.get(field.name) or _by_type(field, event_time) for field in schema]
-        self._step = MAX_CHUNK_ROWS
-        if self._rate:
-            self._step = max(1, min(MAX_CHUNK_ROWS, int(self._rate * settings.linger_s)))
+        self._step = max(1, min(MAX_CHUNK_ROWS, int(self._rate * settings.linger_s))) if self._rate else MAX_CHUNK_ROWS
         self._next = 0
 
     @property
@@ -146,9 +134,8 @@ class GeneratorSource:
         try:
             return self._values(index, rule, field.type, numbers)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise SbonError(
-                "bad-option", f"this rule makes no {type_of(field.type)}: {error}", where=f"options.columns.{field.name}"
-            ) from error
+            message = f"this rule makes no {type_of(field.type)}: {error}"
+            raise SbonError("bad-option", message, where=f"options.columns.{field.name}") from error
 
     def _values(self, index: int, rule: ColumnRule, kind: pa.DataType, numbers: Numbers) -> pa.Array:
         seed = self._options.seed
@@ -215,9 +202,6 @@ def _by_type(field: pa.Field, event_time: str) -> ColumnRule:
         return Choice(values=(True, False))
     if pa.types.is_string(kind):
         return Choice(values=("a", "b", "c", "d", "e"))
-    raise SbonError(
-        "bad-option",
-        f"a rule is needed for this column of type {type_of(kind)}",
-        where=f"options.columns.{field.name}",
-        hint='for instance {"kind": "choice", "values": [...]}',
-    )
+    message = f"a rule is needed for this column of type {type_of(kind)}"
+    hint = 'for instance {"kind": "choice", "values": [...]}'
+    raise SbonError("bad-option", message, where=f"options.columns.{field.name}", hint=hint)

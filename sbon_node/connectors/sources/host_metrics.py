@@ -29,11 +29,7 @@ class HostMetricsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class HostMetricsSource:
-    """Host metrics source; see :class:`sbon_node.connectors.interface.Source`.
-
-    The names of the stream's columns select the metrics. The source has no position, since the metrics of a time when the node
-    was away are unknown.
-    """
+    """See :class:`sbon_node.connectors.interface.Source`. The columns' names select the metrics; the past cannot be read."""
 
     finite = False
     waits = False

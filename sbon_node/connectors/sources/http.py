@@ -1,7 +1,6 @@
 """Source ``http``: rows posted to its node (docs/api.md); each post is all or nothing.
 
-A post is a chunk: a transaction stores its frames with a position that holds the keys of the latest posts. The reply follows the
-transaction.
+A post is a chunk: a transaction stores its frames with a position that holds the keys of the latest posts. The reply follows.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.base.clock import Clock
-from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
+from sbon_node.connectors.formats.blocks import TextFormat
+from sbon_node.connectors.formats.text_file import GrowingText, ParsedText
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.post_buffer import PostBuffer
-from sbon_node.connectors.sources.push import MAX_REPORTED, Post
+from sbon_node.connectors.sources.push import MAX_REPORTED, Post, PostBuffer
 from sbon_protocol.api.streams import Pushed, RefusedRow
 from sbon_protocol.errors import SbonError
 
@@ -83,16 +82,9 @@ class HttpSource:
     waits = False
 
     def __init__(
-        self,
-        options: HttpSourceOptions,
-        schema: pa.Schema,
-        event_time: str,
-        settings: ConnectorSettings,
-        clock: Clock,
-        name: str,
+        self, options: HttpSourceOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings, clock: Clock, name: str
     ) -> None:
-        self._options, self._schema, self._settings = options, schema, settings
-        self._name = name
+        self._options, self._schema, self._settings, self._name = options, schema, settings, name
         self._added = {event_time: Arrival(clock.wall_ms)} if options.stamp else None
         self._posts = 0
         self._seen: dict[bytes, SeenPost] = {}
@@ -106,14 +98,7 @@ class HttpSource:
 
     def check(self) -> None:
         for kind, delimiter in MEDIA_TYPES.values():
-            text_format(
-                kind,
-                self._schema,
-                delimiter=delimiter,
-                null=self._options.null,
-                timestamp_format=self._options.timestamp_format,
-                added=self._added,
-            )
+            self._format(kind, delimiter)
 
     async def open(self, position: bytes | None) -> None:
         at = msgspec.msgpack.decode(position, type=HttpPosition) if position else HttpPosition()
@@ -175,17 +160,14 @@ class HttpSource:
             await asyncio.shield(under_way.answer)
         return Pushed(source=self._name, rows=known.rows, bad=known.bad, repeated=True)
 
-    async def _parsed(self, body: bytes, kind: RowFormat, delimiter: str, header: bool, key: bytes, digest: bytes) -> _Waiting:
-        options, block = self._options, self._settings.block_bytes
-        rows_of = text_format(
-            kind,
-            self._schema,
-            header=header,
-            delimiter=delimiter,
-            null=options.null,
-            timestamp_format=options.timestamp_format,
-            added=self._added,
+    def _format(self, kind: RowFormat, delimiter: str, *, header: bool = True) -> TextFormat:
+        null, times = self._options.null, self._options.timestamp_format
+        return text_format(
+            kind, self._schema, header=header, delimiter=delimiter, null=null, timestamp_format=times, added=self._added
         )
+
+    async def _parsed(self, body: bytes, kind: RowFormat, delimiter: str, header: bool, key: bytes, digest: bytes) -> _Waiting:
+        rows_of, block = self._format(kind, delimiter, header=header), self._settings.block_bytes
         try:
             began = rows_of.begin(body[: max(4096, self._settings.max_record_bytes)]) if body else 0
         except SbonError as error:
@@ -215,12 +197,7 @@ class HttpSource:
         receipt = await asyncio.shield(post.answer)
         refused = tuple(RefusedRow(line=row.line, reason=row.reason) for row in receipt.bad[:MAX_REPORTED])
         return Pushed(
-            source=self._name,
-            rows=receipt.rows,
-            late=receipt.late,
-            bad=len(receipt.bad),
-            refused=refused,
-            ignored=post.ignored,
+            source=self._name, rows=receipt.rows, late=receipt.late, bad=len(receipt.bad), refused=refused, ignored=post.ignored
         )
 
     def _done(self, post: _Waiting, receipt: Receipt | None) -> None:

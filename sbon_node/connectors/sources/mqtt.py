@@ -22,7 +22,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from sbon_node.base.clock import Clock
-from sbon_node.connectors.access.resolved import checked_addresses
+from sbon_node.connectors.access.permitted import checked_addresses
 from sbon_node.connectors.formats.blocks import Parsed
 from sbon_node.connectors.formats.text_format import Arrival, RowFormat, text_format
 from sbon_node.connectors.interface import AWAY, BadRow, Chunk, Receipt
@@ -42,8 +42,7 @@ The node can refuse a message only after it has arrived.
 MOST_WAITING = 2 * 65_535
 """Messages that may wait to be read; further messages are dropped.
 
-QoS 1 has only so many packet numbers, even for a broker that exceeds ``in_flight``: dropped messages have QoS 0, which promises
-nothing.
+QoS 1 has only so many packet numbers, even for a broker that exceeds ``in_flight``: dropped ones have QoS 0.
 """
 REFUSED = 0x80
 """The lowest reason code of a refusal."""

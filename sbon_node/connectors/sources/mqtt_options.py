@@ -49,9 +49,8 @@ def check_mqtt(options: MqttOptions, settings: ConnectorSettings) -> Endpoint:
     if endpoint.password and endpoint.scheme == "mqtt" and not has_secret_channel(endpoint.host, endpoint.port, settings):
         raise no_cleartext("options.url", "use mqtts://, or name the host in connectors.cleartext")
     if endpoint.path.strip("/") or endpoint.query:
-        raise SbonError(
-            "bad-option", "the URL has more than a host and a port", where="options.url", hint="name the topic in topic"
-        )
+        message = "the URL has more than a host and a port"
+        raise SbonError("bad-option", message, where="options.url", hint="name the topic in topic")
     levels = options.topic.split("/")
     if "\0" in options.topic or "#" in levels[:-1] or any(len(level) > 1 and set(level) & {"#", "+"} for level in levels):
         hint = "for instance sensors/+/temperature or sensors/#"

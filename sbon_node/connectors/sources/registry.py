@@ -1,7 +1,4 @@
-"""Registry of sources: name, options struct, and constructor.
-
-Other packages may add sources (:mod:`sbon_node.connectors.installed`).
-"""
+"""Registry of sources, built in and of other packages (:mod:`sbon_node.connectors.installed`)."""
 
 from __future__ import annotations
 

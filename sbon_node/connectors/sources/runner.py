@@ -1,7 +1,4 @@
-"""Runs a source: reads, drops late rows, stores frames and position together (docs/design.md, section 8).
-
-Each transaction holds both.
-"""
+"""Runs a source: reads, drops late rows, stores frames and position in one transaction (docs/design.md, section 8)."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -20,19 +18,40 @@ from sbon_node.base.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import MAY_BE_MENDED, BadRow, Chunk, Confirmed, Measured, Receipt, Source
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.backup import RowsBackup
 from sbon_node.connectors.sources.dead_letters import DeadLetters
 from sbon_node.connectors.sources.event_time import EventTime
-from sbon_node.connectors.sources.row_sample import RowSample
+from sbon_node.connectors.sources.sample import RowSample
 from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES, FrameDraft
 from sbon_node.streams.mean_rate import MeanRate
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.watermark import shown_watermark
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.states import source_states
 from sbon_protocol.api.states.source_states import SourceState
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.errors import SbonError
+
+Waits = Callable[[str], None]
+"""Called with the reason for which the source has to wait."""
+
+
+class RowsBackup(Protocol):
+    """Another node, which stores rows before their source shows or confirms them.
+
+    Both calls last as long as it takes. They raise ``fenced`` if another node hosts the source.
+    """
+
+    async def begin(self, waits: Waits) -> int:
+        """Return the epoch in which this node hosts the source."""
+        ...
+
+    async def store(self, drafts: Sequence[FrameDraft], position: bytes, waits: Waits) -> None:
+        """Store the next frames of the source's stream, and the position after them."""
+        ...
+
+    def info(self) -> BackupInfo: ...
+
 
 log = structlog.get_logger()
 
@@ -106,10 +125,7 @@ class SourceRunner:
         self._wanted, self._on_state, self._backup = wanted, on_state, backup
         self._time = EventTime(stream.event_time, stream.delay_ms)
         self._letters = DeadLetters(
-            dead_letters,
-            declaration.id,
-            max_bytes=settings.dead_letter_max_bytes,
-            max_text=settings.dead_letter_text_bytes,
+            dead_letters, declaration.id, max_bytes=settings.dead_letter_max_bytes, max_text=settings.dead_letter_text_bytes
         )
         self._stored = SourcePosition()
         self._pending = _Pending()
@@ -331,10 +347,8 @@ class SourceRunner:
         if not drafts and (ended or self._time.watermark_ms > before):
             drafts = [FrameDraft(payload=b"", rows=0, born_ms=pending.born_ms)]
         if drafts:
-            last = msgspec.structs.replace(
-                drafts[-1], watermark_ms=END_WATERMARK_MS if ended else self._time.watermark_ms, ended=ended
-            )
-            drafts[-1] = last
+            watermark_ms = END_WATERMARK_MS if ended else self._time.watermark_ms
+            drafts[-1] = msgspec.structs.replace(drafts[-1], watermark_ms=watermark_ms, ended=ended)
         return drafts
 
     async def _persist(self, step: Callable[[], None]) -> None:

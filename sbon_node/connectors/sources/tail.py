@@ -9,7 +9,6 @@ name, ``.`` or ``-``, and more. It reads a line once it has its newline.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -24,20 +23,18 @@ from msgspec import Meta
 
 from sbon_node.base.clock import Clock
 from sbon_node.connectors.access.roots import open_within
+from sbon_node.connectors.formats import text_format as texts
 from sbon_node.connectors.formats.blocks import TextFormat
-from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
-from sbon_node.connectors.formats.text_file import text_start
-from sbon_node.connectors.formats.text_format import (
-    TEXT_SUFFIXES,
-    Arrival,
-    Delimiter,
-    Header,
-    Null,
-    Pattern,
-    Stamp,
-    TimestampFormat,
-    text_format,
+from sbon_node.connectors.formats.text_file import (
+    HEAD_BYTES,
+    TAIL_BYTES,
+    GrowingText,
+    ParsedText,
+    named_file,
+    short_hash,
+    text_start,
 )
+from sbon_node.connectors.formats.text_format import Delimiter, Header, Null, Pattern, Stamp, TimestampFormat
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_protocol.errors import SbonError
@@ -45,9 +42,6 @@ from sbon_protocol.errors import SbonError
 log = structlog.get_logger()
 
 # -- A growing file, read by complete records and recognised by content despite renames -------------------------------
-
-HEAD_BYTES = 4096
-TAIL_BYTES = 256
 
 
 class TailPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +107,8 @@ class TailFile:
             inode=self.sight.inode,
             offset=self._offset,
             line=self._text.line,
-            head=_hash(self._head[: self._offset]),
-            tail=_hash(self._tail),
+            head=short_hash(self._head[: self._offset]),
+            tail=short_hash(self._tail),
             skipping=self._text.skipping,
         )
 
@@ -198,17 +192,9 @@ class TailFile:
 
 
 def open_regular(path: Path, roots: Sequence[str]) -> int:
-    """Open a regular file without blocking; return the descriptor.
-
-    Raises ``file-not-found``, ``file-unreadable``, ``outside-roots``.
-    """
-    try:
+    """Open a regular file without blocking. Raises ``file-not-found``, ``file-unreadable``, ``outside-roots``."""
+    with named_file(path):
         descriptor = open_within(path, roots, os.O_RDONLY | os.O_NONBLOCK)
-    except FileNotFoundError as error:
-        hint = "it has to lie on the source's node"
-        raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
-    except OSError as error:
-        raise SbonError("file-unreadable", f"{path} cannot be read: {error.strerror}", where="options.path") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise SbonError("file-unreadable", f"{path} is no file", where="options.path")
@@ -236,17 +222,13 @@ def holds(path: Path, position: TailPosition, roots: Sequence[str]) -> bool:
         head = os.pread(descriptor, min(HEAD_BYTES, position.offset), 0)
         start = max(0, position.offset - TAIL_BYTES)
         tail = os.pread(descriptor, position.offset - start, start)
-        return (_hash(head), _hash(tail)) == (position.head, position.tail)
+        return (short_hash(head), short_hash(tail)) == (position.head, position.tail)
     finally:
         os.close(descriptor)
 
 
 def _sight(status: os.stat_result) -> Sight:
     return Sight(status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _hash(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=8).digest()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -295,7 +277,7 @@ class TailSource:
         self._options, self._settings, self._clock, self._permitted = options, settings, clock, permitted
         self._path, self._roots = Path(options.path).expanduser(), settings.data_roots
         self._schema, self._event_time = schema, event_time
-        self._arrival = Arrival(clock.wall_ms)
+        self._arrival = texts.Arrival(clock.wall_ms)
         self._format()
         self._file: TailFile | None = None
         self._position: TailPosition | None = None
@@ -338,7 +320,7 @@ class TailSource:
     def _let_go(self) -> None:
         if self._file is not None:
             self._file.close()
-        self._file, self._ends_at = None, None
+        self._file = self._ends_at = None
 
     def _step(self) -> Chunk | None:
         """Return the next chunk that is available without waiting."""
@@ -424,10 +406,7 @@ class TailSource:
         return self._clock.now() >= self._ends_at
 
     def _successor(self, file: TailFile) -> Path:
-        """Return the file that was begun next.
-
-        Several files begun while the source was stopped come in the order of their last changes.
-        """
+        """Return the file that was begun next: of several, by the order of their last changes."""
         own, position = file.sight, file.position
         for path, sight in self._siblings().items():
             later = sight.inode != own.inode and sight.changed_ns > own.changed_ns
@@ -460,15 +439,14 @@ class TailSource:
     def _format(self) -> TextFormat:
         """Return a new format for each file, since its columns may be in another order."""
         options = self._options
-        suffix = self._path.suffix.lower()
         added = {self._event_time: self._arrival}
         # Plain lines without a time column get the time of reading.
         stamped = options.stamp or (self._kind == "text" and f"(?P<{self._event_time}>" not in options.pattern)
-        return text_format(
+        return texts.text_format(
             self._kind,
             self._schema,
             header=options.header,
-            delimiter=options.delimiter or ("\t" if suffix == ".tsv" else ","),
+            delimiter=options.delimiter or texts.default_delimiter(self._path),
             null=options.null,
             timestamp_format=options.timestamp_format,
             pattern=options.pattern,
@@ -479,7 +457,7 @@ class TailSource:
     def _kind(self) -> Literal["csv", "ndjson", "text"]:
         if self._options.format != "":
             return self._options.format
-        return TEXT_SUFFIXES.get(self._path.suffix.lower(), "text")
+        return texts.TEXT_SUFFIXES.get(self._path.suffix.lower(), "text")
 
 
 def _is_at(path: Path, position: TailPosition, roots: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ from sbon_node.hosting.moving.ends import Frozen, Target
 from sbon_node.hosting.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.outbox.ledger import Tail
-from sbon_node.streams.port_input import Following
+from sbon_node.streams.port import Following
 from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.errors import SbonError

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from sbon_node.base.tasks import Tasks
-from sbon_node.connectors.sources.backup import RowsBackup
+from sbon_node.connectors.sources.runner import RowsBackup
 from sbon_node.context import Context
 from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.interface import MovingEngine
@@ -29,7 +29,7 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.ownership.store.registers import Registers
-from sbon_node.streams.port_output import Backup
+from sbon_node.streams.port import Backup
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import HOT, LOCAL, REPLICATED, BackupInfo

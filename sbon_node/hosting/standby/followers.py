@@ -30,7 +30,7 @@ from sbon_node.hosting.standby.kept import Kept, StoredBackup, files_of
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.sweep import checkpoint_of, copy_to
 from sbon_node.streams.links.channel import race
-from sbon_node.streams.port_input import Following
+from sbon_node.streams.port import Following
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import BACKUP
 from sbon_protocol.backup import BackupStored

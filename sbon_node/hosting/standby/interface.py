@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sbon_node.connectors.sources.backup import RowsBackup
+from sbon_node.connectors.sources.runner import RowsBackup
 from sbon_node.ownership.consensus.states import Acceptor
-from sbon_node.streams.port_output import Backup
+from sbon_node.streams.port import Backup
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.operators import OperatorSpec

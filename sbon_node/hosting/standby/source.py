@@ -10,7 +10,7 @@ import structlog
 
 from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import check_cancelled
-from sbon_node.connectors.sources.backup import Waits
+from sbon_node.connectors.sources.runner import Waits
 from sbon_node.context import Context
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredSource
@@ -23,8 +23,7 @@ from sbon_node.net.peers import Caller, Expected
 from sbon_node.ownership.acceptors import NOT_OWNER
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.sources import SourceRegisters
-from sbon_node.streams.outbox.copies import StreamState
-from sbon_node.streams.outbox.sources import Growth
+from sbon_node.streams.outbox.copies import Growth, StreamState
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.codec import decode_record

@@ -1,16 +1,20 @@
 """The inbox: frames received and not yet acknowledged, in memory, bounded by the link's credit.
 
 Frames that are held back do not count against the credit where they can be spilled, so that they do not stop the producer. Those
-that do not fit in memory are spilled to disk, and come back in order (docs/design.md, section 7).
-"""
+that do not fit in memory are spilled to disk, and come back in order (docs/design.md, section 7)."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
 from msgspec.structs import replace
 
+from sbon_node.base.disk import named_errors
 from sbon_node.model.frames import Frame
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.payload import renamed
 from sbon_protocol.errors import BrokenInvariantError, SbonError
@@ -72,8 +76,7 @@ class Inbox:
     def add(self, frame: Frame) -> int:
         """Store the next frame and return the bytes of credit to give back.
 
-        The link has checked that the frame is the next and has credit. Raises ``disk-full`` or ``disk-error``, without storing
-        it.
+        The link has checked that the frame is the next and has credit. Raises ``disk-full`` or ``disk-error``.
         """
         if frame.number != self.received + 1:
             raise BrokenInvariantError(f"frame {frame.number} of {self.stream} follows {self.received}")
@@ -113,14 +116,10 @@ class Inbox:
         return self._frames.get(number)
 
     def frames(self, after: int, upto: int) -> list[Frame]:
-        """Return frames (after, upto], all of which have been received.
-
-        Raises ``not-retained`` where some are released.
-        """
+        """Return frames (after, upto], which have been received. Raises ``not-retained`` where some are released."""
         if after < self.released and not (after == 0 and self.released == self._began):
-            raise SbonError(
-                "not-retained", f"frames up to {self.released} were acknowledged, {after + 1} is asked for", where=self.stream
-            )
+            message = f"frames up to {self.released} were acknowledged, {after + 1} is asked for"
+            raise SbonError("not-retained", message, where=self.stream)
         self._load_upto(upto)
         frames = [self._frames[number] for number in range(max(after, self.released) + 1, upto + 1)]
         return [replace(frame, payload=renamed(frame.payload, self._columns)) for frame in frames] if self._columns else frames
@@ -148,3 +147,106 @@ class Inbox:
             return 0
         freed, self.buffered_bytes, self._returned = self.buffered_bytes, 0, self.received
         return freed
+
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+"""Size of a file. A file is deleted once all of it is read and another begun; the last one is overwritten."""
+KEPT_BYTES = 1024 * 1024
+"""A last file longer than this is emptied once all of it is read."""
+_LENGTH_BYTES = 8
+
+
+class Spill:
+    """First-in, first-out queue in files of ``folder``.
+
+    ``max_bytes`` is the intended limit; a link's credit more is the worst case. Any call may raise :class:`SbonError`
+    ``disk-full`` or ``disk-error`` and has changed nothing then.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.frames = self.bytes = 0
+        self.total_frames = self.total_bytes = 0
+        self._folder = folder
+        self._head: Frame | None = None
+        self._segments: dict[int, int] = {}
+        """Bytes by segment, the oldest first; a record that a full disk has cut short does not count and is overwritten."""
+        self._read_at = 0
+        self.clear()
+
+    @property
+    def is_full(self) -> bool:
+        return self.bytes > self.max_bytes
+
+    @property
+    def head(self) -> Frame | None:
+        """The next frame to come out."""
+        if self._head is None and self.frames:
+            self._head = self._read()
+        return self._head
+
+    def push(self, frame: Frame) -> None:
+        record = msgspec.msgpack.encode(frame)
+        with named_errors(self._folder):
+            self._write(len(record).to_bytes(_LENGTH_BYTES) + record)
+        self.frames += 1
+        self.total_frames += 1
+        self.bytes += weight(frame.payload)
+        self.total_bytes += weight(frame.payload)
+
+    def pop(self) -> Frame:
+        """Remove and return the first frame; raises :class:`IndexError` if the queue is empty."""
+        frame = self.head
+        if frame is None:
+            raise IndexError("nothing is spilled")
+        self._head = None
+        self.frames -= 1
+        self.bytes -= weight(frame.payload)
+        if not self.frames:
+            number = max(self._segments)
+            if self._segments[number] > KEPT_BYTES:
+                with named_errors(self._folder):
+                    os.truncate(self._path(number), 0)
+            self._segments = {number: 0}
+            self._read_at = 0
+        return frame
+
+    def clear(self) -> None:
+        """Delete all frames and all files in the folder, those of earlier processes included."""
+        with named_errors(self._folder):
+            if self._folder.exists():
+                shutil.rmtree(self._folder)
+        self._segments.clear()
+        self._head = None
+        self._read_at = self.frames = self.bytes = 0
+
+    def _write(self, record: bytes) -> None:
+        number = max(self._segments, default=0)
+        if not self._segments or self._segments[number] >= SEGMENT_BYTES:
+            number += 1
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._path(number).touch()
+            self._segments[number] = 0
+        with open(self._path(number), "r+b", buffering=0) as file:
+            file.seek(self._segments[number])
+            left = memoryview(record)
+            while left:
+                left = left[file.write(left) :]
+        self._segments[number] += len(record)
+
+    def _read(self) -> Frame:
+        with named_errors(self._folder):
+            number = min(self._segments)
+            if self._read_at >= self._segments[number]:
+                self._path(number).unlink()
+                del self._segments[number]
+                number, self._read_at = min(self._segments), 0
+            with open(self._path(number), "rb") as file:
+                file.seek(self._read_at)
+                length = int.from_bytes(file.read(_LENGTH_BYTES))
+                record = file.read(length)
+        self._read_at += _LENGTH_BYTES + length
+        return msgspec.msgpack.decode(record, type=Frame)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.frames"

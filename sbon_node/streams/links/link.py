@@ -22,8 +22,7 @@ from sbon_node.net.peers import ANYONE, Expected
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, StreamOpener, race
 from sbon_node.streams.links.credit import weight
-from sbon_node.streams.links.inbox import Inbox
-from sbon_node.streams.links.spill import Spill
+from sbon_node.streams.links.inbox import Inbox, Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
@@ -131,10 +130,7 @@ class Link:
         self._task.add_done_callback(lambda _: self.inbox.news.notify())
 
     def check(self) -> None:
-        """Raise the error that ended the link.
-
-        It is a :class:`SbonError` ``quota``, ``not-retained``, ``stream-behind``, ``stream-dropped``.
-        """
+        """Raise the error that ended the link, such as ``quota``, ``not-retained``, ``stream-behind``, ``stream-dropped``."""
         if self.failure is not None:
             raise self.failure
         if self.state == "closed":
@@ -159,10 +155,7 @@ class Link:
         self._due.notify()
 
     def hold(self, holding: bool) -> None:
-        """Set whether the next frame must wait for other inputs.
-
-        Frames held back do not count against the credit where they can be spilled.
-        """
+        """Set whether the next frame must wait for other inputs: it costs no credit then, where it can be spilled."""
         freed = self.inbox.hold(holding)
         if freed:
             self._returned += freed
@@ -175,10 +168,7 @@ class Link:
         self._due.notify()
 
     def continue_as(self, subscriber: str, reader_epoch: int) -> None:
-        """End the subscription, and go on under another name with the frame after the last received.
-
-        Frames received so far stay.
-        """
+        """Go on under another name with the frame after the last received, instead of this subscription."""
         self._successor = (subscriber, reader_epoch)
         self._due.notify()
 

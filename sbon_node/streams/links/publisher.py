@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from sbon_node.model.frames import Frame
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
-from sbon_node.streams.links.shared.serving import SharedServing, Sharers, alone
+from sbon_node.streams.links.shared import SharedServing, Sharers, alone
 from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
@@ -55,28 +56,20 @@ class _Process(NamedTuple):
     reader_epoch: int
 
 
+@dataclass(slots=True, eq=False)
 class _Serving:
     """One subscription being served on a channel; ``sharers`` had the last frame already, if it was not sent again."""
 
-    def __init__(
-        self,
-        number: int,
-        stream: str,
-        subscriber: str,
-        channel: FrameChannel,
-        sharers: Sharers,
-        answer: Subscribed,
-        credit_bytes: int,
-    ) -> None:
-        self.number = number
-        self.stream = stream
-        self.subscriber = subscriber
-        self.channel, self.sharers = channel, sharers
-        self.answer = answer
-        self.sent = answer.next - 1
-        self.credit = Credit(credit_bytes)
-        self.changed = Signal()
-        self.ending: SbonError | None = None
+    number: int
+    stream: str
+    subscriber: str
+    channel: FrameChannel
+    sharers: Sharers
+    answer: Subscribed
+    credit: Credit
+    sent: int
+    changed: Signal = field(default_factory=Signal)
+    ending: SbonError | None = None
 
     def end(self, error: SbonError) -> None:
         self.ending = self.ending or error
@@ -101,10 +94,7 @@ class Publisher:
     ) -> None:
         self.admit = admit
         self.check_host: CheckHost = no_host
-        self._outbox = outbox
-        self._clock = clock
-        self._settings = settings
-        self._failpoint = failpoint
+        self._outbox, self._clock, self._settings, self._failpoint = outbox, clock, settings, failpoint
         self._serving: dict[tuple[str, str], _Serving] = {}
         self._admitted: dict[tuple[str, str], _Process] = {}
         """The reader of each subscription, as long as that lasts."""
@@ -180,10 +170,10 @@ class Publisher:
         stream, subscriber = message.stream, message.subscriber
         try:
             self._outbox.epoch(stream)  # A register is read for streams of this node alone.
-            self._check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
+            _check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
             await self._check_in_time(message, hello)
             epoch = self._outbox.epoch(stream)
-            self._check_epoch(stream, message.epoch)
+            _check_leap(message.epoch, epoch, "of the host")
             reader = Reader(message.lineage, message.acknowledged, message.reader_epoch)
             first = self._outbox.subscribe(stream, subscriber, message.next, message.epoch, reader)
         except SbonError as error:
@@ -193,7 +183,8 @@ class Publisher:
             self._admitted[stream, subscriber] = _Process(hello.node, hello.instance, message.reader_epoch)
         lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
         answer = Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch)
-        serving = _Serving(next(self._numbers), stream, subscriber, channel, sharers, answer, message.credit_bytes)
+        credit = Credit(message.credit_bytes)
+        serving = _Serving(next(self._numbers), stream, subscriber, channel, sharers, answer, credit, sent=first - 1)
         replaced = self._serving.get((stream, subscriber))
         self._serving[stream, subscriber] = serving
         if replaced is not None:
@@ -277,14 +268,6 @@ class Publisher:
         self._outbox.count_sent(serving.stream, serving.subscriber, frame, serving.sharers())
         self._failpoint("send")
 
-    def _check_epoch(self, stream: str, epoch: int) -> None:
-        """Reject a subscriber's epoch too far above the host's own."""
-        self._check_leap(epoch, self._outbox.epoch(stream), "of the host")
-
-    def _check_leap(self, epoch: int, known: int, whose: str) -> None:
-        if epoch > known + MAX_EPOCH_LEAP:
-            raise ProtocolError("epoch-leap", f"a subscriber says epoch {epoch} {whose}, epoch {known} is known")
-
     async def _receive(self, serving: _Serving) -> None:
         stream, subscriber = serving.stream, serving.subscriber
         while True:
@@ -296,15 +279,21 @@ class Publisher:
                 raise SbonError("unsubscribed", "the subscription is over", where=stream)
             if not isinstance(message, Progress):
                 raise ProtocolError("unexpected", f"{type(message).__name__} came from a subscriber")
-            self._check_epoch(stream, message.epoch)
-            if message.epoch > self._outbox.epoch(stream):
+            known = self._outbox.epoch(stream)
+            _check_leap(message.epoch, known, "of the host")
+            if message.epoch > known:
                 raise SbonError("fenced", f"the subscriber has seen epoch {message.epoch}", where=stream)
             if not message.acknowledged <= message.received <= serving.sent:
-                raise ProtocolError(
-                    "bad-number", f"{message.acknowledged} and {message.received} are reported, {serving.sent} is sent"
-                )
+                reported = f"{message.acknowledged} and {message.received} are reported"
+                raise ProtocolError("bad-number", f"{reported}, {serving.sent} is sent")
             self._outbox.check_reader(stream, subscriber, Reader(message.lineage, epoch=message.reader_epoch))
             self._outbox.received(stream, subscriber, message.received)
             self._outbox.acknowledge(stream, subscriber, message.acknowledged)
             serving.credit.returned(message.credit_bytes)
             serving.changed.notify()
+
+
+def _check_leap(epoch: int, known: int, whose: str) -> None:
+    """Reject an epoch too far above the known one."""
+    if epoch > known + MAX_EPOCH_LEAP:
+        raise ProtocolError("epoch-leap", f"a subscriber says epoch {epoch} {whose}, epoch {known} is known")

@@ -5,18 +5,18 @@ Pure: it decides which subscribers hold a stream back and which frames may be de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.streams.outbox.store import NUMBER_BITS
+from sbon_node.streams.outbox.store import NUMBER_BITS, check_sizes
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.query_ids import is_further_sink
 from sbon_protocol.api.subscribers import followed_by, is_follower, query_of
-from sbon_protocol.errors import BrokenInvariantError
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 Kind = Literal["source", "operator"]
 
@@ -164,10 +164,8 @@ class Stream:
         """The last frame that every subscriber has acknowledged; retention does not count."""
         acknowledged = [subscription.acknowledged for subscription in self.active()]
         if self.kind == "source":
-            if self.finite:
-                return 0
-            return self._before_newest(acknowledged)
-        return min(acknowledged) if acknowledged else 0
+            return 0 if self.finite else self._before_newest(acknowledged)
+        return min(acknowledged, default=0)
 
     def spare(self) -> int:
         """The last frame that may go if room is short, beyond :meth:`floor`: kept only for subscribers that may come later."""
@@ -189,7 +187,8 @@ class Stream:
         """Return followers of a live source that are too far behind, or whose operators are."""
         if not self.live:
             return []
-        far = {one.subscriber for one in self.active() if self._lag(one) > _follower_quota(settings)}
+        quota = max(settings.follower_quota_bytes, _quota(settings))
+        far = {one.subscriber for one in self.active() if self._lag(one) > quota}
         return [one for one in self.followers() if one.subscriber in far or followed_by(one.subscriber) in far]
 
     def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
@@ -201,7 +200,8 @@ class Stream:
         """
         if self.kind == "operator":
             behind = {one.subscriber for one in self.laggards(settings.subscription_quota_bytes)}
-            further = {one.subscriber for one in self._further() if self._lag(one) > settings.sink_quota_bytes}
+            quota = settings.sink_quota_bytes
+            further = {one.subscriber for one in self.active() if is_further_sink(one.subscriber) and self._lag(one) > quota}
             return [one for one in self.active() if one.subscriber in behind | further]
         if not self.live:
             return []
@@ -214,20 +214,21 @@ class Stream:
                 over.append(one)
         return over
 
-    def _further(self) -> list[Subscription]:
-        return [one for one in self.active() if is_further_sink(one.subscriber)]
-
     def _lag(self, one: Subscription, excused_upto: int = 0) -> int:
         """Bytes that a subscriber leaves unacknowledged, beyond what is excused."""
         return self.visible.upto - max(one.acknowledged_upto, excused_upto)
 
 
+def named(streams: Mapping[str, Stream], stream: str) -> Stream:
+    """Return a stream of this node. Raises ``stream-unknown``."""
+    known = streams.get(stream)
+    if known is None:
+        raise SbonError("stream-unknown", "no such stream on this node", where=stream)
+    return known
+
+
 def _quota(settings: StreamSettings) -> int:
     return max(settings.subscription_quota_bytes, settings.live_retention_bytes)
-
-
-def _follower_quota(settings: StreamSettings) -> int:
-    return max(settings.follower_quota_bytes, _quota(settings))
 
 
 def number_frames(stream: str, drafts: Sequence[FrameDraft], before: Tail, *, each_carries: bool) -> list[Frame]:
@@ -256,17 +257,30 @@ def number_frames(stream: str, drafts: Sequence[FrameDraft], before: Tail, *, ea
     return frames
 
 
-def with_news(frames: list[Frame], before: Tail) -> list[Frame]:
-    """Return no frame of a batch without rows whose watermark and end are those of ``before``.
+def grown(source: Stream, drafts: Sequence[FrameDraft]) -> tuple[list[Frame], Tail]:
+    """Return the drafts as the next frames of a source's stream, and its tail after them. Raises ``frame-too-large``."""
+    check_sizes(drafts, source.name)
+    frames = number_frames(source.name, drafts, source.visible, each_carries=True)
+    return frames, _advance(source.visible, frames, NO_BATCH, ())
 
-    Each reader would run a batch for it, from which nothing comes.
+
+def batch_output(
+    stream: str, drafts: Sequence[FrameDraft], before: Tail, batch: int, offsets: tuple[InputOffset, ...]
+) -> tuple[list[Frame], Tail]:
+    """Return the frames of the ``batch`` that follows ``before``, and the tail after them.
+
+    There are none if it has no rows and neither watermark nor end is new: each reader would run an idle batch for one.
     """
+    if batch != before.batch + 1:
+        raise BrokenInvariantError(f"batch {batch} of {stream} follows batch {before.batch}")
+    frames = number_frames(stream, drafts, before, each_carries=False)
     last = frames[-1]
-    has_news = any(frame.rows for frame in frames) or (last.watermark_ms, last.ended) != (before.watermark_ms, before.ended)
-    return frames if has_news else []
+    if not any(frame.rows for frame in frames) and (last.watermark_ms, last.ended) == (before.watermark_ms, before.ended):
+        frames = []
+    return frames, _advance(before, frames, batch, offsets)
 
 
-def advance(before: Tail, frames: Sequence[Frame], batch: int, offsets: tuple[InputOffset, ...]) -> Tail:
+def _advance(before: Tail, frames: Sequence[Frame], batch: int, offsets: tuple[InputOffset, ...]) -> Tail:
     """Return the tail after ``frames`` follow ``before``."""
     newest = frames[-1] if frames else None
     return Tail(

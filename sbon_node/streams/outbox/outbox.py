@@ -15,24 +15,26 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+import structlog
+
+from sbon_node.base.clock import Clock
 from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.outbox import statements
-from sbon_node.streams.outbox.backups import BackupStreams
-from sbon_node.streams.outbox.further import FurtherReaders
-from sbon_node.streams.outbox.handover import Handover
-from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, advance, number_frames, with_news
-from sbon_node.streams.outbox.retention import OnGone, Retention
+from sbon_node.streams.outbox.copies import BackupStreams, Handover, SourceStreams
+from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, batch_output, grown, named
+from sbon_node.streams.outbox.retention import FurtherReaders, OnGone, Retention
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.streams.outbox.sources import SourceStreams
-from sbon_node.streams.outbox.store import PAGE_BYTES, FrameStore, check_size
+from sbon_node.streams.outbox.store import PAGE_BYTES, FrameStore, check_sizes
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
 from sbon_protocol.errors import BrokenInvariantError, SbonError
+
+log = structlog.get_logger()
 
 Written = Literal["written", "replaced", "dropped"]
 
@@ -60,7 +62,6 @@ class Outbox:
         self.backups = BackupStreams(self._store, self._streams, self.handover)
         self.sources = SourceStreams(self._store, self._streams, self.handover)
         self.further = FurtherReaders(self._store, self._streams, self._retention)
-        self.backlogs = Backlogs(self._store, self._streams)
         self.changed = Signal()
         """Notified when frames or acknowledgements are stored: :meth:`shrink` may have work then."""
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]
@@ -83,9 +84,8 @@ class Outbox:
             self._streams[stream] = statements.create(self._store, stream, kind, finite, epoch, self._store.new_lineage())
             return
         if (known.kind, known.finite) != (kind, finite):
-            raise SbonError(
-                "stream-exists", "the stream is there already, and of another kind", where=stream, hint="drop it first"
-            )
+            message = "the stream is there already, and of another kind"
+            raise SbonError("stream-exists", message, where=stream, hint="drop it first")
         if epoch < known.epoch:
             raise SbonError("fenced", f"epoch {epoch} is over: the stream is in epoch {known.epoch}", where=stream)
         if epoch > known.epoch:
@@ -126,8 +126,7 @@ class Outbox:
         known = self._operator(stream)
         if not drafts:
             raise BrokenInvariantError(f"batch {batch} of {stream} has no frame: it hands over one, if need be without rows")
-        for draft in drafts:
-            check_size(draft.payload, stream)
+        check_sizes(drafts, stream)
         if batch <= known.visible.batch:
             if batch == known.visible.batch and offsets != known.visible.offsets:
                 raise BrokenInvariantError(f"visible batch {batch} of {stream} was run again over other input")
@@ -135,10 +134,7 @@ class Outbox:
         earlier = [tail for tail in known.pending if tail.batch < batch]
         replaces = len(earlier) < len(known.pending)
         before = earlier[-1] if earlier else known.visible
-        if batch != before.batch + 1:
-            raise BrokenInvariantError(f"batch {batch} of {stream} follows batch {before.batch}")
-        frames = with_news(number_frames(known.name, drafts, before, each_carries=False), before)
-        tail = advance(before, frames, batch, offsets)
+        frames, tail = batch_output(stream, drafts, before, batch, offsets)
 
         def store() -> None:
             with self._store.transaction() as connection:
@@ -199,10 +195,7 @@ class Outbox:
         known = self._named(stream)
         if known.kind != "source":
             raise BrokenInvariantError(f"{stream} is an operator's: its frames belong to batches")
-        for draft in drafts:
-            check_size(draft.payload, stream)
-        frames = number_frames(known.name, drafts, known.visible, each_carries=True)
-        tail = advance(known.visible, frames, NO_BATCH, ())
+        frames, tail = grown(known, drafts)
 
         def store() -> None:
             if frames:
@@ -255,10 +248,7 @@ class Outbox:
     async def wait_visible(self, stream: str, after: int) -> None:
         """Wait until a frame after number ``after`` is visible; raises ``stream-dropped`` when the stream is."""
         known = self._named(stream)
-        while known.visible.last <= after and not known.dropped:
-            await known.news.wait()
-        if known.dropped:
-            raise _gone(known)
+        await _until(lambda: known.visible.last > after, known.news, known)
 
     def pressure(self, stream: str) -> bool:
         """Return whether the producer must pause: more bytes wait to be received than ``outbox_quota_bytes``."""
@@ -267,21 +257,12 @@ class Outbox:
     async def wait_room(self, stream: str) -> None:
         """Wait until there is no pressure; raises ``stream-dropped`` when the stream is."""
         known = self._named(stream)
-        while known.unreceived() > self._settings.outbox_quota_bytes and not known.dropped:
-            await known.room.wait()
-        if known.dropped:
-            raise _gone(known)
+        await _until(lambda: known.unreceived() <= self._settings.outbox_quota_bytes, known.room, known)
 
     async def wait_subscribed(self, stream: str) -> None:
-        """Wait until the stream has, or had before a restart, a subscription.
-
-        Raises ``stream-dropped`` when the stream is dropped.
-        """
+        """Wait until the stream has, or had before a restart, a subscription; raises ``stream-dropped`` when it is dropped."""
         known = self._named(stream)
-        while not known.subscriptions and not known.dropped:
-            await known.room.wait()
-        if known.dropped:
-            raise _gone(known)
+        await _until(lambda: bool(known.subscriptions), known.room, known)
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
@@ -344,11 +325,24 @@ class Outbox:
 
     def counts(self) -> OutboxCount:
         """Return the counts of all streams together."""
-        return outbox_count(list(self._streams.values()), self._shown, self._sent, self._settings.outbox_quota_bytes)
+        streams = list(self._streams.values())
+        unreceived = [stream.unreceived() for stream in streams]
+        subscriptions = [subscription for stream in streams for subscription in stream.subscriptions.values()]
+        return OutboxCount(
+            **dict(zip(("shown_frames", "shown_rows", "shown_bytes"), self._shown, strict=True)),
+            **dict(zip(("sent_frames", "sent_rows", "sent_bytes"), self._sent, strict=True)),
+            sources=sum(stream.kind == "source" for stream in streams),
+            operators=sum(stream.kind == "operator" for stream in streams),
+            paused=sum(waiting > self._settings.outbox_quota_bytes for waiting in unreceived),
+            unreceived_bytes=sum(unreceived),
+            subscriptions=len(subscriptions),
+            failed_subscriptions=sum(bool(subscription.failed) for subscription in subscriptions),
+        )
 
     def stored(self) -> OutboxBytes:
         """Return what fills the file: the stored frames of each stream, visible or not, and free pages."""
-        return outbox_bytes(self._streams.values(), self._store.free_bytes())
+        stored = {name: stream.newest.upto - stream.trimmed_upto for name, stream in self._streams.items()}
+        return OutboxBytes(streams=stored, free_bytes=self._store.free_bytes())
 
     def shrink(self) -> float | None:
         """Return some unused disk to the file system; return the seconds until the next call, None until ``changed`` notifies."""
@@ -356,7 +350,35 @@ class Outbox:
 
     def link_counts(self, stream: str) -> StreamCount:
         """Return the traffic of the stream and of each of its subscriptions, resent frames included."""
-        return stream_count(self._named(stream))
+        known = self._named(stream)
+        links = {
+            name: LinkCount(
+                frames=subscription.frames,
+                rows=subscription.rows,
+                bytes=subscription.bytes,
+                saved_bytes=subscription.saved,
+                received=subscription.received,
+                acknowledged=subscription.acknowledged,
+                failed=subscription.failed,
+                dropped=subscription.dropped,
+                frames_behind=0 if subscription.failed else max(0, known.visible.last - subscription.acknowledged),
+                bytes_behind=0 if subscription.failed else max(0, known.visible.upto - subscription.acknowledged_upto),
+            )
+            for name, subscription in sorted(known.subscriptions.items())
+        }
+        tail = known.visible
+        return StreamCount(frames=tail.frames, rows=tail.rows, bytes=tail.bytes, dropped=known.dropped_rows, links=links)
+
+    def oldest_waiting_ms(self) -> dict[str, int]:
+        """Return by subscriber when the oldest of its waiting rows entered the overlay, by this node's clock."""
+        oldest: dict[str, int] = {}
+        for stream in self._streams.values():
+            for one in stream.active():
+                if one.acknowledged < stream.visible.last:
+                    born_ms = statements.born_after_ms(self._store, stream, one.acknowledged)
+                    if born_ms is not None:
+                        oldest[one.subscriber] = min(born_ms, oldest.get(one.subscriber, born_ms))
+        return oldest
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -370,10 +392,7 @@ class Outbox:
                     raise
 
     def _named(self, stream: str) -> Stream:
-        known = self._streams.get(stream)
-        if known is None:
-            raise SbonError("stream-unknown", "no such stream on this node", where=stream)
-        return known
+        return named(self._streams, stream)
 
     def _operator(self, stream: str) -> Stream:
         known = self._named(stream)
@@ -391,79 +410,17 @@ class Outbox:
         self.changed.notify()
 
 
+async def _until(condition: Callable[[], bool], signal: Signal, stream: Stream) -> None:
+    while not condition() and not stream.dropped:
+        await signal.wait()
+    if stream.dropped:
+        raise _gone(stream)
+
+
 def _gone(stream: Stream) -> SbonError:
     if stream.moved:
         return SbonError(MOVED, "another node hosts the stream", where=stream.name)
     return SbonError("stream-dropped", "the stream was dropped", where=stream.name)
-
-
-# -- Counts of an outbox and of its streams, for people and metrics ---------------------------------------------------
-
-
-def outbox_count(streams: Sequence[Stream], shown: Sequence[int], sent: Sequence[int], quota_bytes: int) -> OutboxCount:
-    """Return the counts of all streams together; ``shown`` and ``sent`` are frames, rows and bytes."""
-    unreceived = [stream.unreceived() for stream in streams]
-    subscriptions = [subscription for stream in streams for subscription in stream.subscriptions.values()]
-    return OutboxCount(
-        **dict(zip(("shown_frames", "shown_rows", "shown_bytes"), shown, strict=True)),
-        **dict(zip(("sent_frames", "sent_rows", "sent_bytes"), sent, strict=True)),
-        sources=sum(stream.kind == "source" for stream in streams),
-        operators=sum(stream.kind == "operator" for stream in streams),
-        paused=sum(waiting > quota_bytes for waiting in unreceived),
-        unreceived_bytes=sum(unreceived),
-        subscriptions=len(subscriptions),
-        failed_subscriptions=sum(bool(subscription.failed) for subscription in subscriptions),
-    )
-
-
-def outbox_bytes(streams: Iterable[Stream], free_bytes: int) -> OutboxBytes:
-    """Return the bytes of each stream's stored frames, visible or not."""
-    return OutboxBytes(
-        streams={stream.name: stream.newest.upto - stream.trimmed_upto for stream in streams}, free_bytes=free_bytes
-    )
-
-
-def stream_count(stream: Stream) -> StreamCount:
-    """Return the traffic of the stream and of each of its subscriptions, resent frames included."""
-    return StreamCount(
-        frames=stream.visible.frames,
-        rows=stream.visible.rows,
-        bytes=stream.visible.bytes,
-        dropped=stream.dropped_rows,
-        links={
-            name: LinkCount(
-                frames=subscription.frames,
-                rows=subscription.rows,
-                bytes=subscription.bytes,
-                saved_bytes=subscription.saved,
-                received=subscription.received,
-                acknowledged=subscription.acknowledged,
-                failed=subscription.failed,
-                dropped=subscription.dropped,
-                frames_behind=0 if subscription.failed else max(0, stream.visible.last - subscription.acknowledged),
-                bytes_behind=0 if subscription.failed else max(0, stream.visible.upto - subscription.acknowledged_upto),
-            )
-            for name, subscription in sorted(stream.subscriptions.items())
-        },
-    )
-
-
-class Backlogs:
-    """The rows that subscribers have yet to finish with."""
-
-    def __init__(self, store: FrameStore, streams: Mapping[str, Stream]) -> None:
-        self._store, self._streams = store, streams
-
-    def oldest_ms(self) -> dict[str, int]:
-        """Return by subscriber when the oldest of its waiting rows entered the overlay, by this node's clock."""
-        oldest: dict[str, int] = {}
-        for stream in self._streams.values():
-            for one in stream.active():
-                if one.acknowledged < stream.visible.last:
-                    born_ms = statements.born_after_ms(self._store, stream, one.acknowledged)
-                    if born_ms is not None:
-                        oldest[one.subscriber] = min(born_ms, oldest.get(one.subscriber, born_ms))
-        return oldest
 
 
 # -- Returns the outbox's free pages and its journal to the file system once nothing has reused them for some seconds --
@@ -525,3 +482,14 @@ class Shrinking:
             return None
         self._free = deque((before - returned for before in self._free), LOOKS)
         return STEP_S
+
+
+async def return_disk(outbox: Outbox, clock: Clock) -> None:
+    """Shrink the outbox after changes, in small steps, without end."""
+    while True:
+        try:
+            while (pause_s := outbox.shrink()) is not None:
+                await clock.sleep(pause_s)
+        except SbonError as error:
+            log.warning("outbox-not-shrunk", reason=str(error))
+        await outbox.changed.wait()

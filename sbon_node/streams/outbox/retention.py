@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import structlog
 
 from sbon_node.base.failpoints import Failpoints
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox import statements
-from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription, saved_bytes
+from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription, named, saved_bytes
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.query_ids import is_further_sink
@@ -41,18 +42,15 @@ def _overdrawn(stream: Stream, subscription: Subscription) -> SbonError:
 
 def _behind(stream: Stream, follower: Subscription) -> SbonError:
     reason = f"{follower.subscriber}, or the operator that it follows, fell too far behind"
-    return SbonError(
-        "follower-behind", reason, where=stream.name, hint="raise streams.follower_quota_bytes where the source lives"
-    )
+    hint = "raise streams.follower_quota_bytes where the source lives"
+    return SbonError("follower-behind", reason, where=stream.name, hint=hint)
 
 
 class Retention:
     """Subscriptions and trimming over the streams of one outbox."""
 
     def __init__(self, store: FrameStore, settings: StreamSettings, failpoint: Failpoints) -> None:
-        self._store = store
-        self._settings = settings
-        self._failpoint = failpoint
+        self._store, self._settings, self._failpoint = store, settings, failpoint
         self.on_gone: OnGone = _nobody
         self._shortened: set[str] = set()
 
@@ -102,8 +100,11 @@ class Retention:
             self._check_room(stream)
         self._add(stream, subscription)
         if before is not None:
-            reason = f"epoch {subscription.reader_epoch} of this reader has begun"
-            self.on_gone(stream.name, before.subscriber, SbonError("reader-fenced", reason, where=stream.name))
+            self._end_reader(stream, subscription)
+
+    def _end_reader(self, stream: Stream, successor: Subscription) -> None:
+        reason = f"epoch {successor.reader_epoch} of this reader has begun"
+        self.on_gone(stream.name, successor.subscriber, SbonError("reader-fenced", reason, where=stream.name))
 
     def _end_followers(self, stream: Stream, reader: Subscription) -> None:
         """Delete the subscriptions of followers of earlier epochs: their attempts are over, whether committed or not."""
@@ -151,8 +152,7 @@ class Retention:
         if reader_epoch > known.reader_epoch:
             known.reader_epoch, stream.unsaved = reader_epoch, True
             self._settle(stream, stream.trimmed)
-            reason = f"epoch {reader_epoch} of this reader has begun"
-            self.on_gone(stream.name, subscriber, SbonError("reader-fenced", reason, where=stream.name))
+            self._end_reader(stream, known)
         return known.acknowledged, stream.visible.ended and known.acknowledged >= stream.visible.last
 
     def _first(self, stream: Stream, next_number: int) -> int:
@@ -163,9 +163,8 @@ class Retention:
             reason = f"frames before {earliest} are gone{why}, {first} was asked for"
             raise SbonError("not-retained", reason, where=stream.name, hint=hint)
         if first > stream.visible.last + 1:
-            raise SbonError(
-                "stream-behind", f"frame {first} was asked for, the newest is {stream.visible.last}", where=stream.name
-            )
+            reason = f"frame {first} was asked for, the newest is {stream.visible.last}"
+            raise SbonError("stream-behind", reason, where=stream.name)
         return first
 
     def unsubscribe(self, stream: Stream, subscriber: str, why: SbonError | None = None) -> None:
@@ -202,9 +201,8 @@ class Retention:
 
     def _counted(self, stream: Stream, subscriber: str, number: int) -> Subscription | None:
         if number > stream.visible.last:
-            raise BrokenInvariantError(
-                f"frame {number} of {stream.name} was reported, and only {stream.visible.last} was ever seen"
-            )
+            seen = stream.visible.last
+            raise BrokenInvariantError(f"frame {number} of {stream.name} was reported, and only {seen} was ever seen")
         known = stream.subscriptions.get(subscriber)
         return None if known is None or known.failed else known
 
@@ -235,19 +233,11 @@ class Retention:
     def _fail(self, stream: Stream, failed: list[Subscription]) -> None:
         """Mark subscriptions as failed, count their losses, and delete the frames that nobody needs."""
         for subscription in failed:
-            subscription.failed, subscription.dropped = (
-                "quota",
-                statements.rows_after(self._store, stream, subscription.acknowledged),
-            )
-            stream.dropped_rows += subscription.dropped
+            subscription.failed = "quota"
+            rows = subscription.dropped = statements.rows_after(self._store, stream, subscription.acknowledged)
+            stream.dropped_rows += rows
             stream.unsaved = True
-            log.warning(
-                "subscription_gone",
-                stream=stream.name,
-                subscriber=subscription.subscriber,
-                reason="quota",
-                rows=subscription.dropped,
-            )
+            log.warning("subscription_gone", stream=stream.name, subscriber=subscription.subscriber, reason="quota", rows=rows)
         if stream.live or failed:
             self._trim(stream)
         if failed:
@@ -323,3 +313,56 @@ class Retention:
         full = stream.visible.upto - self._settings.live_retention_bytes
         old_ms = stream.newest_born_ms - self._settings.live_retention_s * 1000
         return statements.last_overdue(self._store, stream, upto, full, int(old_ms))
+
+
+Begin = Literal["earliest", "now"]
+"""Where a further sink begins: at the first row of all, or after the newest."""
+
+
+class Beginning(NamedTuple):
+    """The last frame that the reader does not get, the ``rows`` up to there, and whether the stream has ended with it."""
+
+    frame: int
+    rows: int
+    ended: bool
+
+
+class FurtherReaders:
+    """Further sinks over the streams of one outbox: readers that are added to a stream that has flowed before."""
+
+    def __init__(self, store: FrameStore, streams: Mapping[str, Stream], retention: Retention) -> None:
+        self._store, self._streams, self._retention = store, streams, retention
+
+    def begin(self, stream: str, subscriber: str, reader_epoch: int, begin: Begin) -> Beginning:
+        """Subscribe a further sink, which has yet to connect: its frames are kept from now on.
+
+        A repeated call returns the same beginning, once that is behind the first frame. Raises ``stream-unknown``,
+        ``reader-fenced``, ``not-retained`` (the first frames are gone), ``too-many-subscribers``.
+        """
+        known = named(self._streams, stream)
+        before = known.subscriptions.get(subscriber)
+        self._retention.check_reader(known, before, Reader(epoch=reader_epoch))
+        repeats = before is not None and before.reader_epoch == reader_epoch and not before.failed
+        if before is None or not repeats or (begin == "now" and before.acknowledged == 0):
+            before = self._subscribe(known, subscriber, reader_epoch, begin)
+        after = statements.rows_after(self._store, known, before.acknowledged)
+        return Beginning(
+            frame=before.acknowledged,
+            rows=known.visible.rows - after,
+            ended=known.visible.ended and before.acknowledged >= known.visible.last,
+        )
+
+    def _subscribe(self, stream: Stream, subscriber: str, reader_epoch: int, begin: Begin) -> Subscription:
+        if begin == "earliest" and stream.trimmed:
+            reason = f"the first {stream.trimmed:,} frames of the result are delivered and gone"
+            raise SbonError("not-retained", reason, where=stream.name, hint="begin with the rows from now on: --from now")
+        after = stream.visible.last if begin == "now" else 0
+        upto = stream.visible.upto if begin == "now" else stream.trimmed_upto
+        new = Subscription(subscriber, after, upto, after, upto, counted=after, reader_epoch=reader_epoch)
+        self._retention.replace(stream, new)
+        return new
+
+    def names(self, stream: str) -> list[str]:
+        """Return the further sinks that subscribe to a stream of this node."""
+        known = self._streams.get(stream)
+        return [] if known is None else sorted(one for one in known.subscriptions if is_further_sink(one))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -19,26 +20,23 @@ _decoder = msgspec.msgpack.Decoder(tuple[InputOffset, ...])
 
 
 TAIL = "batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
-"""The columns of a :class:`~sbon_node.streams.outbox.ledger.Tail`, in the order of :func:`_columns`."""
+"""The columns of a :class:`~sbon_node.streams.outbox.ledger.Tail`, named as its fields."""
+SUBSCRIPTION = ("subscriber", "acknowledged", "failed", "frames", "rows", "bytes", "dropped", "reader_epoch", "saved")
+"""The columns of a :class:`~sbon_node.streams.outbox.ledger.Subscription` beside its stream, named as its fields."""
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
 def create(store: FrameStore, name: str, kind: Kind, finite: bool, epoch: int, lineage: int) -> Stream:
+    """Create a stream without frames."""
     with store.transaction() as connection:
-        number = insert_stream(connection, name, kind, finite, epoch, lineage)
-    return Stream(id=number, name=name, kind=kind, finite=finite, epoch=epoch, lineage=lineage, visible=Tail())
-
-
-def insert_stream(connection: sqlite3.Connection, name: str, kind: Kind, finite: bool, epoch: int, lineage: int) -> int:
-    """Insert a stream without frames, and return its id."""
-    cursor = connection.execute(
-        "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0, ?)",
-        (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(()), lineage),
-    )
+        cursor = connection.execute(
+            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0, ?)",
+            (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(()), lineage),
+        )
     assert cursor.lastrowid is not None
-    return cursor.lastrowid
+    return Stream(cursor.lastrowid, name, kind, finite, epoch, lineage, Tail())
 
 
 def delete(store: FrameStore, stream: Stream) -> None:
@@ -76,62 +74,31 @@ def load(store: FrameStore) -> dict[str, Stream]:
         for id_, name, kind, finite, epoch, lineage, position, dropped, *tail in connection.execute(
             f"SELECT {columns} FROM streams ORDER BY id"
         ):
-            streams[id_] = Stream(
-                id=id_,
-                name=name,
-                kind=kind,
-                finite=bool(finite),
-                epoch=epoch,
-                lineage=lineage,
-                position=position,
-                dropped_rows=dropped,
-                visible=_tail(store, tail),
-            )
+            stream = Stream(id_, name, kind, bool(finite), epoch, lineage, _tail(store, tail))
+            stream.position, stream.dropped_rows = position, dropped
+            streams[id_] = stream
         for id_, *tail in connection.execute(f"SELECT stream, {TAIL} FROM pending ORDER BY stream, batch"):
             streams[id_].pending.append(_tail(store, tail))
         for stream in streams.values():
             _load_bounds(connection, stream)
-        columns = "stream, subscriber, acknowledged, failed, frames, rows, bytes, dropped, reader_epoch, saved"
-        for id_, subscriber, acknowledged, failed, frames, rows, size, dropped, reader_epoch, saved in connection.execute(
-            f"SELECT {columns} FROM subscriptions"
-        ).fetchall():
-            if is_follower(subscriber):
+        for id_, *row in connection.execute(f"SELECT stream, {', '.join(SUBSCRIPTION)} FROM subscriptions").fetchall():
+            stored = dict(zip(SUBSCRIPTION, row, strict=True))
+            if is_follower(stored["subscriber"]):
                 continue  # Its connection is over.
-            stream = streams[id_]
+            stream, acknowledged = streams[id_], stored["acknowledged"]
             upto = weighed_upto(store, stream, max(acknowledged, stream.trimmed))
-            stream.subscriptions[subscriber] = Subscription(
-                subscriber=subscriber,
-                received=acknowledged,
-                received_upto=upto,
-                acknowledged=acknowledged,
-                acknowledged_upto=upto,
-                failed=failed,
-                frames=frames,
-                rows=rows,
-                bytes=size,
-                dropped=dropped,
-                reader_epoch=reader_epoch,
-                saved=saved,
-                counted=None,
+            stream.subscriptions[stored["subscriber"]] = Subscription(
+                received=acknowledged, received_upto=upto, acknowledged_upto=upto, counted=None, **stored
             )
     return {stream.name: stream for stream in streams.values()}
 
 
-def _tail(store: FrameStore, row: list[object]) -> Tail:
-    batch, last, upto, watermark_ms, ended, offsets, frames, rows, size = row
+def _tail(store: FrameStore, row: list[Any]) -> Tail:
+    batch, last, upto, watermark_ms, ended, offsets, *totals = row
     try:
-        return Tail(
-            batch=int(str(batch)),
-            last=int(str(last)),
-            upto=int(str(upto)),
-            watermark_ms=int(str(watermark_ms)),
-            ended=bool(ended),
-            offsets=_decoder.decode(offsets if isinstance(offsets, bytes) else b""),
-            frames=int(str(frames)),
-            rows=int(str(rows)),
-            bytes=int(str(size)),
-        )
-    except (ValueError, msgspec.MsgspecError) as error:
+        batch, last, upto, watermark_ms, *totals = map(int, (batch, last, upto, watermark_ms, *totals))
+        return Tail(batch, last, upto, watermark_ms, bool(ended), _decoder.decode(offsets), *totals)
+    except (ValueError, TypeError, msgspec.MsgspecError) as error:
         raise SbonError("outbox-corrupt", f"a batch cannot be read: {error}", where=str(store.path)) from error
 
 
@@ -158,17 +125,7 @@ def update_tail(connection: sqlite3.Connection, stream: Stream, tail: Tail, posi
 
 
 def _columns(tail: Tail) -> tuple[int | bytes, ...]:
-    return (
-        tail.batch,
-        tail.last,
-        tail.upto,
-        tail.watermark_ms,
-        tail.ended,
-        _encode(tail.offsets),
-        tail.frames,
-        tail.rows,
-        tail.bytes,
-    )
+    return tuple(_encode(tail.offsets) if name == "offsets" else getattr(tail, name) for name in TAIL.split(", "))
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -179,10 +136,7 @@ def insert_pending(connection: sqlite3.Connection, stream: Stream, tail: Tail) -
 
 
 def delete_pending(connection: sqlite3.Connection, stream: Stream, batch: int, *, after: int) -> None:
-    """Delete the batch, those after it, and their frames: those after number ``after``.
-
-    The batches after it are planned anew once it has run again.
-    """
+    """Delete the batch and those after it, which are planned anew, with their frames: those after number ``after``."""
     delete_after(connection, stream, after)
     connection.execute("DELETE FROM pending WHERE stream = ? AND batch >= ?", (stream.id, batch))
 
@@ -293,21 +247,8 @@ def last_overdue(store: FrameStore, stream: Stream, upto: int, full: int, old_ms
 
 
 def save_subscription(connection: sqlite3.Connection, stream: Stream, subscription: Subscription) -> None:
-    connection.execute(
-        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?,?,?)",
-        (
-            stream.id,
-            subscription.subscriber,
-            subscription.acknowledged,
-            subscription.failed,
-            subscription.frames,
-            subscription.rows,
-            subscription.bytes,
-            subscription.dropped,
-            subscription.reader_epoch,
-            subscription.saved,
-        ),
-    )
+    values = (stream.id, *(getattr(subscription, name) for name in SUBSCRIPTION))
+    connection.execute(f"INSERT OR REPLACE INTO subscriptions VALUES ({', '.join('?' * len(values))})", values)
 
 
 def save_dropped(connection: sqlite3.Connection, stream: Stream) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from sbon_node.base.disk import is_full
-from sbon_node.model.frames import MAX_FRAME_BYTES
+from sbon_node.model.frames import MAX_FRAME_BYTES, FrameDraft
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 SCHEMA_VERSION = 4
@@ -59,15 +59,11 @@ _FULL_NAMES = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 class FrameStore:
     """One open database with short, synchronous calls.
 
-    Raises :class:`SbonError` ``disk-full``, ``disk-error``, ``outbox-corrupt``, ``outbox-version``, and none of sqlite's
-    errors.
+    Raises :class:`SbonError` ``disk-full``, ``disk-error``, ``outbox-corrupt``, ``outbox-version``, never sqlite's own.
     """
 
     def __init__(self, path: Path, *, fsync: bool, max_bytes: int, rng: random.Random) -> None:
-        self.path = path
-        self._rng = rng
-        self._fsync = fsync
-        self._max_bytes = max_bytes
+        self.path, self._rng, self._fsync, self._max_bytes = path, rng, fsync, max_bytes
         self._inside = False
         with self._named_errors():
             self._connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
@@ -84,16 +80,12 @@ class FrameStore:
         application = int(execute("PRAGMA application_id").fetchone()[0])
         tables = int(execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
         if tables and application != APPLICATION_ID:
-            raise SbonError(
-                "outbox-corrupt", "this file is not an outbox", where=str(self.path), hint="name another data directory"
-            )
+            hint = "name another data directory"
+            raise SbonError("outbox-corrupt", "this file is not an outbox", where=str(self.path), hint=hint)
         if tables and version not in (2, 3, SCHEMA_VERSION):
-            raise SbonError(
-                "outbox-version",
-                f"the outbox is of schema {version}, this program reads {SCHEMA_VERSION}",
-                where=str(self.path),
-                hint="run the program that wrote it, or name another data directory",
-            )
+            message = f"the outbox is of schema {version}, this program reads {SCHEMA_VERSION}"
+            hint = "run the program that wrote it, or name another data directory"
+            raise SbonError("outbox-version", message, where=str(self.path), hint=hint)
         if not tables:
             execute("PRAGMA auto_vacuum=INCREMENTAL")  # It only counts before the first table.
         execute("PRAGMA journal_mode=WAL")
@@ -203,13 +195,11 @@ class FrameStore:
         if name in _FULL_NAMES or (name == "SQLITE_IOERR_WRITE" and is_full(self.path.parent)):
             return self._full()
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return SbonError(
-                "outbox-corrupt", f"the outbox cannot be read: {error}", where=where, hint="restore the data directory"
-            )
+            message, hint = f"the outbox cannot be read: {error}", "restore the data directory"
+            return SbonError("outbox-corrupt", message, where=where, hint=hint)
         if isinstance(error, sqlite3.OperationalError):
-            return SbonError(
-                "disk-error", f"the outbox cannot be used: {error}", where=where, hint="check the disk and its rights"
-            )
+            message, hint = f"the outbox cannot be used: {error}", "check the disk and its rights"
+            return SbonError("disk-error", message, where=where, hint=hint)
         raise BrokenInvariantError(f"the outbox was misused: {error}") from error
 
     def _full(self) -> SbonError:
@@ -217,11 +207,8 @@ class FrameStore:
         return SbonError("disk-full", "no space for more frames", where=str(self.path), hint=hint)
 
 
-def check_size(payload: bytes, where: str) -> None:
-    if len(payload) > MAX_FRAME_BYTES:
-        raise SbonError(
-            "frame-too-large",
-            f"a frame of {len(payload):,} bytes is over the limit of {MAX_FRAME_BYTES:,}",
-            where=where,
-            hint="emit smaller rows, or fewer in a frame",
-        )
+def check_sizes(drafts: Sequence[FrameDraft], where: str) -> None:
+    for draft in drafts:
+        if len(draft.payload) > MAX_FRAME_BYTES:
+            message = f"a frame of {len(draft.payload):,} bytes is over the limit of {MAX_FRAME_BYTES:,}"
+            raise SbonError("frame-too-large", message, where=where, hint="emit smaller rows, or fewer in a frame")

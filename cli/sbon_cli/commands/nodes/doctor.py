@@ -184,8 +184,7 @@ def _examined(
             raise
     else:
         return replace(examination, findings=(*examination.findings, *_sources(client), *_queries(client)))
-    from sbon_node.operations.machine_checks import examine_machine
-    from sbon_node.operations.preflight import not_running, preflight
+    from sbon_node.operations.machine_checks import examine_machine, not_running, preflight
 
     config, _ = load(config_file, environ=os.environ, flags=flags_of(settings, named))
     return Examination(findings=(*not_running(api), *examine_machine(config), *preflight(config)))
