@@ -82,7 +82,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
             )
         starting = asyncio.ensure_future(_start(node, config))
         stopped = asyncio.ensure_future(stopping.wait())
-        left = asyncio.ensure_future(node.leaving.wait())
+        left = asyncio.ensure_future(node.adaptation.leaving.left.wait())
         await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
@@ -93,7 +93,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
                 await node.operations.before_stop()
         for task in (starting, stopped, left):
             task.cancel()
-        log.info("stopping", leaving=node.leaving.is_set())
+        log.info("stopping", leaving=node.adaptation.leaving.left.is_set())
         return CLEAN
     finally:
         api.set_ready(False)

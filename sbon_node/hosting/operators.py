@@ -6,7 +6,6 @@ import asyncio
 import shutil
 from collections.abc import Callable, Container, Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -59,7 +58,11 @@ class OperatorHost:
         room: Room,
         connectors: ConnectorSettings,
         records: RecordAcceptors,
+        *,
+        arriving: Container[str],
+        backed: Container[str],
     ) -> None:
+        """Create them beside operators of other nodes: those ``arriving``, to go on here, and those ``backed`` by this node."""
         self._context, self._engine, self._connectors = context, engine, connectors
         self._records, self._room, self.ports, self._reservations = records, room, room.ports, room.reservations
         self._hosted = context.store.all("operator", HostedOperator)
@@ -73,15 +76,13 @@ class OperatorHost:
         """Operators that this node may not host any more, until it has claimed them anew."""
         self._departed: dict[str, None] = {}
         """Operators that another node hosts, whose streams are still here."""
-        self.arriving: Container[str] = ()
-        """Operators that follow their host, to go on here."""
-        self.backed: Container[str] = ()
-        """Operators of other nodes of which this one keeps a backup."""
-        self.leaving: Leaving = NOBODY_LEAVES
+        self.arriving, self.backed = arriving, backed
+        self._takers: list[Callable[[HostedOperator], bool]] = []
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
             self._states.begin(operator, "waits for its record")
+        self.ports.on_fenced(self.fence)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
 
@@ -167,6 +168,10 @@ class OperatorHost:
 
     def capacity(self) -> NodeCapacity:
         return self._reservations.report(self._context.clock.now())
+
+    def specs(self) -> list[OperatorSpec]:
+        """Return the specifications of the operators of this node, as they were stored last."""
+        return [hosted.spec for hosted in self._hosted.values()]
 
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))
@@ -308,6 +313,13 @@ class OperatorHost:
         self._states.enter(operator, operator_states.STARTING, "another node may host it by now")
         await self._resume(hosted)
 
+    def on_lost(self, takes: Callable[[HostedOperator], bool]) -> None:
+        """Have ``takes`` asked for each operator that another node owns when this one resumes it.
+
+        It returns whether it looks after the operator from now on; one that nobody takes is removed.
+        """
+        self._takers.append(takes)
+
     def depart(self, operator: str) -> None:
         """Ignore what becomes of an operator that another node hosts; its stream stays until :meth:`leave`."""
         self._departed[operator] = None
@@ -324,13 +336,13 @@ class OperatorHost:
         try:
             epoch = await claim(context, self._records, hosted.acceptors, hosted.claim())
         except SbonError as error:
-            if error.code == "not-owner" and self.leaving.resume(hosted):
+            if error.code == "not-owner" and any(takes(hosted) for takes in self._takers):
                 return
             log.info("operator-given-up", operator=spec.id, reason=str(error))
             is_elsewhere = error.code == "not-owner"
 
             async def give_up() -> None:
-                self.leaving.forget(spec.id)
+                forget_departure(context, spec.id)
                 await self._forget(spec.id, hosted.submitter, moved=is_elsewhere)
 
             await until_passed(context, give_up, partial(self._waits, spec.id))
@@ -339,7 +351,7 @@ class OperatorHost:
 
         async def attempt() -> None:
             self.keep(hosted)
-            self.leaving.forget(spec.id)
+            forget_departure(context, spec.id)
             await self._run(hosted)
 
         try:
@@ -492,32 +504,13 @@ class OperatorChecks:
             del self._checked[spec.id]
 
 
-# -- Moves of operators away from this node, as their host sees them after a restart ----------------------------------
+# -- Moves of operators away from this node, which began before its restart -------------------------------------------
 
 
-class Leaving(Protocol):
-    """Moves of operators away from this node, which began before its restart."""
-
-    def resume(self, hosted: HostedOperator) -> bool:
-        """Hand over an operator that has moved; return False for any other."""
-        ...
-
-    def forget(self, operator: str) -> None:
-        """Forget the move of an operator that was claimed, and therefore stays."""
-        ...
-
-
-class NobodyLeaves:
-    """No such moves."""
-
-    def resume(self, hosted: HostedOperator) -> bool:
-        return False
-
-    def forget(self, operator: str) -> None:
-        return
-
-
-NOBODY_LEAVES = NobodyLeaves()
+def forget_departure(context: Context, operator: str) -> None:
+    """Forget a stored move of an operator that was claimed after a restart, or whose query is over: it moves no more."""
+    if context.store.get("departure", operator, msgspec.Raw) is not None:
+        context.store.delete("departure", operator)
 
 
 # -- The description of an operator by its host -----------------------------------------------------------------------

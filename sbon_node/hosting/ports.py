@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -19,7 +19,6 @@ from sbon_node.hosting.capacity import measured_cost
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.skipped_rows import OperatorLetters
-from sbon_node.hosting.standby.interface import NO_BACKUPS, Backups
 from sbon_node.hosting.stream_hosts import StreamHost
 from sbon_node.hosting.sweep import checkpoint_of, spill_of
 from sbon_node.ownership.acceptors import RecordAcceptors
@@ -27,6 +26,8 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.measures.meter import OperatorMeter
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.port_input import Following, PortInput
+from sbon_node.streams.port_output import Backup
+from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
 from sbon_protocol.api.query_ids import uid_of
@@ -40,19 +41,49 @@ log = structlog.get_logger()
 READER_FENCED = "reader-fenced"
 
 
+class Backups(Protocol):
+    """The backups at other nodes of this node's operators."""
+
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
+        """Return the backup for an operator whose port is opened; None for an operator that has none."""
+        ...
+
+    def begin(self, operator: str) -> None:
+        """Find a backup for an operator that this node hosts, and give it what was shown before."""
+        ...
+
+    def info(self, operator: str) -> BackupInfo | None:
+        """Return how current the backup of an operator is; None for an operator that has none."""
+        ...
+
+    async def close(self, operator: str) -> None:
+        """Store nothing more for now: the operator's port is closed."""
+        ...
+
+    def drop(self, operator: str) -> None:
+        """Tell the backup that it is not needed any more: the operator is over."""
+        ...
+
+    def forget(self, operator: str) -> None:
+        """Forget an operator that this node does not host any more; another node may need its backup."""
+        ...
+
+
 class OperatorPorts:
     """The open ports by operator, with the lineages that they have read and the files of skipped rows."""
 
-    def __init__(self, context: Context, connectors: ConnectorSettings, records: RecordAcceptors, speed: float) -> None:
-        self._context, self._connectors, self._records = context, connectors, records
+    def __init__(
+        self, context: Context, connectors: ConnectorSettings, records: RecordAcceptors, speed: float, backups: Backups
+    ) -> None:
+        self._context, self._connectors, self._records, self.backups = context, connectors, records, backups
         self.lineages = Lineages(context.store)
-        self.backups: Backups = NO_BACKUPS
         self.open: dict[str, NodePort] = {}
         self._hosts: dict[str, list[StreamHost]] = {}
         """The hosts of the inputs of open ports."""
         self.letters: dict[str, OperatorLetters] = {}
         self.readers = ReaderHosts(context, records)
         self.measures = KeptMeasures(context, self.open, speed)
+        self._on_fenced: list[Callable[[str], None]] = []
 
     async def connect(self, spec: OperatorSpec, acceptors: Iterable[Acceptor], *, following: Following | None = None) -> NodePort:
         """Open the port of an operator, in place of its earlier one."""
@@ -77,10 +108,19 @@ class OperatorPorts:
             letters=self._letters_of(spec),
             following=following,
             meter=meter,
-            backup=self.backups.of(spec, known),
+            backup=self.backups.of(spec, known, self),
         )
         self.measures.opened(spec.id)
         return port
+
+    def on_fenced(self, listener: Callable[[str], None]) -> None:
+        """Have ``listener`` called with each operator that :meth:`fence` is called for."""
+        self._on_fenced.append(listener)
+
+    def fence(self, operator: str) -> None:
+        """Note that an operator may belong to another node by now."""
+        for listener in self._on_fenced:
+            listener(operator)
 
     def is_fenced(self, operator: str) -> bool:
         """Return whether a host of an input has heard of a later epoch of the operator, which another node may have."""

@@ -18,7 +18,8 @@ from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
 from sbon_node.context import Context
-from sbon_node.hosting.standby.interface import NO_SOURCE_BACKUPS, SourceBackups
+from sbon_node.hosting.standby.source import SourceBackups
+from sbon_node.model.records import SourceRegister
 from sbon_node.model.schema import check_source
 from sbon_node.model.shown import shown_source
 from sbon_node.net.peers import Caller
@@ -61,38 +62,41 @@ class TakenSample(NamedTuple):
 class SourceHost:
     """Runs a :class:`SourceRunner` for every source of the catalogue that names this node."""
 
-    def __init__(self, context: Context, catalogue: Catalogue, settings: ConnectorSettings) -> None:
-        self._context, self._catalogue, self._settings = context, catalogue, settings
+    def __init__(self, context: Context, catalogue: Catalogue, settings: ConnectorSettings, backups: SourceBackups) -> None:
+        self._context, self._catalogue, self._settings, self._backups = context, catalogue, settings, backups
         self._wanted: dict[str, HostedSource] = {}
         self._running: dict[str, HostedSource] = {}
         self._runners: dict[str, SourceRunner] = {}
         self._refused: dict[str, str] = {}
         self._beginnings: dict[str, tuple[HostedSource, Beginning]] = {}
-        self.backups: SourceBackups = NO_SOURCE_BACKUPS
         self._reading = asyncio.Lock()
         self._tasks = Tasks()
         catalogue.listen(self._changed)
         context.server.handle(AttachSource, self._handle_attach)
         context.server.handle(DescribeSources, self._handle_describe)
 
-    def start(self) -> None:
-        """Resume the sources of an earlier run, and delete the remains of those that are gone."""
+    def start(self, backed: Collection[str] = ()) -> None:
+        """Resume the sources of an earlier run, and delete the remains of those that are gone.
+
+        Of the sources ``backed``, which other nodes host, this node keeps a backup.
+        """
         for entry in self._catalogue.entries.values():
             self._changed(entry)
         context = self._context
         left = {*context.store.all("source", HostedSource), *filter(is_source, context.outbox.streams())}
         # Of a source that this node is about to go on with, the stream may be here before the catalogue says so.
-        for source_id in sorted(left - self._wanted.keys() - set(self.backups.kept())):
+        for source_id in sorted(left - self._wanted.keys() - set(backed)):
             self._tasks.start(f"switch {source_id}", self._switch(source_id))
 
     async def close(self) -> None:
         await self._tasks.close()
 
     async def attach(self, source: SourceDeclaration) -> None:
-        """Attach a source at the node that it names.
+        """Attach a source at the node that it names, or at this one if it names none.
 
         Raises :class:`SbonError` for options that the connector refuses, and for an unreachable node.
         """
+        source = msgspec.structs.replace(source, node=source.node or self._context.name)
         check_no_secrets(source.options)
         if source.node == self._context.name:
             await self._attach_here(source)
@@ -103,6 +107,10 @@ class SourceHost:
                 await self._catalogue.pull(source.node)
             except SbonError as error:
                 log.info("catalogue-pull-failed", member=source.node, reason=str(error))
+
+    async def all(self) -> list[StreamInfo]:
+        """Return every stream of the catalogue as :meth:`describe` does."""
+        return [await self.describe(name) for name in self._catalogue.entries]
 
     async def describe(self, name: str) -> StreamInfo:
         """Return the stream with the states of its sources; each node reports only its own sources."""
@@ -215,9 +223,9 @@ class SourceHost:
         self._context.store.put("source", source.id, hosted)
         await self._catalogue.move(source)
 
-    def moved(self, source: SourceDeclaration, host: str, epoch: int) -> None:
+    def _moved(self, source: SourceDeclaration, register: SourceRegister) -> None:
         """Release a source that another node hosts by now."""
-        present = msgspec.structs.replace(source, node=host, epoch=epoch)
+        present = msgspec.structs.replace(source, node=register.host, epoch=register.epoch)
         self._tasks.start(f"moved {source.id}", self._catalogue.move(present))
 
     async def _attach_here(self, source: SourceDeclaration) -> None:
@@ -236,7 +244,7 @@ class SourceHost:
             beginning = await read_beginning(opened, self._context.clock, source.id, self._settings.sample_rows)
         source = self._catalogue.named(with_beginning(source, beginning))
         if source.durability == REPLICATED:
-            self.backups.attach(source)
+            self._backups.attach(source)
         await self._catalogue.attach(source)
         named = (source.stream, source.name)
         hosted = next((hosted for hosted in self._wanted.values() if (hosted.source.stream, hosted.source.name) == named), None)
@@ -264,7 +272,7 @@ class SourceHost:
         """Start and stop runners until they match the catalogue, however often it changes meanwhile."""
         while True:
             await self._tasks.stop(f"run {source_id}")
-            self.backups.close(source_id)
+            self._backups.close(source_id)
             self._runners.pop(source_id, None)
             self._running.pop(source_id, None)
             wanted = self._wanted.get(source_id)
@@ -308,7 +316,7 @@ class SourceHost:
             clock=context.clock,
             settings=self._settings,
             dead_letters=context.data_dir / "dead-letters",
-            backup=self.backups.of(source),
+            backup=self._backups.of(source, self._moved),
         )
         self._runners[source.id] = runner
         self._tasks.start(f"run {source.id}", runner.run())

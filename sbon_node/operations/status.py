@@ -5,28 +5,24 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from sbon_node.config.config import Config
-from sbon_node.context import Context
-from sbon_node.engine.interface import MovingEngine
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.overlay.space.load import per_core
-from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_protocol.api.nodes import NodeStatus
 
 
-def status_of(
-    config: Config, context: Context, space: LocalCoordinate, engine: MovingEngine, operators: OperatorHost
-) -> NodeStatus:
+def status_of(config: Config, components: Components) -> NodeStatus:
     """Return the present status of the node."""
+    context, operators = components.context, components.hosting.operators
     own = context.membership.get(context.name)
     assert own is not None
-    coordinate = space.coordinate
+    coordinate = components.overlay.space.coordinate
     return NodeStatus(
         name=context.name,
         cluster=config.node.cluster,
         address=str(own.address),
         api=str(own.api),
         version=version("sbon"),
-        engine=engine.status,
+        engine=components.hosting.engine.status,
         coordinate=coordinate.vector,
         height=coordinate.height,
         error=coordinate.error,

@@ -105,6 +105,14 @@ class QueryLookup:
         answer = await self._first(kept, ShowQuery(query=kept.uid, history_after_ms=history_after_ms))
         return _decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
+    async def query(self, query: str) -> QueryInfo:
+        """Return the query."""
+        return (await self.show(query))[0]
+
+    async def usage(self, query: str, after_ms: int = -1) -> QueryUsage:
+        """Return the network usage of the query, with the points of its history later than ``after_ms``."""
+        return (await self.show(query, after_ms))[1]
+
     async def stop(self, query: str) -> QueryInfo:
         kept = await self._kept(query, lost=True)
         answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)

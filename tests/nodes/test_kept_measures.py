@@ -38,7 +38,7 @@ async def counted(cluster: SimulatedCluster) -> OperatorStats:
 
 
 def host_of(cluster: SimulatedCluster, node: str) -> OperatorHost:
-    host: OperatorHost = cluster.nodes[node].daemon._operators
+    host: OperatorHost = cluster.nodes[node].daemon.hosting.operators
     return host
 
 

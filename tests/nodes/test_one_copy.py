@@ -50,7 +50,7 @@ def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type
         await cluster.clock.sleep(10.0)
         usages: list[QueryUsage] = []
         for name in ("first", "second"):
-            usages.append(await ask(cluster, "c", cluster.at("c").daemon.query_usage(name)))
+            usages.append(await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.usage(name)))
         lines: list[LinkUsage] = [
             line for usage in usages for line in usage.links if (line.stream, line.target_node) == (shared, "c")
         ]
@@ -84,7 +84,7 @@ def test_the_host_of_a_shared_operator_weighs_the_links_of_all_queries_once_a_no
             await submitted(cluster, consumer, tmp_path / f"{name}.ndjson", name=name, sql=THIRD)
         shared = f"{uid_of(cluster, 'first')}.b0"
         await cluster.clock.sleep(20.0)
-        parts = cluster.at("a").daemon._optimizer._deciding._parts
+        parts = cluster.at("a").daemon.adaptation.local.optimizer._deciding._parts
         links = await ask(cluster, "a", parts.links_of(shared))
         measures = parts.operators.ports.described(shared)
         assert measures is not None

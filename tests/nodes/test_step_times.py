@@ -61,7 +61,7 @@ def test_an_accepted_query_has_the_times_of_its_steps(tmp_path: Path) -> None:
 
         async def accepted() -> Accepted:
             submission = Submission(sql=SQL, consumer="c", strategy="producer")
-            return [event async for event in cluster.at("b").daemon.submit(submission)][-1]  # type: ignore[return-value]
+            return [event async for event in cluster.at("b").daemon.submitting.submitter.submit(submission)][-1]  # type: ignore[return-value]
 
         seconds = (await ask(cluster, "b", accepted())).seconds
         assert set(seconds) == {"plan", "analyse", "share", "place", "reserve", "start"}

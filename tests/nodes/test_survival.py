@@ -168,7 +168,7 @@ def test_a_cluster_describes_durability_epoch_and_losses(tmp_path: Path, durabil
         assert parts - {("b", "operator")} == {("b", "source"), ("d", "sink")}
         if durability == "local":
             assert ("b", "operator") in parts
-        assert all(one.survival is None for one in await ask(cluster, "a", cluster.at("a").daemon.queries()))
+        assert all(one.survival is None for one in await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all()))
         while (info := await state_of(cluster, "a")).state == "running":
             await cluster.sleep(0.5)
         assert (info.state, info.survival, info.operators[0].backup) == ("finished", None, None)

@@ -7,7 +7,7 @@ some stays, drained, and so does one with operators that nobody takes. A user re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 import structlog
@@ -36,7 +36,7 @@ MOVING_SHARE = 0.8
 
 
 class Parts(NamedTuple):
-    """The node's parts, and means to move them away; ``stop`` ends the daemon of a node that has left."""
+    """The node's parts, and means to move them away."""
 
     operators: OperatorHost
     sources: SourceHost
@@ -44,7 +44,6 @@ class Parts(NamedTuple):
     mover: Mover
     targets: MoveTargets
     leaving: Leaving
-    stop: Callable[[], None]
 
 
 class _Run:
@@ -154,7 +153,7 @@ class Draining:
         log.warning("node-drained", left=has_left, moved=len(moved), stays=stays)
         if has_left:
             await self._context.clock.sleep(self._settings.farewell_s)
-            self._parts.stop()
+            self._parts.leaving.left.set()
 
     async def _move_in_time(self, run: _Run) -> None:
         try:

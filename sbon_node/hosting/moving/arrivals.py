@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 
 class Arrivals:
-    """The followers of this node, by operator."""
+    """The followers of this node, by operator; ``known`` is filled with them."""
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class Arrivals:
         records: RecordAcceptors,
         migration: MigrationSettings,
         host_check: HostCheck,
+        known: dict[str, Arrival],
     ) -> None:
         self._context, self._operators, self._engine = context, operators, engine
         self._registers, self._records = registers, records
@@ -80,8 +81,8 @@ class Arrivals:
         self._host_check = host_check
         self._tasks = Tasks()
         now_s = context.clock.now()
-        self._known = {one: Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
-        operators.arriving = self._known
+        self._known = known
+        self._known.update((one, Arrival(stored, now_s)) for one, stored in context.store.all("arrival", StoredArrival).items())
         for arrival in self._known.values():
             operators.expect(arrival.stored.hosted, ARRIVAL)
         handle = context.server.handle
