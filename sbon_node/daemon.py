@@ -23,7 +23,7 @@ from sbon_node.config.config import Config
 from sbon_node.config.node import FILES, SECRETS
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.hosting.machine_resources import Machine, no_load
+from sbon_node.hosting.machine.machine_resources import Machine, no_load
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays, keep_reread
 from sbon_node.net.emulation import EmulatedTransport

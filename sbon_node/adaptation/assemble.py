@@ -17,7 +17,7 @@ from sbon_node.adaptation.whole.replacements import Replacements
 from sbon_node.context import Context
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.assemble import Hosting
-from sbon_node.hosting.machine_resources import Machine
+from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.ownership.assemble import Ownership
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies

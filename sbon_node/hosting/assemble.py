@@ -15,24 +15,24 @@ from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.destroy import ComponentDestroyer
-from sbon_node.hosting.ended_queries import EndedQueries
-from sbon_node.hosting.machine_resources import Machine
-from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.hosting.machine.machine_resources import Machine
+from sbon_node.hosting.machine.room import Room
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.moving.starter import Arrival
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.ports import OperatorPorts
+from sbon_node.hosting.operators.shared_operators import SharedOperators
 from sbon_node.hosting.orphans import OrphanCheck
-from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.hosting.pushes import Pushes
-from sbon_node.hosting.relayed_rows import RelayedRows
-from sbon_node.hosting.result_streams import ResultStreams
-from sbon_node.hosting.room import Room
-from sbon_node.hosting.samples import SampleStore
-from sbon_node.hosting.shared_operators import SharedOperators
-from sbon_node.hosting.sink_positions import ReaderPositions
-from sbon_node.hosting.sink_takeover import SinkTakeover
-from sbon_node.hosting.sinks import SinkHost
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.sinks.ended_queries import EndedQueries
+from sbon_node.hosting.sinks.host import SinkHost
+from sbon_node.hosting.sinks.relayed_rows import RelayedRows
+from sbon_node.hosting.sinks.sink_positions import ReaderPositions
+from sbon_node.hosting.sinks.sink_takeover import SinkTakeover
+from sbon_node.hosting.sources.host import SourceHost
+from sbon_node.hosting.sources.measurements import MeasurementStore
+from sbon_node.hosting.sources.pushes import Pushes
+from sbon_node.hosting.sources.result_streams import ResultStreams
+from sbon_node.hosting.sources.samples import SampleStore
 from sbon_node.hosting.standby.backups import NodeBackups, NodeSourceBackups, OperatorBackups
 from sbon_node.hosting.standby.kept import Kept, StoredBackup
 from sbon_node.hosting.standby.settings import BackupSettings

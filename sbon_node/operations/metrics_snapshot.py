@@ -16,7 +16,7 @@ from sbon_node.net.traffic import Carrier, Direction, Flow
 from sbon_node.overlay.assemble import Overlay
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.queries.assemble import Queries
-from sbon_node.queries.waits import ReasonKind
+from sbon_node.queries.describing.waits import ReasonKind
 from sbon_node.streams.links.link import Link
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.query_ids import name_of

@@ -10,7 +10,7 @@ import msgspec
 
 from sbon_node.adaptation.drain.draining import Draining
 from sbon_node.config.config import Config
-from sbon_node.hosting.machine_resources import Machine
+from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.disk_usage import disk_usage, process_memory
 from sbon_node.operations.distances import Distances

@@ -13,7 +13,7 @@ from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.placement.model.queueing import Flow
 from sbon_node.queries.assemble import Queries
-from sbon_node.queries.hooks import SubmissionHook
+from sbon_node.queries.submitting.hooks import SubmissionHook
 
 
 class Service(Protocol):

@@ -12,24 +12,24 @@ from sbon_node.ownership.assemble import Ownership
 from sbon_node.ownership.names import QueryNames
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies
-from sbon_node.queries.declarations import Declarations
-from sbon_node.queries.describe import Descriptions
+from sbon_node.queries.describing.describe import Descriptions
+from sbon_node.queries.describing.lookup import QueryLookup
+from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.query_hosts import Decided, QueryHosts
+from sbon_node.queries.driving.record_calls import RecordCalls
+from sbon_node.queries.driving.restarts import Restarts
 from sbon_node.queries.explaining.knowledge import Knowledge
 from sbon_node.queries.explaining.placements import PlacementExplainer
 from sbon_node.queries.explaining.plans import Explainer
-from sbon_node.queries.follow import Follows
-from sbon_node.queries.further_sinks import FurtherSinks
-from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.hooks import SubmissionHook
-from sbon_node.queries.lookup import QueryLookup
-from sbon_node.queries.planning import Planning
-from sbon_node.queries.query_hosts import Decided, QueryHosts
-from sbon_node.queries.record_calls import RecordCalls
-from sbon_node.queries.restarts import Restarts
-from sbon_node.queries.reuse import Reuse
-from sbon_node.queries.sink_failovers import SinkFailovers
-from sbon_node.queries.sink_requests import SinkRequests
-from sbon_node.queries.submit import Submitter
+from sbon_node.queries.sinks.follow import Follows
+from sbon_node.queries.sinks.further_sinks import FurtherSinks
+from sbon_node.queries.sinks.sink_failovers import SinkFailovers
+from sbon_node.queries.sinks.sink_requests import SinkRequests
+from sbon_node.queries.submitting.declarations import Declarations
+from sbon_node.queries.submitting.hooks import SubmissionHook
+from sbon_node.queries.submitting.planning import Planning
+from sbon_node.queries.submitting.reuse import Reuse
+from sbon_node.queries.submitting.submit import Submitter
 from sbon_protocol.api.adaptation import Adapt, MoveDecision
 from sbon_protocol.api.durability import Durability
 

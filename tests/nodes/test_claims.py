@@ -11,7 +11,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.base.store import RecordStore
-from sbon_node.hosting.sinks import EndedSink, EndedSinks
+from sbon_node.hosting.sinks.host import EndedSink, EndedSinks
 from sbon_node.net.peers import Caller
 from sbon_protocol.api.query_ids import new_uid
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState

@@ -13,12 +13,12 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.context import Context
-from sbon_node.hosting.open_sinks import OpenSinks
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.sinks.open_sinks import OpenSinks
+from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
-from sbon_node.queries import query_hosts
-from sbon_node.queries.describe import Description, Descriptions
+from sbon_node.queries.describing.describe import Description, Descriptions
+from sbon_node.queries.driving import query_hosts
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.delivery import SinkReport
 from sbon_protocol.api.explanations import Explanation

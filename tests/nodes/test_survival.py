@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.survival import survival_of, with_survival
+from sbon_node.queries.describing.survival import survival_of, with_survival
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo, Durability
 from sbon_protocol.api.operators import OperatorStats

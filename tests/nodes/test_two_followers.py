@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
-from sbon_node.queries.follow import ANY_SINK
+from sbon_node.queries.sinks.follow import ANY_SINK
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import ask, state_of

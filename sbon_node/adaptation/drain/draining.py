@@ -19,10 +19,10 @@ from sbon_node.adaptation.mover import Mover
 from sbon_node.base.tasks import Tasks
 from sbon_node.context import Context
 from sbon_node.engine.copies.settings import MigrationSettings
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.query_ids import shown

@@ -13,7 +13,7 @@ from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.store.query_keys import query_of
 from sbon_node.ownership.store.repair import Repair
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.query_ids import name_of, shown
 from sbon_protocol.api.states import query_states

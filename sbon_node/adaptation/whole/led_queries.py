@@ -17,7 +17,7 @@ from sbon_node.base.tasks import Tasks
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.adaptation import Adapt
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.moves import MoveRequest

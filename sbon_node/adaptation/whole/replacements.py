@@ -27,7 +27,7 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, PastMove
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import OperatorInfo

@@ -19,13 +19,13 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.ends import Frozen
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.moving.starter import Arrival, Copied, FollowerStarter, StoredArrival
 from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller

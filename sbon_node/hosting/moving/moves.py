@@ -15,7 +15,7 @@ from sbon_node.hosting.moving.arrivals import Arrivals
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.starter import Arrival, FollowerStarter
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.operators import OperatorRegisters
 

@@ -15,9 +15,9 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.ports import OperatorPorts
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.ports import OperatorPorts
+from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.hosting.standby.followers import BackupFollowers
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredBackup
@@ -37,7 +37,7 @@ from sbon_protocol.api.operators import OperatorSpec
 
 
 class OperatorBackups:
-    """The backups at other nodes of this node's operators: :class:`sbon_node.hosting.ports.Backups`."""
+    """The backups at other nodes of this node's operators: :class:`sbon_node.hosting.operators.ports.Backups`."""
 
     def __init__(
         self,

@@ -20,11 +20,11 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.widths import check_cut, check_stream
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.ports import OperatorPorts
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of

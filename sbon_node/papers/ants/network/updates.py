@@ -23,7 +23,7 @@ from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.adaptation import ANTS, MOVES, STAYS
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
