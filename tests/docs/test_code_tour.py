@@ -36,7 +36,7 @@ CHANGES = (
     "setting is added",
 )
 MOST_LINES = 260
-BEGINS_MOVES = re.compile(r"mover\.call\(|(?<!def )\b(?:move_all|MoveOperator)\(")
+BEGINS_MOVES = re.compile(r"mover\.call\(|(?<!def )\b(?:_move_operators|MoveOperator)\(")
 """Calls of a decider of moves."""
 
 

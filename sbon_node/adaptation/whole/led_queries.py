@@ -95,7 +95,7 @@ class LedQueries(ABC, Generic[Memory]):
         except SbonError as error:
             log.info("query-not-adapted", query=query, code=error.code, reason=str(error))
 
-    async def _move_all(self, query: str, hosts: Mapping[str, str], found: Mapping[str, str], why: str) -> None:
+    async def _move_operators(self, query: str, hosts: Mapping[str, str], found: Mapping[str, str], why: str) -> None:
         """Move operators one after another; the first that cannot move ends it, and a later look begins anew."""
         for operator, node in found.items():
             if hosts[operator] != node:

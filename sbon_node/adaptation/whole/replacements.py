@@ -94,7 +94,7 @@ class Replacements(LedQueries[_Remembered]):
         if why.code not in rules.MOVING | {KEEPS_BOUND}:
             return self._decisions.enter(info, STAYS, why.code, why.text)
         self._decisions.enter(info, MOVES, why.code, why.text, found)
-        return await self._move_all(record.id, hosts, found, f"placed again by {record.strategy}: {why.text}")
+        return await self._move_operators(record.id, hosts, found, f"placed again by {record.strategy}: {why.text}")
 
     def _waits(self, operators: Sequence[OperatorInfo]) -> Why | None:
         """Return why an operator may not move now, or is not measured yet; None if all may move."""

@@ -92,7 +92,7 @@ class AntUpdates(LedQueries[_Kept]):
             return self._decisions.enter(info, STAYS, TOO_BUSY, f"{text}, but a host has become too busy for it")
         self._decisions.enter(info, MOVES, FASTER, text, found)
         try:
-            await self._move_all(record.id, hosts, found, text)
+            await self._move_operators(record.id, hosts, found, text)
         except SbonError:
             self._leader.release(claims)
             raise
