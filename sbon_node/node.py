@@ -25,7 +25,7 @@ from sbon_node.config.config import Config
 from sbon_node.hosting import assemble as hosting
 from sbon_node.hosting.assemble import EngineFactory, HostingSettings
 from sbon_node.hosting.machine.machine_resources import Machine, watch_load
-from sbon_node.hosting.machine.room import NodeAnswers
+from sbon_node.hosting.operators.room import NodeAnswers
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity
 from sbon_node.net.transport import Transport

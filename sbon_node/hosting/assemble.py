@@ -16,11 +16,11 @@ from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.machine.machine_resources import Machine
-from sbon_node.hosting.machine.room import Room
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.moving.starter import Arrival
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
+from sbon_node.hosting.operators.room import Room
 from sbon_node.hosting.operators.shared_operators import SharedOperators
 from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.sinks.ended_queries import EndedQueries
@@ -133,7 +133,8 @@ def assemble(
 
     own_source_backups = SourceBackups(context, ownership.sources, settings.backups)
     sources = SourceHost(context, catalogue, settings.connectors, own_source_backups)
-    source_backups = NodeSourceBackups(context, own_source_backups, catalogue, ownership.sources, settings.backups, sources)
+    of_others = (catalogue, ownership.sources, settings.backups, sources.check_here, sources.go_on)
+    source_backups = NodeSourceBackups(context, own_source_backups, *of_others)
 
     capacity = machine.capacity(settings.engine.max_operators)
     tags, amounts = context.membership.own_meta.tags, (capacity.cores, capacity.memory_mb, capacity.bandwidth_bytes_s)

@@ -16,7 +16,7 @@ from sbon_node.connectors.sinks.buffered import BufferedSink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailover, withdraw_position
-from sbon_node.queries.submitting.deploy import sink_order
+from sbon_node.queries.driving.deploy import sink_order
 from sbon_protocol.api.durability import LOCAL, Durability
 from sbon_protocol.api.queries import SinkSpec
 from sbon_protocol.errors import SbonError

@@ -10,7 +10,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.base.events import Kind, Listener, Listening, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries.submitting import deploy
+from sbon_node.queries.driving import deploy
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 

@@ -12,7 +12,7 @@ from sbon_lab.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
 from sbon_node.hosting.machine.machine_resources import REFERENCE_S, Machine, speed_of
-from sbon_node.hosting.machine.room import BUSIEST, server_report, with_core_times
+from sbon_node.hosting.operators.room import BUSIEST, server_report, with_core_times
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServedFlow, ServerReport
 from sbon_node.papers.ants.plug_in import Ants
 from sbon_node.papers.table import STRATEGIES

@@ -15,7 +15,7 @@ from sbon_node.context import Context, ControlSettings
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.queries import LIVE
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.queries.submitting import deploy
+from sbon_node.queries.driving import deploy
 from sbon_protocol.api.queries import QueryInfo, SinkSpec, Submission
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import (

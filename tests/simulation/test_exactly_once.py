@@ -43,8 +43,8 @@ from sbon_lab.simulation.schedule import WORLDS, random_schedule, run_schedule
 from sbon_node.connectors.sources.runner import SourcePosition
 from sbon_node.hosting.machine.capacity import Reservations
 from sbon_node.hosting.sinks.host import SinkHost
+from sbon_node.queries.driving import deploy
 from sbon_node.queries.driving.holder import QueryHolder
-from sbon_node.queries.submitting import deploy
 from sbon_node.streams.links.credit import Credit
 from sbon_node.streams.links.inbox import Inbox
 from sbon_node.streams.outbox.ledger import NO_BATCH, Stream

@@ -19,9 +19,9 @@ from sbon_node.context import Context, until_passed
 from sbon_node.engine.interface import Engine, MovingEngine
 from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.machine.capacity import Reservations
-from sbon_node.hosting.machine.room import Room
 from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.operators.ports import OperatorPorts
+from sbon_node.hosting.operators.room import Room
 from sbon_node.hosting.operators.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.records import OperatorRegister

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -17,7 +17,6 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.moves import Moves
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
-from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.hosting.standby.followers import BackupFollowers
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredBackup
@@ -32,6 +31,7 @@ from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.port_output import Backup
 from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import HOT, LOCAL, BackupInfo
 from sbon_protocol.api.operators import OperatorSpec
 
@@ -181,11 +181,13 @@ class NodeSourceBackups(_Backups[SourceBackup]):
         catalogue: Catalogue,
         registers: SourceRegisters,
         settings: BackupSettings,
-        sources: SourceHost,
+        check: Callable[[SourceDeclaration], bool],
+        go_on: Callable[[SourceDeclaration], Awaitable[None]],
     ) -> None:
+        """Create it; ``check`` and ``go_on`` are those of :class:`SourceKeeper`."""
         super().__init__(context, settings, own.known, Tasks())
         self.registers = registers
-        self.keeper: SourceKeeper = SourceKeeper(context, catalogue, registers, settings, sources.check_here, sources.go_on)
+        self.keeper: SourceKeeper = SourceKeeper(context, catalogue, registers, settings, check, go_on)
 
     def start(self) -> None:
         super().start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sbon_node.context import Context
-from sbon_node.hosting.machine.room import Room
+from sbon_node.hosting.operators.room import Room
 from sbon_node.papers.ants.algorithm.centralized import centralized
 from sbon_node.papers.ants.algorithm.strategy import ants
 from sbon_node.papers.ants.network.leader import AntLeader

@@ -37,7 +37,7 @@ from sbon_node.queries.driving.record_steps import (
     withdrawn,
 )
 from sbon_node.queries.driving.restart_text import restart_text
-from sbon_node.queries.sinks.sink_steps import concluded
+from sbon_node.queries.driving.sink_steps import concluded
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.queries import AHEAD, HELD_BACK, QueryInfo
 from sbon_protocol.api.states import query_states

@@ -14,7 +14,7 @@ from sbon_node.model.records import OperatorRegister, QueryRecord
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.store.registers import UNDECIDED
 from sbon_node.queries.describing.describe import Description, describe
-from sbon_node.queries.submitting import deploy
+from sbon_node.queries.driving import deploy
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.durability import LOCAL, BackupInfo
 from sbon_protocol.api.queries import OperatorInfo

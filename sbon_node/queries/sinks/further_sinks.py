@@ -21,10 +21,9 @@ from sbon_node.ownership.acceptors import QUERY_OVER
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.queries import Records
 from sbon_node.queries.describing.further_reports import recorded_sink
+from sbon_node.queries.driving import deploy, sink_steps
 from sbon_node.queries.driving.holder import QueryHolder
 from sbon_node.queries.driving.query_hosts import QueryHosts
-from sbon_node.queries.sinks import sink_steps
-from sbon_node.queries.submitting import deploy
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.api.states import further_sink_states, query_states
 from sbon_protocol.api.states.further_sink_states import READS

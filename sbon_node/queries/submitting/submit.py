@@ -23,10 +23,10 @@ from sbon_node.ownership.consensus.states import Acceptor, State
 from sbon_node.ownership.names import NameRecord, QueryNames
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.placement.strategies.registry import Strategy
+from sbon_node.queries.driving import deploy
+from sbon_node.queries.driving.deploy import NotStartedError
 from sbon_node.queries.driving.holder import QueryHolder
 from sbon_node.queries.driving.record_steps import end_error, has_begun, in_place_of
-from sbon_node.queries.submitting import deploy
-from sbon_node.queries.submitting.deploy import NotStartedError
 from sbon_node.queries.submitting.hooks import SubmissionHook
 from sbon_node.queries.submitting.planning import Planning
 from sbon_node.queries.submitting.reuse import Reuse
