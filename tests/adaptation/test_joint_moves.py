@@ -125,7 +125,7 @@ def test_only_the_neighbours_host_may_ask_and_what_it_says_is_measured(tmp_path:
         gone = replace(moving, side=replace(moving.side, links=(JointLink(source, "nowhere", 9.0, True), moving.side.links[1])))
         assert (await refusal(cluster, "c", "d", gone))[0] == "latency-unknown"
         assert [one.node for one in await both(cluster)] == ["c", "d"]
-        proposing = {node: cluster.at(node).daemon.adaptation.local.optimizer._joint.proposing for node in "cd"}
+        proposing = {node: cluster.at(node).daemon.adaptation.local.optimizer.joint.proposing for node in "cd"}
         proposing["c"][first] = proposing["d"][second] = None  # both propose at the same time: the lower id's host is heard
         back = WeighJointMove(query=query, operator=first, neighbour=second)
         assert await refusal(cluster, "d", "c", back) == ("joint-move-refused", "its own proposal comes first")

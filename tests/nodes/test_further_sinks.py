@@ -13,6 +13,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.one_query import Follower
 from sbon_protocol.api.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
+from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.errors import SbonError
 from tests.nodes import clusters
 from tests.nodes.clusters import UNHURRIED, ask, declare, owner_of, refuse_ends, source_at, state_of, submitted, uid_of
@@ -313,7 +314,7 @@ def test_a_removed_sink_that_was_cut_off_reads_no_more(tmp_path: Path) -> None:
             await cluster.clock.sleep(0.1)
             seen.append(subscribers(cluster, "b", stream))
         assert all(one == {f"{uid_of(cluster)}.sink"} for one in seen)
-        cluster.at("d").daemon.context.server._handlers["destroy-components"] = end
+        cluster.at("d").daemon.context.server.handle(DestroyComponents, end)
         await cluster.until(lambda: not cluster.at("d").daemon.hosting.sinks.components())
 
     in_cluster(tmp_path, "abcd", test)

@@ -258,7 +258,7 @@ def test_a_host_that_missed_the_end_ends_its_components_for_a_tombstone(tmp_path
         refuse_ends(cluster, "b")
         await stop(cluster, "a")
         for name in "acde":
-            await cluster.at(name).daemon.queries.book._tasks.close()  # Nobody asks the host again.
+            await cluster.at(name).daemon.queries.book.close()  # Nobody asks the host again.
         assert cluster.at("b").operators()
         await cluster.sleep(100)
         assert not cluster.at("b").operators()
