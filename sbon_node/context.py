@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,8 @@ from sbon_node.connectors.interface import AWAY
 from sbon_node.model.servers import MOST_SPEED
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
+from sbon_node.net.transport import Transport
+from sbon_node.overlay.assemble import Overlay
 from sbon_node.overlay.directory.view import Directory
 from sbon_node.overlay.membership.service import Membership
 from sbon_node.overlay.presence import Presence
@@ -141,9 +143,30 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return self.call_timeout_s / 3
 
 
+class World(NamedTuple):
+    """The node's environment, real or simulated."""
+
+    transport: Transport
+    clock: Clock
+    rng: random.Random
+    counters: Counters
+    failpoint: Failpoints
+    executor: Executor
+    computing: Executor
+    planner: Planner
+
+
+class Disk(NamedTuple):
+    """The open files of a node's data directory."""
+
+    folder: Path
+    store: RecordStore
+    outbox: Outbox
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The packages below, wired once by the daemon. ``name`` is this node's."""
+    """The packages below, assembled once. ``name`` is this node's."""
 
     name: str
     data_dir: Path
@@ -203,6 +226,36 @@ class Context:
             return await self.peers.call(address, call, timeout_s=limit, expected=expected)
         finally:
             self.failpoint("answer")
+
+
+def assemble(
+    name: str, world: World, disk: Disk, overlay: Overlay, settings: ControlSettings, stream_settings: StreamSettings
+) -> Context:
+    """Put together what all packages above share, and what serves and reads streams."""
+    return Context(
+        name=name,
+        data_dir=disk.folder,
+        clock=world.clock,
+        rng=world.rng,
+        settings=settings,
+        stream_settings=stream_settings,
+        store=disk.store,
+        outbox=disk.outbox,
+        publisher=Publisher(disk.outbox, world.clock, stream_settings, world.failpoint),
+        peers=overlay.peers,
+        connections=SharedConnections(overlay.peers, stream_settings),
+        server=overlay.server,
+        membership=overlay.membership,
+        presence=overlay.presence,
+        directory=overlay.directory,
+        counters=world.counters,
+        failpoint=world.failpoint,
+        executor=world.executor,
+        computing=world.computing,
+        planner=world.planner,
+        bus=Bus(name, world.clock.wall_ms, keep=settings.kept_events),
+        drained=Drained(disk.store),
+    )
 
 
 # -- Retries with growing pauses for temporary errors; permanent errors are raised ----------------------------------------------

@@ -23,7 +23,7 @@ from sbon_node.config.config import Config
 from sbon_node.config.node import FILES, SECRETS
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.hosting.machine_resources import Machine, no_load
+from sbon_node.hosting.machine.machine_resources import Machine, no_load
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays, keep_reread
 from sbon_node.net.emulation import EmulatedTransport
@@ -82,7 +82,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
             )
         starting = asyncio.ensure_future(_start(node, config))
         stopped = asyncio.ensure_future(stopping.wait())
-        left = asyncio.ensure_future(node.leaving.wait())
+        left = asyncio.ensure_future(node.adaptation.leaving.left.wait())
         await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
@@ -93,7 +93,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
                 await node.operations.before_stop()
         for task in (starting, stopped, left):
             task.cancel()
-        log.info("stopping", leaving=node.leaving.is_set())
+        log.info("stopping", leaving=node.adaptation.leaving.left.is_set())
         return CLEAN
     finally:
         api.set_ready(False)

@@ -101,3 +101,59 @@ def test_files_classes_and_functions_stay_short_and_files_say_what_they_are() ->
     assert {name: long for name, text in texts.items() if (long := too_long(text))} == {}
     assert too_long("class A:\n" + 400 * "    x = 1\n") == {"A, line 1": 401}
     assert [name for name, text in texts.items() if text.strip() and not ast.get_docstring(ast.parse(text))] == []
+
+
+PACKAGES = ["adaptation", "api", "hosting", "operations", "overlay", "ownership", "papers", "queries"]
+WIRING = [ROOT / "sbon_node/node.py", ROOT / "sbon_node/context.py", *sorted((ROOT / "sbon_node").glob("*/assemble.py"))]
+
+
+def sets_into_others(tree: ast.AST) -> list[str]:
+    """Return the assignments to attributes of others than ``self``."""
+    assigned = [
+        target
+        for node in ast.walk(tree)
+        for target in (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)])
+    ]
+    return [
+        ast.unparse(part)
+        for target in assigned
+        for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+        if isinstance(part, ast.Attribute) and not (isinstance(part.value, ast.Name) and part.value.id == "self")
+    ]
+
+
+def test_no_part_of_a_node_is_set_into_another() -> None:
+    """Neither where parts are assembled, nor by the constructor of another part."""
+    assert len(WIRING) > 5
+    found = {path: sets_into_others(ast.parse(path.read_text(encoding="utf-8"))) for path in WIRING}
+    for path in (path for package in PACKAGES for path in (ROOT / "sbon_node" / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                found.setdefault(path, []).extend(sets_into_others(node))
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert sets_into_others(ast.parse("a.b = 1\nself.c, d.e.f = 2, 3\nself.g.h: int = 4")) == ["a.b", "d.e.f", "self.g.h"]
+
+
+PRIVATE_PARTS = re.compile(
+    r"\b(?:daemon|created|hosting|ownership|queries|submitting|adaptation|local|overlay|operations)\._[a-z]\w*"
+)
+"""Private names of a node and of what its packages assemble."""
+INSIDE_PARTS = re.compile(r"\b(?:daemon|created)(?:\.[a-z]\w*|\([^()]*\)|\[[^\[\]]*\])*\._[a-z]\w*")
+"""Private names of whatever is reached through a node."""
+
+
+def private_uses(text: str, pattern: re.Pattern[str]) -> list[str]:
+    return [found.group() for found in pattern.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    "folder, pattern",
+    [("tests", PRIVATE_PARTS), ("lab", PRIVATE_PARTS), ("lab", INSIDE_PARTS)],
+    ids=["tests", "lab", "lab, anywhere in a node"],
+)
+def test_tests_and_laboratory_use_public_parts_of_a_node(folder: str, pattern: re.Pattern[str]) -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)}
+    assert len(texts) > 100
+    assert {path: found for path, text in texts.items() if (found := private_uses(text, pattern))} == {}
+    assert private_uses('node.daemon._x + node.daemon.hosting.sinks.at("b")[0].y', pattern) == ["daemon._x"]
+    assert private_uses("node.daemon.hosting.sinks._open", INSIDE_PARTS) == ["daemon.hosting.sinks._open"]

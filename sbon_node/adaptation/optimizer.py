@@ -18,8 +18,8 @@ from sbon_node.adaptation.look import ALONE, Deciding, Memory, OptimizerParts
 from sbon_node.adaptation.mover import Mover
 from sbon_node.adaptation.rules import RELIEVES, Why
 from sbon_node.base.tasks import Tasks
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.query_ids import name_of
@@ -54,7 +54,7 @@ class LocalOptimizer:
         self._context, self._operators, self._settings = parts.context, parts.operators, parts.settings
         self._mover = mover
         self._deciding = Deciding(parts, load)
-        self._joint = JointMoves(
+        self.joint = JointMoves(
             parts,
             self._deciding,
             mover,
@@ -125,13 +125,13 @@ class LocalOptimizer:
             self._moving |= dict.fromkeys(one.spec.id for one in members)
             self._tasks.start(f"move {operator}", self._move_all(members, kept, made, proposal=proposal))
         else:
-            self._joint.proposing.pop(operator, None)
+            self.joint.proposing.pop(operator, None)
 
     async def _together(
         self, hosted: HostedOperator, made: MoveDecision
     ) -> tuple[MoveDecision, tuple[HostedOperator, ...], Proposal | None]:
         """Return the decision about an operator that stays by itself: with a neighbour at another node it may move."""
-        proposal, note = await self._joint.propose(hosted)
+        proposal, note = await self.joint.propose(hosted)
         if proposal is not None:
             return proposal.decision, (hosted,), proposal
         return (replace(made, reason=f"{made.reason}; {note}"[:MAX_REASON]) if note else made), (), None
@@ -165,7 +165,7 @@ class LocalOptimizer:
     async def _neighbour_moves(self, proposal: Proposal, kept: _Remembered) -> bool:
         """Have the neighbour of a proposal move; a refusal holds until something changes."""
         try:
-            await self._joint.carry_out(proposal)
+            await self.joint.carry_out(proposal)
         except SbonError as error:
             log.info("joint-move-failed", operator=proposal.call.neighbour, code=error.code, reason=str(error))
             kept.decisions.failed(error)

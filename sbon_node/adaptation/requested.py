@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from sbon_node.adaptation.mover import Mover
 from sbon_node.context import Context
 from sbon_node.ownership.operators import OperatorRegisters
-from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_protocol.api.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.api.states import move_states

@@ -6,11 +6,11 @@ import msgspec
 
 from sbon_node.context import Context
 from sbon_node.hosting.components import HostedComponent
-from sbon_node.hosting.ended_queries import EndedQueries
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.shared_operators import SharedOperators
-from sbon_node.hosting.sinks import SinkHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.shared_operators import SharedOperators
+from sbon_node.hosting.sinks.ended_queries import EndedQueries
+from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.hosting.standby.operator import OperatorKeeper
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors

@@ -12,8 +12,8 @@ import structlog
 
 from sbon_node.context import Context
 from sbon_node.hosting.destroy import ComponentDestroyer
-from sbon_node.hosting.shared_operators import is_shared
-from sbon_node.hosting.sink_positions import ReaderPositions
+from sbon_node.hosting.operators.shared_operators import is_shared
+from sbon_node.hosting.sinks.sink_positions import ReaderPositions
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.store.query_keys import key_of

@@ -6,13 +6,13 @@ from functools import partial
 
 from sbon_node.context import Context
 from sbon_node.engine.interface import Engine
-from sbon_node.hosting.machine_resources import Machine, ProcessUsage
-from sbon_node.queries.time_series import TimeSeries
+from sbon_node.hosting.machine.machine_resources import Machine, ProcessUsage
+from sbon_node.queries.describing.time_series import TimeSeries
 from sbon_protocol.api.nodes import MachineUsagePoint
 
 
 class MachineUsageHistory:
-    """A point every ``control.history_interval_s``, kept as :class:`~sbon_node.queries.time_series.TimeSeries` does."""
+    """A point every ``control.history_interval_s``, in a :class:`~sbon_node.queries.describing.time_series.TimeSeries`."""
 
     def __init__(self, context: Context, machine: Machine, engine: Engine) -> None:
         self._context, self._machine, self._engine = context, machine, engine

@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sbon_node.context import Context
-from sbon_node.engine.interface import Engine
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.orphans import OrphanCheck
-from sbon_node.hosting.sinks import SinkHost
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.assemble import Hosting
 from sbon_node.net.traffic import Carrier, Direction, Flow
-from sbon_node.overlay.directory.measuring import Measurer
+from sbon_node.overlay.assemble import Overlay
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.overlay.space.local import LocalCoordinate
-from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.waits import ReasonKind
+from sbon_node.queries.assemble import Queries
+from sbon_node.queries.describing.waits import ReasonKind
 from sbon_node.streams.links.link import Link
-from sbon_node.streams.links.publisher import Publisher
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.stream_counts import OutboxCount
@@ -88,18 +82,12 @@ class NodeMetrics(NamedTuple):
 
 
 class Components(NamedTuple):
-    """Parts of a node that the snapshot reads."""
+    """Parts of a node of which its operator hears."""
 
     context: Context
-    engine: Engine
-    space: LocalCoordinate
-    measurer: Measurer
-    publisher: Publisher
-    sources: SourceHost
-    operators: OperatorHost
-    sinks: SinkHost
-    book: QueryHolder
-    orphans: OrphanCheck
+    overlay: Overlay
+    hosting: Hosting
+    queries: Queries
 
 
 def metrics_of(components: Components) -> NodeMetrics:
@@ -109,31 +97,31 @@ def metrics_of(components: Components) -> NodeMetrics:
         version=version("sbon"),
         members=dict(Counter(member.state for member in context.membership.members())),
         health=context.membership.health,
-        coordinate=components.space.coordinate,
-        neighbours=len(components.space.neighbours()),
+        coordinate=components.overlay.space.coordinate,
+        neighbours=len(components.overlay.space.neighbours()),
         traffic=context.counters.traffic.snapshot(),
         refused=context.counters.snapshot(),
         outbox=context.outbox.counts(),
-        served=components.publisher.connections,
-        outstanding_bytes=components.publisher.outstanding_bytes,
-        links=_of_links([*components.operators.links(), *components.sinks.open.links()]),
-        sources=components.sources.reports(),
-        operators=components.operators.all(),
-        sinks=components.sinks.open.states(one.component for one in components.sinks.components()),
-        queries=dict(Counter(record.state for record in components.book.records())),
-        queries_failed=components.book.failures,
-        query_reasons=components.book.reasons.counts(components.book.running()),
-        queries_without_record=components.orphans.without_record(),
+        served=context.publisher.connections,
+        outstanding_bytes=context.publisher.outstanding_bytes,
+        links=_of_links([*components.hosting.operators.links(), *components.hosting.sinks.open.links()]),
+        sources=components.hosting.sources.reports(),
+        operators=components.hosting.operators.all(),
+        sinks=components.hosting.sinks.open.states(one.component for one in components.hosting.sinks.components()),
+        queries=dict(Counter(record.state for record in components.queries.book.records())),
+        queries_failed=components.queries.book.failures,
+        query_reasons=components.queries.book.reasons.counts(components.queries.book.running()),
+        queries_without_record=components.hosting.orphans.without_record(),
         behind_s=_behind_s(context),
-        engine=components.engine.status,
-        engine_starts=components.engine.starts,
-        engine_replacements=components.engine.replacements,
-        engine_replacement_s=components.engine.replacement_s,
-        engine_recovery_s=components.engine.recovery_s,
-        pairs_measured=components.measurer.measured,
-        pairs_failed=components.measurer.failed,
-        pairs_under_way=components.measurer.under_way,
-        pairs_known=len(components.measurer.fresh()),
+        engine=components.hosting.engine.status,
+        engine_starts=components.hosting.engine.starts,
+        engine_replacements=components.hosting.engine.replacements,
+        engine_replacement_s=components.hosting.engine.replacement_s,
+        engine_recovery_s=components.hosting.engine.recovery_s,
+        pairs_measured=components.overlay.measurer.measured,
+        pairs_failed=components.overlay.measurer.failed,
+        pairs_under_way=components.overlay.measurer.under_way,
+        pairs_known=len(components.overlay.measurer.fresh()),
         disk=_disk(context.data_dir),
         tasks=len(asyncio.all_tasks()),
     )

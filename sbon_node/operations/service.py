@@ -11,17 +11,16 @@ import msgspec
 
 from sbon_node.adaptation.drain.draining import Draining
 from sbon_node.config.config import Config
-from sbon_node.context import Context
-from sbon_node.engine.interface import MovingEngine
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.disk_usage import disk_usage, process_memory
+from sbon_node.operations.distances import Distances
 from sbon_node.operations.doctor import Doctor, Reach
 from sbon_node.operations.examination import Examination
+from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
 from sbon_node.operations.readiness import ALONE, Condition, readiness_of
 from sbon_node.overlay.space.load import per_core
-from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.nodes import NodeStatus, Readiness, Reason
 from sbon_protocol.api.operations import DebugDump, Resources
@@ -30,20 +29,19 @@ from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import MAX_REASONS
 
 
-def status_of(
-    config: Config, context: Context, space: LocalCoordinate, engine: MovingEngine, operators: OperatorHost
-) -> NodeStatus:
+def status_of(config: Config, components: Components) -> NodeStatus:
     """Return the present status of the node."""
+    context, operators = components.context, components.hosting.operators
     own = context.membership.get(context.name)
     assert own is not None
-    coordinate = space.coordinate
+    coordinate = components.overlay.space.coordinate
     return NodeStatus(
         name=context.name,
         cluster=config.node.cluster,
         address=str(own.address),
         api=str(own.api),
         version=version("sbon"),
-        engine=engine.status,
+        engine=components.hosting.engine.status,
         coordinate=coordinate.vector,
         height=coordinate.height,
         error=coordinate.error,
@@ -64,39 +62,48 @@ LOOK_S, CHANGED_S = 5.0, 15.0
 
 
 class Operations:
-    """Implements :class:`sbon_node.api.interface.OperationsInterface`."""
+    """What a node tells those who run it, and does for them. Errors are :class:`SbonError`."""
 
-    def __init__(self, config: Config, components: Components, draining: Draining) -> None:
+    def __init__(self, config: Config, components: Components, draining: Draining, machine: Machine) -> None:
         self._config, self._components = config, components
         self._draining = draining
+        self.distances = Distances(components.context, config.space.load_weight_ms)
+        self.usage = MachineUsageHistory(components.context, machine, components.hosting.engine)
         self.reach = Reach(components.context)
-        self._doctor = Doctor(config, components.context, self.reach, self.readiness)
+        self.doctor = Doctor(config, components.context, self.reach, self.readiness)
+
+    def status(self) -> NodeStatus:
+        """Return the present status of the node."""
+        return status_of(self._config, self._components)
 
     def metrics_snapshot(self) -> NodeMetrics:
+        """Return the metrics snapshot."""
         return metrics_of(self._components)
 
     def readiness(self) -> Readiness:
+        """Return whether the node can do its work, and why not."""
         components, membership = self._components, self._components.context.membership
         try:
             disk = disk_metrics(components.context.data_dir)
         except OSError as error:
             message = f"the data directory cannot be used: {error}"
             return Readiness(ready=False, reasons=(Reason(code="data-dir", weight="unready", message=message),))
-        operators, sources = [described for _, described in components.operators.all()], components.sources.reports()
+        operators = [described for _, described in components.hosting.operators.all()]
+        sources = components.hosting.sources.reports()
         failed = [f"{one.id}: {one.reason}" for one in operators if one.state == operator_states.FAILED]
         failed += [f"{one.source.id}: {one.state}" for one in sources if one.state.startswith(source_states.FAILED)]
         trouble = components.context.store.trouble()
         lost = any(member.state in ("away", "dead") for member in membership.members())
         return readiness_of(
             Condition(
-                engine=components.engine.status,
+                engine=components.hosting.engine.status,
                 free_bytes=disk.free_bytes,
                 free_inodes=disk.free_inodes,
                 alone=not membership.others_alive and (lost or bool(self._config.node.join)),
                 drained=bool(components.context.drained),
                 failed=tuple(failed),
                 quarantined=tuple(operator.id for operator in operators if operator.state == operator_states.QUARANTINED),
-                waiting=tuple(components.operators.waiting()),
+                waiting=tuple(components.hosting.operators.waiting()),
                 unstored="" if trouble is None else f"{trouble.message} ({trouble.where})",
             )
         )
@@ -118,16 +125,17 @@ class Operations:
         membership.describe(msgspec.structs.replace(membership.own_meta, ready=now.ready, reasons=reasons))
 
     async def examine(self, *, everywhere: bool = False) -> Examination:
-        """Examine this node, and others with ``everywhere``."""
-        return await self._doctor.examine(everywhere=everywhere)
+        """Examine the machine, the node, and its reachability by peers, and with ``everywhere`` all other nodes."""
+        return await self.doctor.examine(everywhere=everywhere)
 
     async def debug_dump(self) -> DebugDump:
+        """Return what a debug dump has of this node, without secrets."""
         context = self._components.context
         dump = await context.executor(partial(collect_debug_dump, self._config, context.data_dir))
         return msgspec.structs.replace(dump, tasks=tasks())
 
     async def resources(self) -> Resources:
-        """Return the memory and disk of this node. Raises ``data-dir``."""
+        """Return memory by process, and disk by purpose. Raises ``data-dir``."""
         context = self._components.context
         stored = context.outbox.stored()
 
@@ -141,6 +149,7 @@ class Operations:
         return await context.executor(collect)
 
     def drain(self, *, dry_run: bool = False) -> AsyncIterator[DrainStep | NodeDrained]:
+        """Move its operators to other nodes and leave, or stay drained with what cannot move; yield the steps and the end."""
         return self._draining.drain(dry_run=dry_run)
 
     async def before_stop(self) -> None:

@@ -12,9 +12,8 @@ from typing import NamedTuple, Protocol
 from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.placement.model.queueing import Flow
-from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.hooks import SubmissionHook
-from sbon_node.queries.reuse import Reuse
+from sbon_node.queries.assemble import Queries
+from sbon_node.queries.submitting.hooks import SubmissionHook
 
 
 class Service(Protocol):
@@ -25,13 +24,12 @@ class Service(Protocol):
     async def close(self) -> None: ...
 
 
-class Queries(NamedTuple):
-    """Parts of the node that look after queries, for a paper to use."""
+class Leading(NamedTuple):
+    """Parts of the node that look after the queries it leads, for a paper to use."""
 
-    book: QueryHolder
+    queries: Queries
     mover: RequestedMoves
     decisions: LeaderDecisions
-    reuse: Reuse
 
 
 class QueryWork(NamedTuple):
@@ -54,6 +52,6 @@ class Paper:
         """Return flows that will come here and that no operator has measured yet, without those of a query, if one is named."""
         return ()
 
-    def for_queries(self, queries: Queries) -> QueryWork:
+    def for_queries(self, leading: Leading) -> QueryWork:
         """Return the work for queries that this node takes or leads."""
         return QueryWork()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbon_node.context import Context
-from sbon_node.hosting.room import Room
+from sbon_node.hosting.operators.room import Room
 from sbon_node.papers.ants import plug_in as ants
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.papers.interface import Paper

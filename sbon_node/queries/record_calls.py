@@ -9,7 +9,7 @@ import msgspec
 
 from sbon_node.context import Context
 from sbon_node.hosting.components import HostedComponent
-from sbon_node.hosting.shared_operators import is_shared
+from sbon_node.hosting.operators.shared_operators import is_shared
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import QUERY_OVER, REFUSED
@@ -17,11 +17,11 @@ from sbon_node.ownership.operators import OperatorRegisters, check_owner
 from sbon_node.ownership.queries import Records
 from sbon_node.ownership.store.query_keys import key_of
 from sbon_node.ownership.store.registers import UNDECIDED
-from sbon_node.queries.further_sinks import FurtherSinks
-from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.query_hosts import QueryHosts
-from sbon_node.queries.record_steps import check_live
-from sbon_node.queries.summary import stale, summary_of
+from sbon_node.queries.describing.summary import stale, summary_of
+from sbon_node.queries.driving.holder import QueryHolder
+from sbon_node.queries.driving.query_hosts import QueryHosts
+from sbon_node.queries.driving.record_steps import check_live
+from sbon_node.queries.sinks.further_sinks import FurtherSinks
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.lifecycle import LOST

@@ -10,7 +10,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.adaptation.look import OperatorView
-from sbon_node.hosting.neighbours import neighbours
+from sbon_node.hosting.operators.neighbours import neighbours
 from sbon_node.overlay.membership.service import Membership
 from sbon_protocol.moving import LocateComponent
 from tests.adaptation.test_group_moves import CHAIN, ROWS
@@ -56,7 +56,7 @@ def test_a_reader_is_looked_up_once_until_it_moves(tmp_path: Path, monkeypatch: 
             await cluster.clock.sleep(0.2)
         filters, counts = operators(cluster)
         daemon = cluster.at("b").daemon
-        readers = daemon._operators.ports.readers
+        readers = daemon.hosting.operators.ports.readers
         look_up = readers._records.ask
 
         async def counting(query: str, acceptors: object, call: object, reply: type[object]) -> object:
@@ -67,7 +67,7 @@ def test_a_reader_is_looked_up_once_until_it_moves(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(readers._records, "ask", counting)
 
         async def reader() -> str:
-            return (await ask(cluster, "b", neighbours(daemon.context, daemon._operators, filters)))[-1].node
+            return (await ask(cluster, "b", neighbours(daemon.context, daemon.hosting.operators, filters)))[-1].node
 
         assert [await reader() for _ in range(3)] == ["b"] * 3
         assert asked == [counts]

@@ -32,12 +32,12 @@ def test_a_drain_ends_in_time_and_gives_the_moves_up(tmp_path: Path) -> None:
         (step,) = [step for step in steps if step.step == "stays"]
         target = step.target
         assert end.stays[0] == f"hosts q.b0 of query q: it has not moved within 0.2 s; at last: copying to {target}"
-        moves = cluster.at("b").daemon._moves
+        moves = cluster.at("b").daemon.hosting.moves
         assert moves.departures.under_way(step.operator) is None
         await cluster.clock.sleep(1)
-        assert cluster.at("b").daemon._operators.hosted() == (step.operator,)
-        assert list(cluster.at(target).daemon._moves.arrivals.components()) == []
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        assert cluster.at("b").daemon.hosting.operators.hosted() == (step.operator,)
+        assert list(cluster.at(target).daemon.hosting.moves.arrivals.components()) == []
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "abc", test, configs={"b": hurried})
 
@@ -47,7 +47,7 @@ def test_a_failure_of_the_drains_own_ends_all_its_moves(tmp_path: Path, monkeypa
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
         daemon = cluster.at("c").daemon
-        choose, departures = daemon._draining._parts.targets.choose, daemon._moves.departures
+        choose, departures = daemon.adaptation.targets.choose, daemon.hosting.moves.departures
 
         async def fails(query: str, operator: str, refused: Any) -> str:
             if operator != operators[1]:
@@ -56,13 +56,13 @@ def test_a_failure_of_the_drains_own_ends_all_its_moves(tmp_path: Path, monkeypa
                 await cluster.clock.sleep(0.001)
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr(daemon._draining._parts.targets, "choose", fails)
+        monkeypatch.setattr(daemon.adaptation.targets, "choose", fails)
         error = await refusal(drain(cluster, "c"))
         assert (error.code, error.message) == ("internal", "RuntimeError: a bug")
         assert departures.under_way(operators[0]) is None
         monkeypatch.undo()
         await cluster.clock.sleep(5)
-        assert daemon._operators.hosted() == tuple(sorted(operators))
+        assert daemon.hosting.operators.hosted() == tuple(sorted(operators))
         end, _ = await drain(cluster, "c")
         assert (end.has_left, set(end.moved)) == (True, set(operators))
         await check_all_rows(cluster, tmp_path)
@@ -75,10 +75,10 @@ def test_an_operator_stays_whose_move_a_user_cancels(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operators = await two_queries_at(cluster, tmp_path, "c")
         draining = asyncio.ensure_future(drain(cluster, "c"))
-        departures = cluster.at("c").daemon._moves.departures
+        departures = cluster.at("c").daemon.hosting.moves.departures
         while departures.under_way(operators[0]) is None:
             await cluster.clock.sleep(0.001)
-        assert (await ask(cluster, "a", cluster.at("a").daemon.cancel_move("w", operators[0]))).node == "c"
+        assert (await ask(cluster, "a", cluster.at("a").daemon.adaptation.requested.cancel("w", operators[0]))).node == "c"
         end, _ = await draining
         assert (end.has_left, end.moved) == (False, (operators[1],))
         assert end.stays[0].endswith("a user has cancelled the move")
@@ -102,10 +102,10 @@ async def stays_soon(cluster: SimulatedCluster) -> str:
 def test_an_operator_that_cannot_move_stays_with_its_own_reason(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer", rows=ROWS)
-        (operator,) = cluster.at("b").daemon._operators.hosted()
-        cluster.at("b").daemon._operator_state(operator, "quarantined", "it killed the engine")
+        (operator,) = cluster.at("b").daemon.hosting.operators.hosted()
+        cluster.at("b").daemon.hosting.reports.report(operator, "quarantined", "it killed the engine")
         assert await stays_soon(cluster) == "it is quarantined: it killed the engine"
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "abc", test)
 
@@ -117,7 +117,7 @@ def test_an_operator_without_a_batch_stays_with_that_reason(tmp_path: Path) -> N
         await submitted(cluster, "a", tmp_path / "out.csv", strategy="producer")
         await cluster.clock.sleep(5)
         assert await stays_soon(cluster) == "it has committed no batch yet"
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "abc", test)
 
@@ -125,7 +125,7 @@ def test_an_operator_without_a_batch_stays_with_that_reason(tmp_path: Path) -> N
 def test_failures_of_this_node_do_not_count_against_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer", rows=ROWS)
-        owners, tried = cluster.at("b").daemon._operator_registers, list[str]()
+        owners, tried = cluster.at("b").daemon.ownership.operators, list[str]()
 
         async def unknown(query: str, operator: str, epoch: int, lease: MoveLease) -> None:
             tried.append(lease.target)
@@ -134,7 +134,7 @@ def test_failures_of_this_node_do_not_count_against_targets(tmp_path: Path, monk
         monkeypatch.setattr(owners, "begin_move", unknown)
         assert await stays_soon(cluster) == "no node that answers has a register of it"
         assert (len(tried), len(set(tried))) == (CONFIG.migration.drain_tries, 1)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "abc", test)
 
@@ -143,8 +143,8 @@ def test_failures_of_this_node_do_not_count_against_targets(tmp_path: Path, monk
 def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer")
-        (operator,) = cluster.at("b").daemon._operators.hosted()
-        state = await ask(cluster, "b", cluster.at("b").daemon.registers.read(operator_key(operator)))
+        (operator,) = cluster.at("b").daemon.hosting.operators.hosted()
+        state = await ask(cluster, "b", cluster.at("b").daemon.ownership.registers.read(operator_key(operator)))
         lost = sorted(one.node for one in state.configuration.acceptors if one.node != "b")[-2:]
         for node in lost:
             cluster.crash(cluster.at(node))
@@ -156,7 +156,7 @@ def test_an_operator_stays_whose_register_has_lost_its_majority(tmp_path: Path) 
         for node in lost:
             cluster.boot(cluster.at(node))
         await cluster.clock.sleep(10)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "abcdef", test)
 
@@ -186,7 +186,7 @@ def test_a_node_that_is_stopped_right_after_its_drain_has_left(tmp_path: Path) -
     async def test(cluster: SimulatedCluster) -> None:
         assert (await drain(cluster, "c"))[0].has_left
         daemon = cluster.at("c").daemon
-        assert not daemon.leaving.is_set()  # It still answers those that watch the drain.
+        assert not daemon.adaptation.leaving.left.is_set()  # It still answers those that watch the drain.
         await ask(cluster, "c", daemon.close())
         own = daemon.membership.get("c")
         assert own is not None

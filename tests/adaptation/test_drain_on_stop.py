@@ -37,7 +37,7 @@ def test_a_node_leaves_when_it_is_stopped_and_its_operators_go_on_elsewhere(tmp_
 def test_a_node_with_a_source_is_away_and_not_drained_after_its_next_start(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, "producer", rows=300)
-        (operator,) = cluster.at("b").daemon._operators.hosted()
+        (operator,) = cluster.at("b").daemon.hosting.operators.hosted()
         await cluster.stop("b")
         assert (await owner_of(cluster, "a", operator))[0] in "ac"
         member = cluster.at("a").daemon.membership.get("b")
@@ -46,7 +46,7 @@ def test_a_node_with_a_source_is_away_and_not_drained_after_its_next_start(tmp_p
         cluster.boot(cluster.at("b"))
         while (await state_of(cluster, "a")).state == "running":
             await cluster.clock.sleep(1)
-        assert not cluster.at("b").daemon.status().drained
+        assert not cluster.at("b").daemon.operations.status().drained
         assert sorted(int(row["id"]) for row in delivered(tmp_path / "out.csv")) == list(range(300))
 
     in_calm_cluster(tmp_path, "abc", test, config=DRAINED)
@@ -61,7 +61,7 @@ def test_a_node_stops_in_time_where_nobody_takes_its_operators(tmp_path: Path) -
         begun_s = cluster.clock.now()
         await cluster.call("c", cluster.at("c").daemon.operations.before_stop())
         assert cluster.clock.now() - begun_s <= LIMIT_S + 1
-        assert set(cluster.at("c").daemon._operators.hosted()) == set(operators)
+        assert set(cluster.at("c").daemon.hosting.operators.hosted()) == set(operators)
         await cluster.stop("c")
         for node in "abc":
             cluster.boot(cluster.at(node))

@@ -73,9 +73,9 @@ def test_a_node_stays_drained_with_every_part_that_cannot_move(
         await running(cluster, tmp_path, strategy)
         end, _ = await drain(cluster, node)
         assert (end.has_left, end.stays) == (False, reasons)
-        assert cluster.at(node).daemon.status().drained
-        assert cluster.at(node).daemon.status().operators == ()
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        assert cluster.at(node).daemon.operations.status().drained
+        assert cluster.at(node).daemon.operations.status().operators == ()
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "abc", test)
 
@@ -85,7 +85,7 @@ def test_a_node_leaves_once_its_last_source_is_dropped(tmp_path: Path) -> None:
         await declare(cluster, "a", source_at("b"))
         end, _ = await drain(cluster, "b")
         assert (end.has_left, end.stays) == (False, (PINNED,))
-        await ask(cluster, "a", cluster.at("a").daemon.drop_stream("numbers"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.drop("numbers"))
         while cluster.at("b").daemon.operations.metrics_snapshot().sources:
             await cluster.clock.sleep(0.1)
         assert (await drain(cluster, "b"))[0].has_left
@@ -128,7 +128,7 @@ def test_a_node_moves_the_operators_of_its_queries_away_and_leaves(tmp_path: Pat
         operators = await two_queries_at(cluster, tmp_path, "c")
         end, steps = await drain(cluster, "c", dry_run=True)
         assert ({step.operator for step in steps}, {step.step for step in steps}) == (set(operators), {"planned"})
-        assert (end.stays, end.has_left, cluster.at("c").daemon.status().drained) == ((), False, False)
+        assert (end.stays, end.has_left, cluster.at("c").daemon.operations.status().drained) == ((), False, False)
         planned = {step.operator: step.target for step in steps}
         end, steps = await drain(cluster, "c")
         assert (end.has_left, set(end.moved), end.stays) == (True, set(operators), ())
@@ -153,7 +153,7 @@ def test_operators_go_elsewhere_when_their_target_dies(tmp_path: Path) -> None:
         async def target_dies() -> str:
             while True:
                 for node in "de":
-                    if list(cluster.at(node).daemon._moves.arrivals.components()):
+                    if list(cluster.at(node).daemon.hosting.moves.arrivals.components()):
                         cluster.crash(cluster.at(node))
                         return node
                 await cluster.clock.sleep(0.001)
@@ -179,7 +179,7 @@ def test_the_only_target_may_be_away_for_a_while(tmp_path: Path) -> None:
             cluster.at(node).daemon.context.server.handle(AskNode, full)
 
         async def dies() -> None:
-            arrivals = cluster.at("d").daemon._moves.arrivals
+            arrivals = cluster.at("d").daemon.hosting.moves.arrivals
             while not list(arrivals.components()):
                 await cluster.clock.sleep(0.001)
             cluster.crash(cluster.at("d"))
@@ -224,7 +224,7 @@ def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> Non
         operators = await two_queries_at(cluster, tmp_path, "c")
 
         async def dies() -> None:
-            departures = cluster.at("c").daemon._moves.departures
+            departures = cluster.at("c").daemon.hosting.moves.departures
             while all(departures.under_way(operator) is None for operator in operators):
                 await cluster.clock.sleep(0.001)
             cluster.crash(cluster.at("c"))
@@ -236,7 +236,7 @@ def test_a_node_that_dies_amid_its_drain_is_drained_again(tmp_path: Path) -> Non
         cluster.boot(cluster.at("c"))
         while not cluster.at("c").ready:
             await cluster.clock.sleep(0.1)
-        assert cluster.at("c").daemon.status().drained
+        assert cluster.at("c").daemon.operations.status().drained
         end, _ = await drain(cluster, "c")
         assert (end.has_left, end.stays) == (True, ())
         await left(cluster, "c")
@@ -252,7 +252,7 @@ def test_a_query_may_end_amid_a_drain(tmp_path: Path) -> None:
 
         async def stopped() -> None:
             await cluster.clock.sleep(0.5)
-            await ask(cluster, "a", cluster.at("a").daemon.stop_query("w"))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("w"))
 
         stopping = asyncio.create_task(stopped())
         end, _ = await drain(cluster, "c")
@@ -280,16 +280,20 @@ def test_an_operator_that_nobody_takes_stays_with_every_reason(tmp_path: Path) -
             end, steps = await drain(cluster, "b", dry_run=dry_run)
             assert end.stays[0] == f"hosts q.b0 of query q: {why}"
         assert steps[-1].reason == why
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "ab", test, configs={"a": no_room})
 
 
 def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await ask(cluster, "a", cluster.at("a").daemon.create_stream(msgspec.structs.replace(NUMBERS, name="others")))
+        await ask(
+            cluster,
+            "a",
+            cluster.at("a").daemon.queries.declarations.create_stream(msgspec.structs.replace(NUMBERS, name="others")),
+        )
         source = msgspec.structs.replace(source_at("c"), stream="others")
-        await ask(cluster, "c", cluster.at("c").daemon.attach_source(source))
+        await ask(cluster, "c", cluster.at("c").daemon.hosting.sources.attach(source))
         for _ in range(2):  # once more is no harm
             assert not (await drain(cluster, "c"))[0].has_left
         cluster.crash(cluster.nodes["c"])
@@ -297,12 +301,12 @@ def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path:
         while not cluster.nodes["c"].ready:
             await cluster.clock.sleep(0.1)
         await cluster.together()
-        assert cluster.at("c").daemon.status().drained
+        assert cluster.at("c").daemon.operations.status().drained
         (reason,) = cluster.at("c").daemon.operations.readiness().reasons
         assert (reason.code, reason.weight) == ("drained", "impaired")
         await declare(cluster, "a", source_at("b", rows=50))
         daemon = cluster.at("c").daemon
-        assert (await refusal(ask(cluster, "c", daemon.attach_source(source_at("c"))))).code == "node-drained"
+        assert (await refusal(ask(cluster, "c", daemon.hosting.sources.attach(source_at("c"))))).code == "node-drained"
         assert (await refusal(submitted(cluster, "c", tmp_path / "c.csv", name="q1"))).code == "node-drained"
         elsewhere = await refusal(submitted(cluster, "a", tmp_path / "a.csv", name="q2", consumer="c"))
         assert elsewhere.code == "node-drained"
@@ -314,7 +318,7 @@ def test_a_drained_node_takes_nothing_on_and_a_restart_changes_nothing(tmp_path:
             while (await state_of(cluster, "a", name)).state != "finished":
                 await cluster.clock.sleep(0.5)
             assert len((tmp_path / f"{name}.csv").read_text().splitlines()) == 51
-        assert cluster.at("c").daemon.status().operators == ()
+        assert cluster.at("c").daemon.operations.status().operators == ()
 
     in_calm_cluster(tmp_path, "abc", test)
 
@@ -338,7 +342,7 @@ def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str)
         reader = await submitted(cluster, "d", tmp_path / "w.csv", name="w", sql=WINDOWS, consumer="d")
         assert last in [one.id for one in reader.shared]
         if over == "stopped":
-            await ask(cluster, "a", cluster.at("a").daemon.stop_query("own"))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("own"))
             await cluster.clock.sleep(2.0)
         end, _ = await drain(cluster, "c")
         assert (end.has_left, end.moved, end.stays) == (True, (last,), ())
@@ -348,7 +352,7 @@ def test_a_shared_operator_moves_away_for_its_readers(tmp_path: Path, over: str)
         check_windows(tmp_path / "w.csv", LONGER)
         while over == "running" and (await state_of(cluster, "a", "own")).state == "running":
             await cluster.clock.sleep(1)
-        while any(cluster.at(name).daemon._operators.hosted() for name in "abd"):
+        while any(cluster.at(name).daemon.hosting.operators.hosted() for name in "abd"):
             await cluster.clock.sleep(1)
 
     in_hurried_cluster(tmp_path, "abcd", test)

@@ -44,7 +44,7 @@ async def half_way(cluster: SimulatedCluster, operators: tuple[str, str]) -> tup
     while True:
         await cluster.clock.sleep(0.05)
         for operator, node in hosts.items():
-            if cluster.at(node).daemon._moves.departures.under_way(operator) is not None:
+            if cluster.at(node).daemon.hosting.moves.departures.under_way(operator) is not None:
                 (other,) = set(operators) - {operator}
                 return operator, other
 
@@ -97,7 +97,7 @@ def test_an_operator_stays_if_its_neighbour_has_not_moved(tmp_path: Path) -> Non
         assert {name: one.node for name, one in after.items()} == before
         joint = next(one for one in after[stays].decisions if one.code == "together")
         assert "cancelled" in joint.outcome
-        assert cluster.at(before[stays]).daemon._moves.departures.under_way(stays) is None
+        assert cluster.at(before[stays]).daemon.hosting.moves.departures.under_way(stays) is None
 
     in_cluster(tmp_path, "abcd", test, configs=adapting("abcd", JOINT), latency=latency_s, quality=QUALITY)
 

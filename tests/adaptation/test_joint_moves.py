@@ -86,7 +86,7 @@ def test_only_the_neighbours_host_may_ask_and_what_it_says_is_measured(tmp_path:
         first, second = await apart(cluster, tmp_path / "out.csv")
         query = uid_of(cluster)
         await cluster.clock.sleep(5)
-        (source,) = (one.stream for one in cluster.at("c").daemon._operators._hosted[first].spec.inputs)
+        (source,) = (one.stream for one in cluster.at("c").daemon.hosting.operators.get(first).spec.inputs)
         weighing = WeighJointMove(query=query, operator=second, neighbour=first)
         moving = MoveJointly(
             query=query,
@@ -125,12 +125,12 @@ def test_only_the_neighbours_host_may_ask_and_what_it_says_is_measured(tmp_path:
         gone = replace(moving, side=replace(moving.side, links=(JointLink(source, "nowhere", 9.0, True), moving.side.links[1])))
         assert (await refusal(cluster, "c", "d", gone))[0] == "latency-unknown"
         assert [one.node for one in await both(cluster)] == ["c", "d"]
-        proposing = {node: cluster.at(node).daemon._optimizer._joint.proposing for node in "cd"}
+        proposing = {node: cluster.at(node).daemon.adaptation.local.optimizer.joint.proposing for node in "cd"}
         proposing["c"][first] = proposing["d"][second] = None  # both propose at the same time: the lower id's host is heard
         back = WeighJointMove(query=query, operator=first, neighbour=second)
         assert await refusal(cluster, "d", "c", back) == ("joint-move-refused", "its own proposal comes first")
         await ask(cluster, "c", cluster.at("c").daemon.context.call("d", moving))
-        while cluster.at("d").daemon._moves.departures.under_way(second) is not None:
+        while cluster.at("d").daemon.hosting.moves.departures.under_way(second) is not None:
             await cluster.clock.sleep(0.5)
         assert [one.node for one in await both(cluster)] == ["c", "b"]
         await finished(cluster)
@@ -164,7 +164,9 @@ def test_an_operator_stays_if_its_neighbour_dies_meanwhile(tmp_path: Path) -> No
         moving = ""
         while not moving:
             await cluster.clock.sleep(0.05)
-            moves = (one for one, node in hosts.items() if cluster.at(node).daemon._moves.departures.under_way(one) is not None)
+            moves = (
+                one for one, node in hosts.items() if cluster.at(node).daemon.hosting.moves.departures.under_way(one) is not None
+            )
             moving = next(moves, "")
         stays = first if moving == second else second
         dead = cluster.at(hosts[moving])

@@ -127,7 +127,7 @@ def test_an_error_of_the_program_ends_one_decision_only(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await started(cluster, tmp_path / "out.csv", FILTER, rows=1600, adapt="local", strategy="producer")
         node = cluster.at("b")
-        deciding = node.daemon._optimizer._deciding
+        deciding = node.daemon.adaptation.local.optimizer._deciding
         load, deciding._load = deciding._load, lambda: None  # type: ignore[assignment,return-value]  # no number
         await cluster.clock.sleep(20)
         operator = await only(cluster)

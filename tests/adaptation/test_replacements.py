@@ -73,7 +73,9 @@ def check(out: Path) -> None:
 
 def leaders(cluster: SimulatedCluster) -> list[str]:
     return [
-        node for node in sorted(cluster.nodes) if cluster.nodes[node].ready and cluster.at(node).daemon._replacements.led.ids()
+        node
+        for node in sorted(cluster.nodes)
+        if cluster.nodes[node].ready and cluster.at(node).daemon.adaptation.replacements.ids()
     ]
 
 

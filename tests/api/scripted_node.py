@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace as Part
 from typing import Any
 
 import msgspec
 
 from sbon_node.base.events import Bus
-from sbon_node.queries.listing import QueryList, Unanswered
+from sbon_node.net.transport import Address
+from sbon_node.queries.describing.listing import QueryList, Unanswered
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import Finished, Rows
@@ -153,6 +155,44 @@ class ScriptedNode:
     """As ``cut`` and ``bus.publish``, for other threads than the node's."""
     bus: Bus = field(default_factory=lambda: Bus("a", lambda: 0))
 
+    def __post_init__(self) -> None:
+        self.operations.node = self
+
+    # -- the same answers under the names of a node's parts -----------------------------------------------------------
+
+    @property
+    def queries(self) -> Any:
+        declarations = Part(
+            create_stream=self.create_stream, create_view=self.create_view, detach=self.detach_source, drop=self.drop_stream
+        )
+        return Part(
+            lookup=Part(all=self.listed, query=self.query, usage=self.query_usage, stop=self.stop_query),
+            declarations=declarations,
+            explainer=Part(plan=self.explain, query=self.explain_query),
+            placement_explainer=Part(plan=self.explain_placement, query=self.explain_query_placement),
+            sinks=self.sinks,
+            follows=Part(follow=self.follow, acknowledge=self.acknowledge),
+        )
+
+    @property
+    def submitting(self) -> Any:
+        return Part(submitter=Part(submit=self.submit))
+
+    @property
+    def hosting(self) -> Any:
+        return Part(sources=Part(all=self.streams, describe=self.stream, attach=self.attach_source))
+
+    @property
+    def adaptation(self) -> Any:
+        requested = Part(move=self.move_operator, cancel=self.cancel_move)
+        return Part(requested=requested, leaving=Part(leave_and_stop=self.leave))
+
+    @property
+    def membership(self) -> Any:
+        return Part(join=self.join)
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
     def status(self) -> NodeStatus:
         return NodeStatus(
             name="a",
@@ -213,8 +253,8 @@ class ScriptedNode:
             found.append(known)
         return found
 
-    async def join(self, addresses: tuple[str, ...]) -> int:
-        if "dead:1" in addresses:
+    async def join(self, addresses: Sequence[Address]) -> int:
+        if "dead:1" in map(str, addresses):
             raise SbonError("join-failed", "no node answers at dead:1", where="addresses")
         return 2
 
@@ -288,7 +328,7 @@ class ScriptedNode:
         await self.query(query_id)
         return explained_placement(query_id, QuerySpec(sql="SELECT 1", strategy="consumer", max_delay_ms=40.0))
 
-    async def queries(self) -> QueryList:
+    async def listed(self) -> QueryList:
         return QueryList([await self.query("q1"), *self.lost], self.unanswered)
 
     async def query(self, query_id: str) -> QueryInfo:

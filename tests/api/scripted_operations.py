@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace as Part
+from typing import Any
 
 import msgspec
 
@@ -14,7 +16,7 @@ from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.moves import DrainStep, MoveProgress, NodeDrained
-from sbon_protocol.api.nodes import Readiness, Reason
+from sbon_protocol.api.nodes import NodeStatus, Readiness, Reason
 from sbon_protocol.api.operations import DebugDump, DiskPart, ProcessMemory, Resources
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import OperatorInfo
@@ -115,6 +117,20 @@ class ScriptedOperations:
     stays: tuple[str, ...] = ()
     drained: bool = False
     config: dict[str, object] = field(default_factory=lambda: {"node": {"name": "a"}})
+    node: Any = None
+    """The scripted node, which answers what it knows."""
+
+    @property
+    def usage(self) -> Any:
+        return Part(points=self.node.usage)
+
+    @property
+    def distances(self) -> Any:
+        return Part(members=self.node.members, rtt=self.node.rtt)
+
+    def status(self) -> NodeStatus:
+        status: NodeStatus = self.node.status()
+        return status
 
     def metrics_snapshot(self) -> NodeMetrics:
         return figures()

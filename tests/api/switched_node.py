@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from sbon_node.config.api import ApiSettings
+from sbon_node.net.transport import Address
 from sbon_protocol.api.catalogue import CatalogEntry, StreamDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.api.nodes import MemberInfo, NodeStatus
@@ -48,10 +49,10 @@ class SwitchedNode(ScriptedNode):
             )
         ]
 
-    async def join(self, addresses: tuple[str, ...]) -> int:
+    async def join(self, addresses: Sequence[Address]) -> int:
         self.asked_to_join.set()
         await self.joining.wait()
-        self.joined.extend(addresses)
+        self.joined.extend(map(str, addresses))
         return len(self.joined) + 1
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:

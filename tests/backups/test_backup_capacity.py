@@ -18,7 +18,7 @@ DIVISORS = {"q2": 2, "q3": 3, "q5": 5}
 
 def held(cluster: SimulatedCluster, node: str) -> tuple[int, list[tuple[str, str]]]:
     """Return the taken places of a node, and what holds capacity there, as its status shows them."""
-    capacity = cluster.at(node).daemon.status().capacity
+    capacity = cluster.at(node).daemon.operations.status().capacity
     assert capacity is not None
     return capacity.taken, [(plain(one.operator), one.use) for one in capacity.held]
 
@@ -42,7 +42,7 @@ def test_nodes_full_of_operators_keep_backups_and_go_on_with_them(tmp_path: Path
         cluster.crash(cluster.at("b"))
         while held(cluster, "a") != (3, [(q2, "operator"), (q3, "operator"), (q5, "operator")]):
             await cluster.sleep(0.5)
-        hosted = cluster.at("a").daemon._operators
+        hosted = cluster.at("a").daemon.hosting.operators
         while not all(hosted.is_running(operator) for operator in operators.values()):
             await cluster.sleep(0.5)
 

@@ -17,7 +17,7 @@ ROWS = 200
 
 
 def keeper_at(cluster: SimulatedCluster, node: str) -> OperatorKeeper:
-    return cluster.at(node).daemon._backups.keeper
+    return cluster.at(node).daemon.hosting.backups.keeper
 
 
 async def running(cluster: SimulatedCluster, folder: Path) -> tuple[str, str, str]:
@@ -81,7 +81,7 @@ def test_a_backup_that_has_forgotten_an_operator_before_it_is_named_gets_all_of_
         await cluster.sleep(10.0)
         (operator,) = operators(cluster)
         before = await register_of(cluster, operator)
-        registers = cluster.at(before.host).daemon._operator_registers
+        registers = cluster.at(before.host).daemon.ownership.operators
         set_backup, forgotten = registers.set_backup, list[str]()
 
         async def forget_first(query: str, operator: str, epoch: int, node: str, instance: str) -> None:

@@ -16,7 +16,7 @@ from tests.nodes.test_moved_operators import FILTER, WINDOWS, finished
 
 
 def backup_of(cluster: SimulatedCluster, operator: str, host: str) -> BackupInfo:
-    info = cluster.at(host).daemon._operators.ports.backups.info(operator)
+    info = cluster.at(host).daemon.hosting.operators.ports.backups.info(operator)
     assert info is not None
     return info
 
@@ -38,7 +38,7 @@ def test_without_its_follower_it_is_started_from_the_stored_checkpoint(tmp_path:
         register = await register_of(cluster, operator)
         cluster.crash(cluster.at(register.host))
         while (await owner_of(cluster, "a", operator))[0] != register.backup:
-            cluster.at(register.backup).daemon._backups.followers.engine_state(operator, FAILED, "it fails")
+            cluster.at(register.backup).daemon.hosting.backups.followers.engine_state(operator, FAILED, "it fails")
             await cluster.sleep(0.5)
         await until_more_rows(cluster)
         recovered = backup_of(cluster, operator, register.backup).recovered

@@ -134,6 +134,6 @@ def test_a_backup_goes_on_from_no_record_whose_frames_came_in_part_again(tmp_pat
 
 
 def lineage_at(cluster: SimulatedCluster, node: str) -> int:
-    stream = cluster.at(node).daemon._source_backups.keeper._known[SOURCE].stored.stream
+    stream = cluster.at(node).daemon.hosting.source_backups.keeper.stored(SOURCE).stream
     assert stream is not None
     return stream.lineage

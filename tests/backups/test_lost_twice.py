@@ -78,7 +78,7 @@ def test_a_query_fails_once_both_nodes_have_lost_their_disks(tmp_path: Path) -> 
         assert info.state == "failed"
         assert f"{operator} at {host}: both of its nodes are gone: {host} " in info.reason
         assert f"its backup {backup} has lost its data directory" in info.reason
-        parts = [one for node in cluster.nodes.values() for one in node.daemon._destroyer.components()]
+        parts = [one for node in cluster.nodes.values() for one in node.daemon.hosting.destroyer.components()]
         assert parts == []
 
     in_calm_cluster(tmp_path, "abcdefg", test)
@@ -98,11 +98,11 @@ def test_a_query_of_local_operators_says_for_whom_it_waits_and_since_when(tmp_pa
         assert info.state == "running"
         assert re.match(f"no answer from b: it {SINCE}", info.reason), info.reason
         assert [re.fullmatch(f"no answer from b: it {SINCE}", one.reason) is not None for one in info.operators] == [True]
-        (listed,) = await ask(cluster, "a", cluster.at("a").daemon.queries())
+        (listed,) = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
         assert re.fullmatch(f"b {SINCE}", listed.reason), listed.reason
         cluster.boot(cluster.at("b"))
         await cluster.clock.sleep(30.0)
         assert (await state_of(cluster, "a")).reason == ""
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
 
     in_calm_cluster(tmp_path, "abc", test)

@@ -31,7 +31,7 @@ async def backup_of(cluster: SimulatedCluster, path: Path) -> tuple[str, str, st
 
 
 def kept(cluster: SimulatedCluster) -> list[HostedComponent]:
-    return [one for node in cluster.nodes.values() if node.ready for one in node.daemon._backups.keeper.components()]
+    return [one for node in cluster.nodes.values() if node.ready for one in node.daemon.hosting.backups.keeper.components()]
 
 
 async def until_gone(cluster: SimulatedCluster) -> None:
@@ -46,7 +46,7 @@ def test_a_backup_stays_where_nobody_in_reach_has_the_register(tmp_path: Path) -
 
     async def test(cluster: SimulatedCluster) -> None:
         operator, host, backup = await backup_of(cluster, tmp_path / "out.csv")
-        registers = cluster.at("a").daemon.registers
+        registers = cluster.at("a").daemon.ownership.registers
         found = await ask(cluster, "a", registers.find(f"operator/{operator}"))
         pair = (host, backup)
         assert not {member.node for member in found.configuration.members} & {*pair}, "choose another seed"
@@ -72,7 +72,7 @@ def test_a_backup_that_missed_the_end_of_its_query_goes(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator, host, backup = await backup_of(cluster, tmp_path / "out.csv")
         cluster.crash(cluster.at(backup))
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query(uid_of(cluster)))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(uid_of(cluster)))
         await cluster.sleep(30.0)
         cluster.crash(cluster.at(host))
         cluster.boot(cluster.at(backup))

@@ -124,7 +124,7 @@ def test_a_sources_transaction_that_never_ends_is_refused(tmp_path: Path) -> Non
         await push(cluster, 0)
         info = (await backed_up(cluster)).backup
         assert info is not None
-        keeper = cluster.at(info.node).daemon._source_backups.keeper
+        keeper = cluster.at(info.node).daemon.hosting.source_backups.keeper
         state = keeper._known[SOURCE].stored.stream
         assert state is not None
         code, number = "", state.tail.last

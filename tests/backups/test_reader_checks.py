@@ -47,7 +47,7 @@ def test_only_the_host_of_an_operator_or_sink_reads_in_its_place(tmp_path: Path,
         assert await refusal("e", "unknown.sink", 1) == "record-unknown"
         assert await refusal("e", sink, 1, of="unknown") == "stream-unknown"
 
-        known, check_host = cluster.at("b").daemon.membership, cluster.at("b").daemon._reader_positions.check_host
+        known, check_host = cluster.at("b").daemon.membership, cluster.at("b").daemon.hosting.reader_positions.check_host
         host = Caller(*known.expected("e"), known.address_of("e"))
         await ask(cluster, "b", check_host(sink, 1, host))
         with pytest.raises(SbonError) as refused:
@@ -86,7 +86,7 @@ def test_a_former_host_reads_nothing_where_its_fence_is_not_stored(tmp_path: Pat
         host = "d" if (await owner_of(cluster, "d", stream))[0] == "c" else "c"
         assert (await move(cluster, stream, "b", host)).step == "moved"
         await cluster.clock.sleep(5.0)
-        await ask(cluster, "a", cluster.at("a").daemon._operator_registers.take_over_sink(query, sink, "e", 1))
+        await ask(cluster, "a", cluster.at("a").daemon.ownership.operators.take_over_sink(query, sink, "e", 1))
         lose(cluster, host)
         while (await owner_of(cluster, "a", stream))[1] == 2:
             await cluster.clock.sleep(0.1)
@@ -125,7 +125,7 @@ def test_a_reader_hears_that_its_register_has_no_majority_and_reads_on_later(tmp
             await cluster.clock.sleep(0.2)
         (operator,) = info.operators
         assert operator.node == "e"
-        found = await ask(cluster, "e", cluster.at("e").daemon.registers.find(operator_key(operator.id)))
+        found = await ask(cluster, "e", cluster.at("e").daemon.ownership.registers.find(operator_key(operator.id)))
         away = [one.node for one in found.configuration.members if one.node not in ("b", "e")][:2]
         assert len(away) == 2
         for name in away:
@@ -133,7 +133,7 @@ def test_a_reader_hears_that_its_register_has_no_majority_and_reads_on_later(tmp
         await cluster.clock.sleep(30.0)
         cluster.crash(cluster.at("b"))
         cluster.boot(cluster.at("b"))
-        (link,) = cluster.at("e").daemon._operators.links()
+        (link,) = cluster.at("e").daemon.hosting.operators.links()
         await cluster.clock.sleep(30.0)
         assert f"too few of the nodes that keep the register of {operator.id} answer" in link.reason
         for name in away:

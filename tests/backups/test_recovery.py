@@ -47,7 +47,7 @@ async def replicated(
 
 
 async def register_of(cluster: SimulatedCluster, operator: str, at: str = "a") -> OperatorRegister:
-    registers = cluster.at(at).daemon._operator_registers
+    registers = cluster.at(at).daemon.ownership.operators
     register: OperatorRegister = await ask(cluster, at, registers.read(operator.rpartition(".")[0], operator))
     return register
 
@@ -76,7 +76,7 @@ def test_a_replicated_query_runs_with_a_backup_for_each_operator(tmp_path: Path,
         operator = await replicated(cluster, tmp_path / "out.csv", sql)
         register = await register_of(cluster, operator)
         assert register.backup not in ("", register.host)
-        backups = cluster.at(register.host).daemon._operators.ports.backups
+        backups = cluster.at(register.host).daemon.hosting.operators.ports.backups
         infos = []
         for _ in range(40):  # A batch may be on its way.
             infos.append(backups.info(operator))
@@ -86,7 +86,7 @@ def test_a_replicated_query_runs_with_a_backup_for_each_operator(tmp_path: Path,
         await finished(cluster)
         CHECKS[sql](tmp_path / "out.csv", ROWS)
         deadline = cluster.clock.now() + 70.0
-        while [one for node in cluster.nodes.values() for one in node.daemon._backups.keeper.components()]:
+        while [one for node in cluster.nodes.values() for one in node.daemon.hosting.backups.keeper.components()]:
             assert cluster.clock.now() < deadline
             await cluster.clock.sleep(1.0)
         folders = [node.daemon.context.data_dir / "copies" for node in cluster.nodes.values()]
@@ -125,7 +125,7 @@ def test_a_host_whose_engine_does_not_start_yields_to_the_backup(tmp_path: Path)
         assert shown.past_moves[-1].reason == "the engine of its host did not run it"
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
-        assert operator not in cluster.at(register.host).daemon._operators.hosted()
+        assert operator not in cluster.at(register.host).daemon.hosting.operators.hosted()
 
     in_calm_cluster(tmp_path, "abcde", test)
 
@@ -138,7 +138,7 @@ def test_a_sink_added_while_a_host_dies_has_all_rows_or_is_refused(tmp_path: Pat
         register = await register_of(cluster, operator)
         sink = SinkSpec(kind="file", options={"path": str(tmp_path / "more.csv")})
         request = SinkRequest(sink=sink, consumer="a", begin="now")
-        adding = cluster.call("a", cluster.at("a").daemon.sinks.add("q", request))
+        adding = cluster.call("a", cluster.at("a").daemon.queries.sinks.add("q", request))
         await cluster.clock.sleep(after_s)
         assert not adding.done()
         cluster.crash(cluster.at(register.host))
@@ -149,7 +149,7 @@ def test_a_sink_added_while_a_host_dies_has_all_rows_or_is_refused(tmp_path: Pat
         if adding.exception() is None:
             info = adding.result()
         else:
-            info = await ask(cluster, "a", cluster.at("a").daemon.sinks.add("q", request))
+            info = await ask(cluster, "a", cluster.at("a").daemon.queries.sinks.add("q", request))
         await finished(cluster)
         rows = (tmp_path / "out.csv").read_text().splitlines()[1:]
         assert (tmp_path / "more.csv").read_text().splitlines()[1:] == rows[info.begins_after :]
@@ -168,7 +168,7 @@ def test_nothing_is_shown_that_the_backup_has_not_stored(tmp_path: Path) -> None
         await cluster.sleep(8.0)
         assert ((await state_of(cluster, "a")).rows, outbox.visible_batch(operator)) == before
         assert outbox.newest(operator) > before[1]
-        info = cluster.at(register.host).daemon._operators.ports.backups.info(operator)
+        info = cluster.at(register.host).daemon.hosting.operators.ports.backups.info(operator)
         assert info is not None
         assert info.state == BEHIND
         cluster.network.heal(register.host, register.backup)
@@ -188,11 +188,13 @@ def test_a_host_that_was_cut_off_finds_its_successor(tmp_path: Path) -> None:
         await until_owner(cluster, operator, register.backup)
         shown = cluster.at(register.host).daemon.outbox.visible_batch(operator)
         cluster.network.rejoin((register.host,), others)
-        while operator in cluster.at(register.host).daemon._operators.hosted():
+        while operator in cluster.at(register.host).daemon.hosting.operators.hosted():
             assert (await state_of(cluster, "a")).state == "running"
             await cluster.sleep(0.5)
         assert shown <= cluster.at(register.backup).daemon.outbox.visible_batch(operator)
-        assert [name for name, node in cluster.nodes.items() if operator in node.daemon._operators.hosted()] == [register.backup]
+        assert [name for name, node in cluster.nodes.items() if operator in node.daemon.hosting.operators.hosted()] == [
+            register.backup
+        ]
         await finished(cluster)
         check_windows(tmp_path / "out.csv", ROWS)
 

@@ -47,17 +47,17 @@ def generated_at(node: str, rows: int, rate: float) -> SourceDeclaration:
 
 async def declared(cluster: SimulatedCluster, source: SourceDeclaration) -> None:
     daemon = cluster.at("a").daemon
-    await ask(cluster, "a", daemon.create_stream(NUMBERS))
-    await ask(cluster, "a", daemon.attach_source(source))
+    await ask(cluster, "a", daemon.queries.declarations.create_stream(NUMBERS))
+    await ask(cluster, "a", daemon.hosting.sources.attach(source))
 
 
 async def info_of(cluster: SimulatedCluster, at: str = "a") -> SourceInfo:
-    info: SourceInfo = (await ask(cluster, at, cluster.at(at).daemon.stream("numbers"))).sources[0]
+    info: SourceInfo = (await ask(cluster, at, cluster.at(at).daemon.hosting.sources.describe("numbers"))).sources[0]
     return info
 
 
 async def register_of(cluster: SimulatedCluster, at: str = "a") -> SourceRegister:
-    registers = cluster.at(at).daemon._source_backups.registers
+    registers = cluster.at(at).daemon.hosting.source_backups.registers
     register: SourceRegister = await ask(cluster, at, registers.read(SOURCE))
     return register
 
@@ -78,13 +78,13 @@ async def push(cluster: SimulatedCluster, number: int) -> Pushed:
     deadline = cluster.clock.now() + PATIENCE_S
     while True:
         assert cluster.clock.now() < deadline, f"post {number} is not answered"
-        node = cluster.at("a").daemon._catalogue.node_of(SOURCE)
+        node = cluster.at("a").daemon.ownership.catalogue.node_of(SOURCE)
         if not cluster.at(node).ready:
             await cluster.clock.sleep(0.5)
             continue
         post = Post("application/x-ndjson", body(number * ROWS), f"post-{number}")
         try:
-            pushed: Pushed = await cluster.answer(node, cluster.at(node).daemon.push("numbers", "posted", post))
+            pushed: Pushed = await cluster.answer(node, cluster.at(node).daemon.hosting.pushes.push("numbers", "posted", post))
             return pushed
         except (SbonError, NodeDiedError):
             await cluster.clock.sleep(0.5)
@@ -207,12 +207,14 @@ def test_a_node_that_was_cut_off_confirms_nothing_and_releases_the_source(tmp_pa
         others = [name for name in cluster.nodes if name != "b"]
         cluster.network.partition(("b",), others)
         post = Post("application/x-ndjson", body(ROWS), "post-1")
-        lonely = asyncio.ensure_future(cluster.answer("b", cluster.at("b").daemon.push("numbers", "posted", post)))
+        lonely = asyncio.ensure_future(cluster.answer("b", cluster.at("b").daemon.hosting.pushes.push("numbers", "posted", post)))
         assert not (await push_elsewhere(cluster, 1)).repeated
         await cluster.sleep(15.0)
         assert not lonely.done()
         with pytest.raises(SbonError) as caught:
-            await cluster.answer("b", cluster.at("b").daemon.push("numbers", "posted", Post("application/x-ndjson", body(9))))
+            await cluster.answer(
+                "b", cluster.at("b").daemon.hosting.pushes.push("numbers", "posted", Post("application/x-ndjson", body(9)))
+            )
         assert caught.value.code == "source-paused"
         assert "its backup has to store its rows first" in caught.value.message
         cluster.network.rejoin(("b",), others)
@@ -228,7 +230,7 @@ def test_a_node_that_was_cut_off_confirms_nothing_and_releases_the_source(tmp_pa
 
 async def push_elsewhere(cluster: SimulatedCluster, number: int) -> Pushed:
     """Post once the source has left ``b``."""
-    while cluster.at("a").daemon._catalogue.node_of(SOURCE) == "b":
+    while cluster.at("a").daemon.ownership.catalogue.node_of(SOURCE) == "b":
         await cluster.clock.sleep(0.5)
     return await push(cluster, number)
 
@@ -262,14 +264,14 @@ def test_a_detached_source_leaves_nothing(tmp_path: Path) -> None:
         await declared(cluster, posted_at("b"))
         await backed_up(cluster)
         await push(cluster, 0)
-        assert [one for node in cluster.nodes.values() for one in node.daemon._source_backups.kept()] == [SOURCE]
-        await ask(cluster, "a", cluster.at("a").daemon.detach_source("numbers", "posted"))
+        assert [one for node in cluster.nodes.values() for one in node.daemon.hosting.source_backups.kept()] == [SOURCE]
+        await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.detach("numbers", "posted"))
         await cluster.sleep(10.0)
         for node in cluster.nodes.values():
-            assert not node.daemon._source_backups.kept()
+            assert not node.daemon.hosting.source_backups.kept()
             assert not node.daemon.outbox.backups.names()
             assert SOURCE not in node.daemon.outbox.streams()
-        while any(key == SOURCE for node in cluster.nodes.values() for key, _ in node.daemon._acceptors.accepted()):
+        while any(key == SOURCE for node in cluster.nodes.values() for key, _ in node.daemon.ownership.acceptors.accepted()):
             await cluster.sleep(10.0)
 
     in_calm_cluster(tmp_path, "abcd", test)
@@ -283,7 +285,7 @@ def test_a_backup_serves_only_the_host_of_its_source(tmp_path: Path) -> None:
         backup = (await backed_up(cluster)).backup
         assert backup is not None
         await push(cluster, 0)
-        kept = cluster.at(backup.node).daemon._source_backups.keeper._known[SOURCE].stored
+        kept = cluster.at(backup.node).daemon.hosting.source_backups.keeper.stored(SOURCE)
         stranger = next(name for name in "acde" if name != backup.node)
         context = cluster.at(stranger).daemon.context
         lineage = cluster.at("b").daemon.outbox.lineage(SOURCE)
@@ -298,7 +300,7 @@ def test_a_backup_serves_only_the_host_of_its_source(tmp_path: Path) -> None:
             with pytest.raises(SbonError) as caught:
                 await cluster.answer(stranger, context.call(backup.node, call))
             assert caught.value.code == code, call
-        assert cluster.at(backup.node).daemon._source_backups.keeper._known[SOURCE].stored == kept
+        assert cluster.at(backup.node).daemon.hosting.source_backups.keeper.stored(SOURCE) == kept
         assert (await register_of(cluster)).host == "b"
 
     in_calm_cluster(tmp_path, "abcde", test)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.queries.restart_text import sink_of_restart
+from sbon_node.queries.driving.restart_text import sink_of_restart
 from sbon_protocol.api.queries import QueryInfo, SinkSpec
 from tests.backups.test_lost_twice import lose
 from tests.calm_clusters import in_calm_cluster
@@ -61,7 +61,7 @@ def test_a_lost_query_begins_anew_and_says_what_that_means_for_its_rows(tmp_path
         assert "out.restart1.csv, a new file; those of before are in the old one, too" in new.restart
         await finished(cluster)
         CHECKS[sql](tmp_path / "out.restart1.csv", ROWS)
-        parts = {one.query for node in cluster.nodes.values() for one in node.daemon._destroyer.components()}
+        parts = {one.query for node in cluster.nodes.values() for one in node.daemon.hosting.destroyer.components()}
         assert before.uid not in parts
 
     in_calm_cluster(tmp_path, "abcd", test)
@@ -157,7 +157,7 @@ def test_a_user_stops_a_restart_that_waits_for_a_node(tmp_path: Path) -> None:
             await cluster.clock.sleep(1)
         await cluster.clock.sleep(10.0)
         assert (await state_of(cluster, "a", before.uid)).restart == "begins anew from its sources as soon as it can"
-        stopped = await ask(cluster, "a", cluster.at("a").daemon.stop_query(before.uid))
+        stopped = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(before.uid))
         assert (stopped.state, stopped.restart) == ("failed", "")
         assert stopped.reason.endswith("not restarted: stopped by a user")
         cluster.boot(cluster.at("b"))

@@ -16,7 +16,7 @@ from sbon_node.connectors.sinks.buffer import BufferedSink
 from sbon_node.connectors.sinks.context import SinkContext
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
 from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailover, withdraw_position
-from sbon_node.queries.deploy import sink_order
+from sbon_node.queries.driving.deploy import sink_order
 from sbon_protocol.api.durability import LOCAL, Durability
 from sbon_protocol.api.queries import SinkSpec
 from sbon_protocol.errors import SbonError
@@ -169,7 +169,7 @@ def check_rows(other: Other, kind: str) -> None:
 
 async def check_released(cluster: SimulatedCluster, *names: str) -> None:
     deadline = cluster.clock.now() + 40.0
-    while any(cluster.at(name).daemon._sinks.components() for name in names):
+    while any(cluster.at(name).daemon.hosting.sinks.components() for name in names):
         assert cluster.clock.now() < deadline
         await cluster.clock.sleep(1.0)
 
@@ -282,14 +282,14 @@ def test_a_node_that_sees_the_host_alive_takes_nothing_over(tmp_path: Path, othe
     async def test(cluster: SimulatedCluster) -> None:
         sink = await begun(cluster, "table")
         daemon = cluster.at("a").daemon
-        record = daemon._book.find(sink.rpartition(".")[0])
-        call = TakeOverSink(sink=sink_order(record, record.hosts), acceptors=daemon._book.acceptors(record.id))
+        record = daemon.queries.book.find(sink.rpartition(".")[0])
+        call = TakeOverSink(sink=sink_order(record, record.hosts), acceptors=daemon.queries.book.acceptors(record.id))
         for caller, code in (("a", "not-owner"), ("e", "not-owner")):
             with pytest.raises(SbonError) as refused:
                 await ask(cluster, caller, cluster.at(caller).daemon.context.call("d", call))
             assert refused.value.code == code
         assert (await owner_of(cluster, "a", sink)) == ("e", 1)
-        assert cluster.at("d").daemon._sinks.hosted(record.sink_component) is None
+        assert cluster.at("d").daemon.hosting.sinks.hosted(record.sink_component) is None
         await finished(cluster)
         check_rows(other, "table")
 

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries import sink_failovers
+from sbon_node.queries.sinks import sink_failovers
 from sbon_protocol.api.queries import SinkSpec
 from tests.backups.test_replicated_sources import lose
 from tests.backups.test_sink_failover import ROWS, TAKES_S, Other, begun, check_rows, other

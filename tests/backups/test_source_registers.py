@@ -30,7 +30,7 @@ from tests.nodes.clusters import ask, submitted
 
 
 async def acceptors_of(cluster: SimulatedCluster) -> list[str]:
-    found = await ask(cluster, "a", cluster.at("a").daemon.registers.find(SOURCE))
+    found = await ask(cluster, "a", cluster.at("a").daemon.ownership.registers.find(SOURCE))
     return [member.node for member in found.configuration.members]
 
 
@@ -57,10 +57,10 @@ def test_nodes_that_come_back_cut_off_make_no_second_register(tmp_path: Path) ->
         await cluster.sleep(60.0)
         info = await info_of(cluster, "b")
         assert "its register cannot be read" in info.state
-        assert not cluster.at(other).daemon._source_backups.kept()
+        assert not cluster.at(other).daemon.hosting.source_backups.kept()
         post = Post("application/x-ndjson", body(9), "post-9")
         with pytest.raises(SbonError) as caught:
-            await cluster.answer("b", cluster.at("b").daemon.push("numbers", "posted", post))
+            await cluster.answer("b", cluster.at("b").daemon.hosting.pushes.push("numbers", "posted", post))
         assert caught.value.code == "source-paused"
         cluster.network.rejoin(lonely, rest)
         await cluster.sleep(60.0)
@@ -76,7 +76,7 @@ def test_a_node_that_dies_amid_the_making_of_a_register_makes_it_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool
 ) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        registers = cluster.at("b").daemon.registers
+        registers = cluster.at("b").daemon.ownership.registers
         create = registers.create
 
         async def die(*arguments: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sbon_node.queries.waits import KINDS
+from sbon_node.queries.describing.waits import KINDS
 from tests.deploy.test_manifests import DEPLOY, ROOT, alerts, check_expression
 
 ROW = re.compile(

@@ -75,7 +75,9 @@ def test_places_age_until_they_are_heard_of_again(tmp_path: Path) -> None:
 
 def test_answers_distinguish_estimates_and_measurements(tmp_path: Path) -> None:
     async def told(cluster: SimulatedCluster, *pairs: Pair, **how: Any) -> list[PairInfo]:
-        found: list[PairInfo] = await ask(cluster, "a", cluster.at("a").daemon.rtt(RttRequest(pairs=pairs, **how)))
+        found: list[PairInfo] = await ask(
+            cluster, "a", cluster.at("a").daemon.operations.distances.rtt(RttRequest(pairs=pairs, **how))
+        )
         return found
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -104,14 +106,14 @@ def test_members_are_sorted_by_distance_from_any_of_them(tmp_path: Path) -> None
         await cluster.sleep(60)
         daemon = cluster.at("a").daemon
         await measured(cluster, "a", "ca", "cb", "cd")
-        assert [member.name for member in daemon.members()] == list("abcd")
-        near = daemon.members("c")
+        assert [member.name for member in daemon.operations.distances.members()] == list("abcd")
+        near = daemon.operations.distances.members("c")
         assert [member.name for member in near] == list("cbad")
         assert [member.distance_ms for member in near] == [pytest.approx(ms, rel=0.2) for ms in (0, 75, 90, 230)]
         assert [member.distance_measured for member in near] == [True] * 4
-        assert [member.name for member in daemon.members("c", 80.0)] == list("cb")
-        assert [member.name for member in daemon.members(within_ms=100.0)] == list("abc")
+        assert [member.name for member in daemon.operations.distances.members("c", 80.0)] == list("cb")
+        assert [member.name for member in daemon.operations.distances.members(within_ms=100.0)] == list("abc")
         with pytest.raises(SbonError, match="there is no node 'z'"):
-            daemon.members("z")
+            daemon.operations.distances.members("z")
 
     measuring(tmp_path, test)

@@ -90,7 +90,7 @@ def test_a_node_that_stops_ends_all_waits(tmp_path: Path) -> None:
         cluster.network.cut("a", "b", both=True)
         asked = cluster.call("a", directory.measure([("a", "b"), ("b", "c")]))
         await cluster.sleep(0.1)
-        await cluster.answer("a", cluster.at("a").daemon._measurer.close())
+        await cluster.answer("a", cluster.at("a").daemon.overlay.measurer.close())
         assert {outcome.code for outcome in (await asked).values()} == {"stopping"}
         assert (await refused(cluster, "a", "ac")).code == "stopping"
 
@@ -186,7 +186,7 @@ def test_a_large_request_is_deferred_and_then_served(tmp_path: Path) -> None:
         assert 3 < again_s <= 4
         await cluster.sleep(again_s)
         assert len(await measured(cluster, "a", "ad", "bd")) == 2
-        assert cluster.at("a").daemon.status().counters["measurement-refused"] == 1
+        assert cluster.at("a").daemon.operations.status().counters["measurement-refused"] == 1
 
     measuring(tmp_path, test, burst_pairs=3, pairs_per_s=0.5)
 
@@ -201,7 +201,7 @@ def test_a_node_that_many_ask_defends_itself(tmp_path: Path) -> None:
         assert isinstance(found[2], SbonError)
         assert (found[2].code, found[2].where) == ("too-many-measurements", "d")
         assert found[2].message.startswith("d has measured")
-        assert cluster.at("d").daemon.status().counters["measurement-refused"] == 1
+        assert cluster.at("d").daemon.operations.status().counters["measurement-refused"] == 1
 
     measuring(tmp_path, test, burst_pairs=1, pairs_per_s=100.0, pairs_for_others_per_s=0.01)
 
@@ -249,7 +249,7 @@ def test_impossible_results_are_refused_and_counted(
         refusal = await outcome_of(cluster, "a", "cb")
         assert refusal.code in ("bad-answer", "bad-reply", "peer-unreachable")
         assert refusal.where == "c"
-        assert daemon.status().counters == {counted: 1}
+        assert daemon.operations.status().counters == {counted: 1}
         assert daemon.context.directory.estimate_rtt_ms("b", "c").source == before.source == "coordinates"
 
     monkeypatch.setattr("sbon_node.net.channel.encode_frame", forged)

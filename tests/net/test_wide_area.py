@@ -20,7 +20,7 @@ from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.process import Process
 from sbon_node.base.clock import Clock
 from sbon_node.context import ControlSettings
-from sbon_node.hosting.machine_resources import Machine
+from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import REREAD_S, Delays, DelayTable, keep_reread, read_delays
 from sbon_node.net.emulation import EmulatedTransport

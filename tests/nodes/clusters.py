@@ -107,9 +107,9 @@ def source_at(node: str, rows: int = 100, rate: float = 50.0) -> SourceDeclarati
 
 async def declare(cluster: SimulatedCluster, at: str, *sources: SourceDeclaration) -> None:
     daemon = cluster.at(at).daemon
-    await ask(cluster, at, daemon.create_stream(NUMBERS))
+    await ask(cluster, at, daemon.queries.declarations.create_stream(NUMBERS))
     for source in sources:
-        await ask(cluster, at, daemon.attach_source(source))
+        await ask(cluster, at, daemon.hosting.sources.attach(source))
 
 
 async def submit(
@@ -117,7 +117,9 @@ async def submit(
 ) -> QueryInfo:
     """The query as accepted; its results go to a file at ``path``, or to who follows it. Runs in the node's process."""
     sink = SinkSpec() if path is None else SinkSpec(kind="file", options={"path": str(path)})
-    async for event in cluster.at(at).daemon.submit(Submission(**{"sql": sql, "name": name, "sink": sink, **fields})):
+    async for event in cluster.at(at).daemon.submitting.submitter.submit(
+        Submission(**{"sql": sql, "name": name, "sink": sink, **fields})
+    ):
         if isinstance(event, Accepted):
             return event.query
     raise AssertionError("the submission ended without an answer")
@@ -130,13 +132,13 @@ async def submitted(cluster: SimulatedCluster, at: str, path: Path | None, **fie
 
 async def owner_of(cluster: SimulatedCluster, at: str, component: str) -> tuple[str, int]:
     """Host and epoch of an operator or sink, as its register has them."""
-    registers = cluster.at(at).daemon._operator_registers
+    registers = cluster.at(at).daemon.ownership.operators
     register: OperatorRegister = await ask(cluster, at, registers.read(component.rpartition(".")[0], component))
     return register.host, register.epoch
 
 
 async def state_of(cluster: SimulatedCluster, at: str, query: str = "q") -> QueryInfo:
-    info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.query(query))
+    info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.queries.lookup.query(query))
     return info
 
 

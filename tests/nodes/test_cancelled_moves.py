@@ -26,7 +26,7 @@ CANCELLED: list[tuple[MoveHow, str]] = [
 
 async def cancelled(cluster: SimulatedCluster, operator: str, at: str = "d") -> MoveCancelled:
     named = operator.rpartition(".")[2]
-    return await ask(cluster, at, cluster.at(at).daemon.cancel_move("q", named))
+    return await ask(cluster, at, cluster.at(at).daemon.adaptation.requested.cancel("q", named))
 
 
 async def refusal_of(cluster: SimulatedCluster, operator: str) -> SbonError:
@@ -46,7 +46,7 @@ def test_a_cancelled_move_leaves_the_operator_where_it_is(tmp_path: Path, how: M
         assert await owner_of(cluster, "a", operator) == ("b", 1)
         await cluster.clock.sleep(3)
         target = cluster.at("c").daemon
-        assert (target._operators.hosted(), list(target._moves.arrivals.components())) == ((), [])
+        assert (target.hosting.operators.hosted(), list(target.hosting.moves.arrivals.components())) == ((), [])
         assert [subscriptions_of(node.daemon.outbox, operator, "b-c") for node in cluster.nodes.values()] == [[]] * 4
         assert (await move(cluster, operator, "b", "c", attempt="again")).step == "moved"
         await finished(cluster)
@@ -62,7 +62,7 @@ def test_a_user_cancels_at_any_node_and_the_one_who_waits_for_the_move_is_told(t
 
         async def moved() -> None:
             request = MoveRequest(operator=operator, to="c")
-            async for _ in cluster.at("a").daemon.move_operator("q", request):
+            async for _ in cluster.at("a").daemon.adaptation.requested.move("q", request):
                 pass
 
         mover = asyncio.ensure_future(ask(cluster, "a", moved()))
@@ -81,7 +81,7 @@ def test_a_user_cancels_at_any_node_and_the_one_who_waits_for_the_move_is_told(t
 
 
 async def until_begun(cluster: SimulatedCluster) -> None:
-    while not cluster.at("b").daemon._moves.departures._known:
+    while not cluster.at("b").daemon.hosting.moves.departures.states():
         await cluster.clock.sleep(0.001)
     await until_step(cluster, "b", "copying")
 

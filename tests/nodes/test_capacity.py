@@ -10,7 +10,7 @@ import pytest
 
 from sbon_node.base.cgroups import core_limit, memory_limit
 from sbon_node.engine.interface import EngineCapacity
-from sbon_node.hosting.capacity import LEAST_CORES, UNCOUNTED, Reservations, measured_cost
+from sbon_node.hosting.machine.capacity import LEAST_CORES, UNCOUNTED, Reservations, measured_cost
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from sbon_protocol.api.nodes import BACKUP, FOLLOWER, CapacityUse
 from sbon_protocol.api.operators import OPERATOR_MEMORY_MB, Needs

@@ -36,9 +36,9 @@ async def tell(cluster: SimulatedCluster, entries: Iterable[CatalogEntry]) -> No
 async def version_of(cluster: SimulatedCluster, name: str) -> int:
     """The version under which ``a`` declares it: 1 where it remembers nothing of the name."""
     daemon = cluster.nodes["a"].daemon
-    await ask(cluster, "a", daemon.create_stream(named(name)))
-    version: int = (await ask(cluster, "a", daemon.stream(name))).entry.version
-    await ask(cluster, "a", daemon.drop_stream(name))
+    await ask(cluster, "a", daemon.queries.declarations.create_stream(named(name)))
+    version: int = (await ask(cluster, "a", daemon.hosting.sources.describe(name))).entry.version
+    await ask(cluster, "a", daemon.queries.declarations.drop(name))
     return version
 
 
@@ -46,16 +46,20 @@ def test_dropped_names_take_no_room_from_those_that_stand(tmp_path: Path) -> Non
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
         for number in range(12):
-            await ask(cluster, "a", daemon.create_stream(named(f"s{number}")))
-            await ask(cluster, "a", daemon.drop_stream(f"s{number}"))
+            await ask(cluster, "a", daemon.queries.declarations.create_stream(named(f"s{number}")))
+            await ask(cluster, "a", daemon.queries.declarations.drop(f"s{number}"))
         for name in ("x", "y", "z"):
-            await ask(cluster, "a", daemon.create_stream(named(name)))
+            await ask(cluster, "a", daemon.queries.declarations.create_stream(named(name)))
         with pytest.raises(SbonError) as caught:
-            await ask(cluster, "a", daemon.create_stream(named("s1")))
+            await ask(cluster, "a", daemon.queries.declarations.create_stream(named("s1")))
         assert caught.value.code == "too-many-streams"
         told = [CatalogEntry(declaration=named(name), origin="b") for name in ("more", "s2")]
         await tell(cluster, told)
-        assert sorted(info.entry.declaration.name for info in await ask(cluster, "a", daemon.streams())) == ["x", "y", "z"]
+        assert sorted(info.entry.declaration.name for info in await ask(cluster, "a", daemon.hosting.sources.all())) == [
+            "x",
+            "y",
+            "z",
+        ]
 
     in_cluster(tmp_path, "ab", test, max_streams=3)
 
@@ -102,16 +106,18 @@ def test_entries_that_contradict_themselves_are_refused(entry: CatalogEntry) -> 
 def test_no_message_takes_a_name_away_for_good(tmp_path: Path, leap: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
-        await ask(cluster, "a", daemon.create_stream(named("s")))
+        await ask(cluster, "a", daemon.queries.declarations.create_stream(named("s")))
         now_ms = cluster.clock.wall_ms()
         await tell(cluster, [msgspec.structs.replace(dropped("s", now_ms), version=leap + 1 - (leap == 2**53))])
-        assert (await ask(cluster, "a", daemon.stream("s"))).entry.version == 1
+        assert (await ask(cluster, "a", daemon.hosting.sources.describe("s"))).entry.version == 1
         assert daemon.context.counters.snapshot()["catalogue-entry-refused"] == 1
         # One within the bound does drop it: then it can be declared again, for everybody.
         await tell(cluster, [msgspec.structs.replace(dropped("s", now_ms), version=PUSHED_LEAP)])
-        await ask(cluster, "a", daemon.create_stream(named("s")))
+        await ask(cluster, "a", daemon.queries.declarations.create_stream(named("s")))
         for node in "ab":
-            assert (await ask(cluster, node, cluster.nodes[node].daemon.stream("s"))).entry.version == PUSHED_LEAP + 1
+            assert (
+                await ask(cluster, node, cluster.nodes[node].daemon.hosting.sources.describe("s"))
+            ).entry.version == PUSHED_LEAP + 1
 
     in_cluster(tmp_path, "ab", test)
 
@@ -120,12 +126,15 @@ def test_no_message_takes_a_name_away_for_good(tmp_path: Path, leap: int) -> Non
 def test_no_message_takes_the_name_of_a_source_away_for_good(tmp_path: Path, turn: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
-        await ask(cluster, "a", daemon.create_stream(NUMBERS))
+        await ask(cluster, "a", daemon.queries.declarations.create_stream(NUMBERS))
         source = source_at("a")
         detached = CatalogEntry(declaration=NUMBERS, origin="b", detached={source.name: turn})
         await tell(cluster, [detached, CatalogEntry(declaration=NUMBERS, origin="b", sources=(_turned(source, turn),))])
-        await ask(cluster, "a", daemon.attach_source(source))
-        assert [one.turn for one in (await ask(cluster, "b", cluster.nodes["b"].daemon.stream("numbers"))).entry.sources] == [1]
+        await ask(cluster, "a", daemon.hosting.sources.attach(source))
+        assert [
+            one.turn
+            for one in (await ask(cluster, "b", cluster.nodes["b"].daemon.hosting.sources.describe("numbers"))).entry.sources
+        ] == [1]
 
     in_cluster(tmp_path, "ab", test)
 
@@ -133,18 +142,18 @@ def test_no_message_takes_the_name_of_a_source_away_for_good(tmp_path: Path, tur
 def test_no_message_takes_the_epochs_of_a_source_away_for_good(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
-        await ask(cluster, "a", daemon.create_stream(NUMBERS))
+        await ask(cluster, "a", daemon.queries.declarations.create_stream(NUMBERS))
         for epoch in (PUSHED_LEAP + 2, PUSHED_LEAP + 1):
             source = msgspec.structs.replace(source_at("b"), durability="replicated", epoch=epoch)
             await tell(cluster, [CatalogEntry(declaration=NUMBERS, origin="b", sources=(source,))])
-            sources = (await ask(cluster, "a", daemon.stream("numbers"))).entry.sources
+            sources = (await ask(cluster, "a", daemon.hosting.sources.describe("numbers"))).entry.sources
             assert [one.epoch for one in sources] == ([epoch] if epoch <= PUSHED_LEAP + 1 else [])
 
     in_cluster(tmp_path, "ab", test)
 
 
 async def _accepted(daemon: Node, entry: CatalogEntry) -> None:
-    daemon._catalogue._accept(entry)
+    daemon.ownership.catalogue._accept(entry)
 
 
 def _turned(source: SourceDeclaration, turn: int) -> SourceDeclaration:
@@ -154,12 +163,12 @@ def _turned(source: SourceDeclaration, turn: int) -> SourceDeclaration:
 def test_a_node_that_missed_thousands_of_versions_catches_up(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
-        await ask(cluster, "a", daemon.create_stream(named("s")))
+        await ask(cluster, "a", daemon.queries.declarations.create_stream(named("s")))
         # Stands for as many drops and new declarations while b was away.
-        entry = msgspec.structs.replace(daemon._catalogue.entry("s"), version=50 * PUSHED_LEAP)
+        entry = msgspec.structs.replace(daemon.ownership.catalogue.entry("s"), version=50 * PUSHED_LEAP)
         await ask(cluster, "a", _accepted(daemon, entry))
         waited_s = 0
-        while cluster.nodes["b"].daemon._catalogue.entry("s").version != entry.version and waited_s < 600:
+        while cluster.nodes["b"].daemon.ownership.catalogue.entry("s").version != entry.version and waited_s < 600:
             await asyncio.sleep(1)
             waited_s += 1
         assert waited_s < 600
@@ -173,7 +182,7 @@ def test_a_name_that_has_no_version_left_is_not_said_to_be_declared(tmp_path: Pa
         now_ms = cluster.clock.wall_ms()
         await ask(cluster, "a", _accepted(daemon, msgspec.structs.replace(dropped("s", now_ms), version=2**53)))
         with pytest.raises(SbonError) as caught:
-            await ask(cluster, "a", daemon.create_stream(named("s")))
+            await ask(cluster, "a", daemon.queries.declarations.create_stream(named("s")))
         assert caught.value.code == "stream-name-used-up"
 
     in_cluster(tmp_path, "ab", test)

@@ -11,7 +11,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.base.store import RecordStore
-from sbon_node.hosting.sinks import EndedSink, EndedSinks
+from sbon_node.hosting.sinks.host import EndedSink, EndedSinks
 from sbon_node.net.peers import Caller
 from sbon_protocol.api.query_ids import new_uid
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
@@ -116,7 +116,7 @@ def test_the_final_count_of_rows_survives_a_lost_answer(tmp_path: Path, restarts
             return answer
 
         server.handle(DestroyComponents, lose_answers)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         if restarts:
             await cluster.until(lambda: len(lost) > 0)
             cluster.crash(cluster.at("d"))

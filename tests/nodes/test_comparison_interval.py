@@ -37,11 +37,14 @@ def test_pauses_grow_while_nothing_happens_and_are_cut_short_when_something_does
 def test_a_node_that_missed_a_stream_learns_of_it_soon_although_nodes_were_idle(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         async def known_at(name: str) -> list[str]:
-            return [stream.entry.declaration.name for stream in await ask(cluster, name, cluster.at(name).daemon.streams())]
+            return [
+                stream.entry.declaration.name
+                for stream in await ask(cluster, name, cluster.at(name).daemon.hosting.sources.all())
+            ]
 
         await cluster.sleep(200)
         cluster.network.partition(("a", "b", "c", "d"), ("e", "f"))
-        await ask(cluster, "a", cluster.at("a").daemon.create_stream(NUMBERS))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.create_stream(NUMBERS))
         cluster.network.heal()
         assert await known_at("e") == []
         began = cluster.loop.time()

@@ -72,7 +72,7 @@ def test_a_query_whose_rows_another_one_has(tmp_path: Path, offered: str, wanted
         assert read.stream in [one.id for one in info.shared]
         if stopped:
             await cluster.clock.sleep(3.0)
-            await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
         await finished(cluster, "second")
         await submitted(cluster, "b", tmp_path / "alone.ndjson", name="alone", reuse="never", **fields)
         await finished(cluster, "alone")
@@ -107,7 +107,7 @@ def test_residuals_are_shared_in_turn(tmp_path: Path) -> None:
         assert not info.operators
         assert {one.id.rpartition("-")[0] for one in info.shared} == {"first", "second"}
         for name in ("first", "second"):
-            await ask(cluster, "a", cluster.at("a").daemon.stop_query(name))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(name))
         await finished(cluster, "third")
         assert len(rows(tmp_path / "third.ndjson")) == len([one for one in range(301, ROWS) if one % 2 == 0])
 

@@ -36,13 +36,13 @@ def test_sources_and_sinks_outside_the_roots_are_refused_for_every_caller(tmp_pa
         await declare(cluster, "a", source_at("a"))
         for node in ("a", "b"):
             with pytest.raises(SbonError) as refused:
-                await ask(cluster, "a", cluster.at("a").daemon.attach_source(file_at(node, other / "in.csv")))
+                await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(file_at(node, other / "in.csv")))
             assert refused.value.code == "outside-roots"
             with pytest.raises(SbonError) as refused:
                 await submitted(cluster, "a", other / "out.csv", consumer=node)
             assert refused.value.code == "outside-roots"
         assert sorted(path.name for path in other.iterdir()) == ["in.csv"]
-        await ask(cluster, "a", cluster.at("a").daemon.attach_source(file_at("b", allowed / "in.csv")))
+        await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(file_at("b", allowed / "in.csv")))
         await submitted(cluster, "a", allowed / "out.csv", name="good", consumer="b")
         while (info := await state_of(cluster, "a", "good")).state == "running":
             await loop.clock().sleep(1)

@@ -8,7 +8,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.overlay.membership.clocks import PeerClocks
-from sbon_node.queries.describe import stated_delay
+from sbon_node.queries.describing.describe import stated_delay
 from sbon_protocol.api.delivery import SinkDelay
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from sbon_protocol.api.operators import PlannedInput

@@ -53,7 +53,7 @@ def test_rows_that_no_follower_took_are_not_delivered(tmp_path: Path) -> None:
         daemon = cluster.at("c").daemon
 
         async def first() -> int:
-            async for event in daemon.follow("q", {}):
+            async for event in daemon.queries.follows.follow("q", {}):
                 if getattr(event, "rows", ()):
                     return len(event.rows)  # type: ignore[union-attr]
             return 0
@@ -76,7 +76,7 @@ def test_rows_delivered_during_the_stop_count(tmp_path: Path, silent: str) -> No
         await cluster.sleep(10.0)
         for node in silent:
             cluster.network.cut("a", node, both=True)
-        info = await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        info = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         assert info.state == "stopped"
         assert info.rows == len(out.read_text().splitlines())
         assert info.rows > 100
@@ -93,14 +93,14 @@ def test_an_unknown_count_is_not_reported_as_zero(tmp_path: Path) -> None:
         await cluster.sleep(1.0)
         await cluster.stop("c")
         assert (await state_of(cluster, "a")).rows is None
-        info = await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        info = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         assert (info.state, info.rows) == ("stopped", None)
 
     in_cluster(tmp_path, "abc", test)
 
 
 async def listed(cluster: SimulatedCluster, at: str) -> QueryInfo:
-    (info,) = await ask(cluster, at, cluster.at(at).daemon.queries())
+    (info,) = await ask(cluster, at, cluster.at(at).daemon.queries.lookup.all())
     assert isinstance(info, QueryInfo)
     return info
 

@@ -13,12 +13,12 @@ import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.context import Context
-from sbon_node.hosting.open_sinks import OpenSinks
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.sinks.open_sinks import OpenSinks
+from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
-from sbon_node.queries import query_hosts
-from sbon_node.queries.describe import Description, Descriptions
+from sbon_node.queries.describing.describe import Description, Descriptions
+from sbon_node.queries.driving import query_hosts
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.delivery import SinkReport
 from sbon_protocol.api.explanations import Explanation
@@ -56,7 +56,7 @@ def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str
         states = {operator.node: (operator.state, operator.reason) for operator in info.operators}
         for node in "bc":
             assert states[node] == (("unreachable", f"no answer from {node}") if node in silent else ("running", ""))
-        query_usage = await ask(cluster, asked, cluster.nodes[asked].daemon.query_usage("q"))
+        query_usage = await ask(cluster, asked, cluster.nodes[asked].daemon.queries.lookup.usage("q"))
         assert {line.source_node for line in query_usage.baseline} == {"b", "c"}
         assert all(line.latency_ms > 0 for line in query_usage.baseline)
 
@@ -88,7 +88,7 @@ def test_each_node_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         answered.clear()
-        await ask(cluster, "e", cluster.nodes["e"].daemon.query_usage("q"))
+        await ask(cluster, "e", cluster.nodes["e"].daemon.queries.lookup.usage("q"))
         assert answered == {"b": 1, "c": 1, "d": 1}
 
     monkeypatch.setattr(Descriptions, "_described", counted)
@@ -155,7 +155,7 @@ def test_sources_of_a_stream_are_described_too(tmp_path: Path, monkeypatch: pyte
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        info = await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))
+        info = await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.describe("numbers"))
         assert [(one.source.node, one.state) for one in info.sources] == [("b", "running"), ("c", "running")]
 
     says(monkeypatch, "c", SourceHost, "_handle_describe", of_another)
@@ -200,7 +200,7 @@ def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pyte
 def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        book = cluster.at("a").daemon._book
+        book = cluster.at("a").daemon.queries.book
         described = query_hosts.describe
 
         async def goes(context: Context, record: QueryRecord, hosts: Mapping[str, str], **asked: Any) -> Description:
@@ -215,7 +215,7 @@ def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path:
         counted = []
         for _ in range(2):
             await cluster.sleep(10.0)
-            listed = await ask(cluster, "e", cluster.at("e").daemon.queries())
+            listed = await ask(cluster, "e", cluster.at("e").daemon.queries.lookup.all())
             (info,) = [one for one in listed if one.id == "again"]
             counted.append((info.id, info.rows))
         assert counted[0] < counted[1]
@@ -251,12 +251,17 @@ def test_hosts_describe_a_query_whose_acceptor_is_absent(tmp_path: Path, state: 
         while cluster.at("b").daemon.membership.get("a").state != state:  # type: ignore[union-attr]
             await cluster.clock.sleep(0.5)
         daemon = cluster.at("b").daemon
-        found = await ask(cluster, "b", daemon.queries())
+        found = await ask(cluster, "b", daemon.queries.lookup.all())
         assert [(info.id, info.state, info.node, info.consumer) for info in found] == [("q", "unreachable", "a", "b")]
         assert found[0].reason.startswith(f"no answer from a ({state}), which keep its record; there are ")
         assert {(part.node, part.state) for part in found[0].operators} == {("b", "unreachable")}
         assert found.unanswered == (("a", state),)
-        for question in (daemon.query, daemon.stop_query, daemon.query_usage, daemon.explain_query):
+        for question in (
+            daemon.queries.lookup.query,
+            daemon.queries.lookup.stop,
+            daemon.queries.lookup.usage,
+            daemon.queries.explainer.query,
+        ):
             with pytest.raises(SbonError) as caught:
                 await ask(cluster, "b", question("q"))
             assert caught.value.code == "holder-unreachable"
@@ -264,7 +269,7 @@ def test_hosts_describe_a_query_whose_acceptor_is_absent(tmp_path: Path, state: 
             assert "start a again" in caught.value.hint
         cluster.boot(cluster.at("a"))
         await cluster.together()
-        found = await ask(cluster, "b", daemon.queries())
+        found = await ask(cluster, "b", daemon.queries.lookup.all())
         assert [(info.id, info.state, info.node) for info in found] == [("q", "running", "a")]
         assert found.unanswered == ()
 
@@ -273,10 +278,10 @@ def test_hosts_describe_a_query_whose_acceptor_is_absent(tmp_path: Path, state: 
 
 def test_a_departed_node_holds_no_queries(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await ask(cluster, "c", cluster.at("c").daemon.leave())
+        await ask(cluster, "c", cluster.at("c").daemon.adaptation.leaving.leave_and_stop())
         while cluster.at("a").daemon.membership.get("c").state != "left":  # type: ignore[union-attr]
             await cluster.clock.sleep(0.5)
-        found = await ask(cluster, "a", cluster.at("a").daemon.queries())
+        found = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
         assert (list(found), found.unanswered) == ([], ())
         with pytest.raises(SbonError) as caught:
             await state_of(cluster, "a", "nowhere")
@@ -302,7 +307,7 @@ def test_a_source_that_cannot_be_read_is_the_querys_reason_until_it_can(tmp_path
         info = await state_of(cluster, "a")
         assert (info.state, info.reason) == ("running", f"source numbers at b: there is no file {path}")
         assert [(one.source.name, one.trouble) for one in info.sources] == [("b", f"there is no file {path}")]
-        found: Explanation = await ask(cluster, "c", cluster.at("c").daemon.explain_query("q"))
+        found: Explanation = await ask(cluster, "c", cluster.at("c").daemon.queries.explainer.query("q"))
         assert found.reason == info.reason
         path.write_text(rows)
         await cluster.clock.sleep(60)

@@ -28,14 +28,18 @@ def test_a_detached_source_is_gone_everywhere_and_another_may_have_its_name(tmp_
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=10), source_at("b", rows=20))
         assert await rows_of(cluster, tmp_path / "both.ndjson", "both") == 30
-        await ask(cluster, "c", cluster.at("c").daemon.detach_source("numbers", "at-b"))
+        await ask(cluster, "c", cluster.at("c").daemon.queries.declarations.detach("numbers", "at-b"))
         await cluster.until(lambda: not streams_of(cluster, "b"))
         for node in "abc":
-            info = await ask(cluster, node, cluster.at(node).daemon.stream("numbers"))
+            info = await ask(cluster, node, cluster.at(node).daemon.hosting.sources.describe("numbers"))
             assert [source.name for source in info.entry.sources] == ["at-a"]
         assert await rows_of(cluster, tmp_path / "one.ndjson", "one") == 10
-        await ask(cluster, "a", cluster.at("a").daemon.attach_source(source_at("b", rows=5)))
-        (again,) = (s for s in (await ask(cluster, "b", cluster.at("b").daemon.stream("numbers"))).entry.sources if s.node == "b")
+        await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(source_at("b", rows=5)))
+        (again,) = (
+            s
+            for s in (await ask(cluster, "b", cluster.at("b").daemon.hosting.sources.describe("numbers"))).entry.sources
+            if s.node == "b"
+        )
         assert again.id == "source/numbers@1/at-b~2"
         assert await rows_of(cluster, tmp_path / "again.ndjson", "again") == 15
 
@@ -48,13 +52,13 @@ def test_a_source_with_readers_is_not_detached(tmp_path: Path) -> None:
         await submitted(cluster, "b", tmp_path / "out.ndjson")
         for source, code in (("at-a", "stream-in-use"),):
             with pytest.raises(SbonError) as refused:
-                await ask(cluster, "b", cluster.at("b").daemon.detach_source("numbers", source))
+                await ask(cluster, "b", cluster.at("b").daemon.queries.declarations.detach("numbers", source))
             assert refused.value.code == code
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         with pytest.raises(SbonError) as refused:
-            await ask(cluster, "b", cluster.at("b").daemon.detach_source("numbers", "at-z"))
+            await ask(cluster, "b", cluster.at("b").daemon.queries.declarations.detach("numbers", "at-z"))
         assert (refused.value.code, refused.value.hint) == ("unknown-source", "there are at-a")
-        await ask(cluster, "b", cluster.at("b").daemon.detach_source("numbers", "at-a"))
+        await ask(cluster, "b", cluster.at("b").daemon.queries.declarations.detach("numbers", "at-a"))
 
     in_cluster(tmp_path, "ab", test)
 
@@ -65,15 +69,15 @@ def test_a_node_that_was_away_learns_of_it_and_brings_nothing_back(tmp_path: Pat
         await cluster.stop("b")
         await cluster.until(lambda: cluster.at("a").daemon.membership.others_alive == 1)
         with pytest.raises(SbonError, match="no answer from b"):
-            await ask(cluster, "a", cluster.at("a").daemon.detach_source("numbers", "at-b"))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.detach("numbers", "at-b"))
         cluster.start("b")
         await cluster.together()
-        await ask(cluster, "a", cluster.at("a").daemon.detach_source("numbers", "at-b"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.detach("numbers", "at-b"))
         await cluster.stop("b")
         cluster.start("b")
         await cluster.together()
         await cluster.until(lambda: not streams_of(cluster, "b"))
-        assert (await ask(cluster, "b", cluster.at("b").daemon.stream("numbers"))).entry.sources == ()
+        assert (await ask(cluster, "b", cluster.at("b").daemon.hosting.sources.describe("numbers"))).entry.sources == ()
 
     in_cluster(tmp_path, "abc", test)
 
@@ -83,8 +87,8 @@ def test_a_query_whose_source_is_detached_while_it_is_submitted_fails_with_that_
         await declare(cluster, "a", source_at("b", rows=10))
         submitting = asyncio.ensure_future(submitted(cluster, "a", tmp_path / "out.ndjson"))
         await cluster.until(lambda: record_of(cluster, "q") is not None)
-        await ask(cluster, "b", cluster.at("b").daemon._catalogue.detach("numbers", "at-b"))
-        await ask(cluster, "b", cluster.at("b").daemon.attach_source(source_at("b", rows=5)))
+        await ask(cluster, "b", cluster.at("b").daemon.ownership.catalogue.detach("numbers", "at-b"))
+        await ask(cluster, "b", cluster.at("b").daemon.hosting.sources.attach(source_at("b", rows=5)))
         await submitting
         await cluster.sleep(30.0)
         info = await state_of(cluster, "a")

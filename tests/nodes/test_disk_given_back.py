@@ -49,7 +49,7 @@ def test_disk_is_given_back_after_a_query_and_after_its_stream(tmp_path: Path) -
         assert frames > 6 * MIB
         after = {node: disk_of(cluster, node) - before[node] for node in "ab"}
         assert after["a"] + after["b"] < 1.1 * frames + 6 * MIB, "more is left of a query than what later queries may read"
-        await ask(cluster, "a", cluster.at("a").daemon.drop_stream("numbers"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.drop("numbers"))
         await cluster.sleep(30.0)
         for node in "ab":
             assert disk_of(cluster, node) - before[node] < 3 * MIB, f"{node} keeps disk of a stream that was dropped"

@@ -29,7 +29,7 @@ def documents_at(cluster: SimulatedCluster, at: str) -> list[str]:
     """Return the digests on disk, which are those that the node knows."""
     node = cluster.at(at).daemon
     stored = sorted(node.context.store.all("document", Document))
-    assert stored == sorted(node._acceptors.documents.digests())
+    assert stored == sorted(node.ownership.acceptors.documents.digests())
     return stored
 
 
@@ -52,7 +52,7 @@ async def runs(cluster: SimulatedCluster) -> QueryRecord:
 
 
 def kept(cluster: SimulatedCluster) -> list[str]:
-    return [one.node for one in cluster.at("a").daemon._book.acceptors(uid_of(cluster))]
+    return [one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid_of(cluster))]
 
 
 def test_a_change_sends_the_register_and_not_the_text(tmp_path: Path) -> None:
@@ -64,12 +64,12 @@ def test_a_change_sends_the_register_and_not_the_text(tmp_path: Path) -> None:
             assert documents_at(cluster, name) == (sorted(references(record)) if name in kept(cluster) else [])
         node, before = cluster.at("a").daemon, sent_bytes(cluster)
         changed = await ask(
-            cluster, "a", node._book._records.change(record.id, lambda now: msgspec.structs.replace(now, reason="a test"))
+            cluster, "a", node.ownership.records.change(record.id, lambda now: msgspec.structs.replace(now, reason="a test"))
         )
         await cluster.sleep(0.5)
         assert (changed.after.reason, changed.after.sql, changed.after.plan) == ("a test", LONG, record.plan)
         assert sent_bytes(cluster) - before < len(LONG) / 4
-        state = node._acceptors.state(f"query/{record.id}")
+        state = node.ownership.acceptors.state(f"query/{record.id}")
         assert state is not None
         assert len(state.value) < 1000 < len(LONG)
 
@@ -129,14 +129,14 @@ def test_a_node_that_keeps_no_record_checks_the_documents_it_fetches(tmp_path: P
 
         cluster.at(first).daemon.context.server.handle(FetchDocuments, forged)
         node = cluster.at(reader).daemon
-        read = await ask(cluster, reader, node._book._records.read(record.id))
+        read = await ask(cluster, reader, node.ownership.records.read(record.id))
         assert (read.sql, read.plan, read.placement) == (LONG, record.plan, record.placement)
         assert node.context.counters.snapshot()["document-refused"] == 1
         cluster.at(second).daemon.context.server.handle(FetchDocuments, forged)
-        node.registers.documents._remembered.clear()
+        node.ownership.registers.documents._remembered.clear()
         cluster.crash(cluster.at(kept(cluster)[2]))
         with pytest.raises(SbonError, match="no acceptor that answers has the document") as refused:
-            await ask(cluster, reader, node._book._records.read(record.id))
+            await ask(cluster, reader, node.ownership.records.read(record.id))
         assert refused.value.code == "document-unknown"
 
     in_cluster(tmp_path, "abcde", test)
@@ -162,7 +162,7 @@ def test_an_acceptor_refuses_a_document_that_its_digest_does_not_name(tmp_path: 
         assert large.value.code == "too-large"
         missing = await send()
         assert missing["type"] == "missing-documents"  # type: ignore[index]
-        assert cluster.at("b").daemon._acceptors.state(KEY) is None
+        assert cluster.at("b").daemon.ownership.acceptors.state(KEY) is None
         assert documents_at(cluster, "b") == []
         assert (await send(b"text"))["type"] == "acceptance"  # type: ignore[index]
         assert documents_at(cluster, "b") == [digest_of(b"text")]
@@ -205,7 +205,7 @@ def test_documents_go_with_the_last_register_that_refers_to_them(tmp_path: Path)
 def test_a_refused_submission_leaves_no_documents(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
-        cluster.at("a").daemon._submitter._planning.place = None  # type: ignore[assignment,method-assign]
+        cluster.at("a").daemon.queries.planning.place = None  # type: ignore[assignment,method-assign]
         with pytest.raises(TypeError):
             await submitted(cluster, "a", None, consumer="c")
         await cluster.sleep(30)
@@ -231,8 +231,8 @@ def test_documents_are_bounded(tmp_path: Path) -> None:
 def test_a_record_is_what_its_register_and_documents_are(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
-        record = cluster.at("a").daemon._book.find("q")
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
+        record = cluster.at("a").daemon.queries.book.find("q")
         assert record is not None
         assert record.last is not None
         assert (record.last.sql, record.last.placement) == (LONG, record.placement)

@@ -17,7 +17,7 @@ REPLICATED = msgspec.structs.replace(UNHURRIED, query=msgspec.structs.replace(CO
 
 def durabilities(cluster: SimulatedCluster) -> set[str]:
     """Those of all operators, at their hosts."""
-    hosts = [node.daemon._operators for node in cluster.nodes.values()]
+    hosts = [node.daemon.hosting.operators for node in cluster.nodes.values()]
     return {hosted.spec.durability for host in hosts for hosted in host._hosted.values()}
 
 
@@ -38,7 +38,7 @@ def test_each_operator_has_the_durability_of_its_query(
         await submitted(cluster, "a", tmp_path / "out.csv", sql=WINDOWS, strategy="producer", durability=wished)
         info = await state_of(cluster, "d")
         assert (info.durability, durabilities(cluster)) == (expected, {expected})
-        assert [one.durability for one in await ask(cluster, "c", cluster.at("c").daemon.queries())] == [expected]
+        assert [one.durability for one in await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.all())] == [expected]
         while not (await state_of(cluster, "a")).rows:
             await cluster.clock.sleep(0.2)
         moving = (await state_of(cluster, "a")).operators[-1]

@@ -26,8 +26,8 @@ def test_a_holder_that_answers_an_absurd_epoch_is_asked_again(tmp_path: Path, ab
 
         cluster.nodes["b"].daemon.context.server.handle(ClaimComponent, answer)
         context = cluster.nodes["a"].daemon.context
-        records = RecordAcceptors(context, cluster.nodes["a"].daemon.registers)
-        acceptor = cluster.nodes["b"].daemon._acceptors.me
+        records = RecordAcceptors(context, cluster.nodes["a"].daemon.ownership.registers)
+        acceptor = cluster.nodes["b"].daemon.ownership.acceptors.me
         call = ClaimComponent(query="q", component="q.b0", epoch=3)
         assert await ask(cluster, "a", claim(context, records, (acceptor,), call)) == 5
         assert context.counters.snapshot()["epoch-refused"] == 2

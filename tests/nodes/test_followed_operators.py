@@ -31,14 +31,14 @@ class Followed:
         self._cluster = cluster
         self._old: Any = cluster.at("b").daemon
         self._new: Any = cluster.at("c").daemon
-        specs = [hosted.spec for hosted in self._old._operators._hosted.values()]
+        specs = self._old.hosting.operators.specs()
         self.spec = next((spec for spec in specs if spec.has_state), specs[0])
         self.operator = self.spec.id
         context = self._old.context
         self.origin = Origin(
             self.operator,
-            engine=self._old.engine,
-            port=self._old._operators.ports.open[self.operator],
+            engine=self._old.hosting.engine,
+            port=self._old.hosting.operators.ports.open[self.operator],
             outbox=context.outbox,
             copies=context.data_dir / "copies",
             executor=context.executor,
@@ -50,7 +50,7 @@ class Followed:
         prepared = await ask(self._cluster, "b", self.origin.prepare())
         context = self._new.context
         lease = MoveLease(attempt="2", target="c", instance=self._old.membership.expected("c").instance)
-        registers, spec = self._old._operator_registers, self.spec
+        registers, spec = self._old.ownership.operators, self.spec
         await ask(self._cluster, "b", registers.begin_move(spec.query, spec.id, spec.epoch, lease))
         inputs = [
             PortInput(
@@ -74,7 +74,7 @@ class Followed:
         )
         target = Target(
             self.spec,
-            engine=self._new.engine,
+            engine=self._new.hosting.engine,
             port=self.port,
             outbox=context.outbox,
             checkpoint=context.data_dir / "operators" / self.operator,
@@ -98,7 +98,7 @@ class Followed:
 
     async def give_up(self) -> None:
         self.origin.thaw()
-        await ask(self._cluster, "c", self._new.engine.destroy(self.operator))
+        await ask(self._cluster, "c", self._new.hosting.engine.destroy(self.operator))
         await ask(self._cluster, "c", self.port.close(unsubscribe=True))
 
 

@@ -29,7 +29,7 @@ async def events_at(cluster: SimulatedCluster, node: str, enough: Callable[[Rows
 
     async def follow() -> list[Any]:
         events: list[Any] = []
-        following: AsyncIterator[Rows | Finished] = cluster.at(node).daemon.follow("q", {})
+        following: AsyncIterator[Rows | Finished] = cluster.at(node).daemon.queries.follows.follow("q", {})
         async with aclosing(following) as stream:  # type: ignore[type-var]
             async for event in stream:
                 events.append(event)
@@ -99,17 +99,17 @@ def test_nobody_acknowledges_the_rows_of_another_follower(tmp_path: Path) -> Non
         to_go_on = asyncio.Event()
 
         async def read() -> None:
-            async with aclosing(cluster.at("d").daemon.follow("q", {}, word="secret")) as events:  # type: ignore[type-var]
+            async with aclosing(cluster.at("d").daemon.queries.follows.follow("q", {}, word="secret")) as events:  # type: ignore[type-var]
                 async for event in events:
                     if isinstance(event, Rows):
                         taken[event.stream] = event.number
                         await to_go_on.wait()
-                        await cluster.at("d").daemon.acknowledge("q", {event.stream: event.number}, word="secret")
+                        await cluster.at("d").daemon.queries.follows.acknowledge("q", {event.stream: event.number}, word="secret")
 
         reading = asyncio.get_running_loop().create_task(ask(cluster, "d", read()))
         await cluster.until(lambda: bool(taken))
         for node, word in (("d", "guessed"), ("d", ""), ("c", "guessed"), ("c", ""), ("b", "secret"), ("a", "secret")):
-            await refused(cluster, node, cluster.at(node).daemon.acknowledge("q", taken, word=word))
+            await refused(cluster, node, cluster.at(node).daemon.queries.follows.acknowledge("q", taken, word=word))
         call = AcknowledgeRows(query="q", numbers=taken)
         await refused(cluster, "b", cluster.at("b").daemon.context.call("c", call))
         to_go_on.set()
@@ -159,7 +159,7 @@ def test_a_second_follower_is_refused_wherever_it_is_until_the_first_has_gone(tm
         gone = asyncio.Event()
 
         async def follow() -> None:
-            async with aclosing(cluster.at(first).daemon.follow("q", {})) as stream:  # type: ignore[type-var]
+            async with aclosing(cluster.at(first).daemon.queries.follows.follow("q", {})) as stream:  # type: ignore[type-var]
                 await anext(stream)
                 await gone.wait()  # a slow reader: it asks for nothing meanwhile
 
@@ -199,7 +199,7 @@ def test_a_follower_whose_node_dies_or_is_cut_off_keeps_nobody_out(tmp_path: Pat
 
 async def _drain(cluster: SimulatedCluster, node: str) -> None:
     try:
-        async for _ in cluster.at(node).daemon.follow("q", {}):
+        async for _ in cluster.at(node).daemon.queries.follows.follow("q", {}):
             pass
     except SbonError:
         pass
@@ -221,7 +221,7 @@ def test_a_far_follower_gets_the_end_of_a_stopped_query_and_the_reason_of_a_sile
         await cluster.sleep(5.0)
         events = asyncio.get_running_loop().create_task(events_at(cluster, "d"))
         await cluster.sleep(5.0)
-        await ask(cluster, "b", cluster.at("b").daemon.stop_query("q"))
+        await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.stop("q"))
         end = (await events)[-1]
         assert (end.state, end.reason in ("", "stopped by a user")) == ("stopped", True), "its sink does not know the reason"
 

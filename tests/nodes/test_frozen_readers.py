@@ -64,7 +64,7 @@ def test_a_reader_that_is_frozen_for_the_longest_time_loses_nothing(tmp_path: Pa
         assert (link.failed, link.dropped) == ("", 0)
         assert list(outbox.link_counts(LIVE.id).links) == [f"{operator}#0"]
         assert stream.visible.last - outbox.link_counts(LIVE.id).links[f"{operator}#0"].acknowledged < 20
-        assert (await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))).sources[0].dropped == 0
+        assert (await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.describe("numbers"))).sources[0].dropped == 0
         cluster.verify()
 
     run(main, seed=1, max_time_s=3600.0)

@@ -13,6 +13,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.one_query import Follower
 from sbon_protocol.api.queries import QueryInfo, SinkInfo, SinkRequest, SinkSpec
+from sbon_protocol.calls import DestroyComponents
 from sbon_protocol.errors import SbonError
 from tests.nodes import clusters
 from tests.nodes.clusters import UNHURRIED, ask, declare, owner_of, refuse_ends, source_at, state_of, submitted, uid_of
@@ -33,12 +34,12 @@ async def running(cluster: SimulatedCluster, path: Path | None, rows: int = ROWS
 async def added(cluster: SimulatedCluster, path: Path, at: str = "d", asked: str = "a", **fields: Any) -> SinkInfo:
     sink = SinkSpec(kind="file", options={"path": str(path)})
     request = SinkRequest(sink=sink, consumer=at, **fields)
-    info: SinkInfo = await ask(cluster, asked, cluster.at(asked).daemon.sinks.add("q", request))
+    info: SinkInfo = await ask(cluster, asked, cluster.at(asked).daemon.queries.sinks.add("q", request))
     return info
 
 
 async def removed(cluster: SimulatedCluster, sink: str, asked: str = "a") -> SinkInfo:
-    info: SinkInfo = await ask(cluster, asked, cluster.at(asked).daemon.sinks.remove("q", sink))
+    info: SinkInfo = await ask(cluster, asked, cluster.at(asked).daemon.queries.sinks.remove("q", sink))
     return info
 
 
@@ -217,7 +218,7 @@ def test_nodes_that_are_away_learn_of_a_removal(tmp_path: Path, away: str) -> No
         cluster.boot(cluster.at(away))
         await cluster.clock.sleep(30.0)
         assert subscribers(cluster, "b", stream) == {f"{uid_of(cluster)}.sink"}
-        assert not cluster.at("d").daemon._sinks.components()
+        assert not cluster.at("d").daemon.hosting.sinks.components()
         again = await added(cluster, tmp_path / "again.ndjson")
         await ended(cluster)
         assert ids(tmp_path / "again.ndjson") == list(range(again.begins_after, 100))
@@ -249,7 +250,7 @@ def test_refused_sinks_leave_nothing_and_name_the_field(tmp_path: Path) -> None:
 
         async def refusal(kind: str, consumer: str = "d", query: str = "q", **options: Any) -> tuple[str, str]:
             request = SinkRequest(sink=SinkSpec(kind=kind, options=options), consumer=consumer)
-            error = await refused(cluster, "a", cluster.at("a").daemon.sinks.add(query, request))
+            error = await refused(cluster, "a", cluster.at("a").daemon.queries.sinks.add(query, request))
             return error.code, error.where
 
         taken = str(tmp_path / "first.ndjson")
@@ -261,7 +262,7 @@ def test_refused_sinks_leave_nothing_and_name_the_field(tmp_path: Path) -> None:
         assert (await refusal("blackhole", query="none")) == ("unknown-query", "query")
         assert await refusal("follow", path="x") == ("unknown-option", "options.path")
         request = SinkRequest(sink=SinkSpec(kind="blackhole", failover=True))
-        error = await refused(cluster, "a", cluster.at("a").daemon.sinks.add("q", request))
+        error = await refused(cluster, "a", cluster.at("a").daemon.queries.sinks.add("q", request))
         assert (error.code, error.where) == ("no-failover", "sink.failover")
         error = await refused(cluster, "a", removed(cluster, "sink7"))
         assert (error.code, error.where) == ("unknown-sink", "sink")
@@ -269,7 +270,7 @@ def test_refused_sinks_leave_nothing_and_name_the_field(tmp_path: Path) -> None:
         assert (error.code, error.where) == ("bad-sink", "sink")
         assert not (await state_of(cluster, "a")).sinks
         assert subscribers(cluster, "b", stream) == {f"{uid_of(cluster)}.sink"}
-        assert not cluster.at("d").daemon._sinks.components()
+        assert not cluster.at("d").daemon.hosting.sinks.components()
         assert (await added(cluster, tmp_path / "more.ndjson")).state == "running"
         await ended(cluster)
         error = await refused(cluster, "a", added(cluster, tmp_path / "late.ndjson"))
@@ -284,10 +285,10 @@ def test_a_stop_ends_all_sinks(tmp_path: Path) -> None:
         for node in "ade":
             await added(cluster, tmp_path / f"{node}.ndjson", at=node)
         await cluster.clock.sleep(2.0)
-        await ask(cluster, "e", cluster.at("e").daemon.stop_query("q"))
+        await ask(cluster, "e", cluster.at("e").daemon.queries.lookup.stop("q"))
         await cluster.clock.sleep(2.0)
         for node in "abcde":
-            assert not cluster.at(node).daemon._destroyer.components()
+            assert not cluster.at(node).daemon.hosting.destroyer.components()
         last = await ended(cluster, "stopped")
         assert len(last.sinks) == 3
         assert all((tmp_path / f"{node}.ndjson").exists() for node in "ade")
@@ -313,7 +314,7 @@ def test_a_removed_sink_that_was_cut_off_reads_no_more(tmp_path: Path) -> None:
             await cluster.clock.sleep(0.1)
             seen.append(subscribers(cluster, "b", stream))
         assert all(one == {f"{uid_of(cluster)}.sink"} for one in seen)
-        cluster.at("d").daemon.context.server._handlers["destroy-components"] = end
-        await cluster.until(lambda: not cluster.at("d").daemon._sinks.components())
+        cluster.at("d").daemon.context.server.handle(DestroyComponents, end)
+        await cluster.until(lambda: not cluster.at("d").daemon.hosting.sinks.components())
 
     in_cluster(tmp_path, "abcd", test)

@@ -59,7 +59,7 @@ def test_a_target_that_does_not_return_is_not_told_for_ever(tmp_path: Path, end:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await copying(cluster, tmp_path)
         cluster.crash(cluster.at("c"))
-        departures = cluster.at("b").daemon._moves.departures
+        departures = cluster.at("b").daemon.hosting.moves.departures
         while departures.under_way(operator) is not None:
             await cluster.clock.sleep(0.5)
         assert tasks(cluster, "b", "abandon")
@@ -72,7 +72,7 @@ def test_a_target_that_does_not_return_is_not_told_for_ever(tmp_path: Path, end:
             cluster.crash(cluster.at("c"))
         await cluster.clock.sleep(LONGEST_S if end == "dies" else 2 * RETRY_S)
         assert tasks(cluster, "b", "abandon", "move") == []
-        assert operator in cluster.at("b").daemon._operators.hosted()
+        assert operator in cluster.at("b").daemon.hosting.operators.hosted()
 
     in_cluster(tmp_path, "abcd", test, configs={"b": telling(TRIES if end == "dies" else 1000)})
 
@@ -87,7 +87,7 @@ def test_an_unreachable_target_is_told_a_bounded_number_of_times(tmp_path: Path)
             raise SbonError("internal", "it does not arrive")
 
         cluster.at("c").daemon.context.server.handle(AbandonOperator, refuses)
-        departures = cluster.at("b").daemon._moves.departures
+        departures = cluster.at("b").daemon.hosting.moves.departures
         (departure,) = departures._known.values()
         await departures.withdraw(departure.hosted.spec.id, SbonError("drain-over", "a test", where="b"))
         assert departure.state.step == "given-up"
@@ -110,7 +110,7 @@ def test_a_bounded_number_of_ended_moves_is_remembered(tmp_path: Path) -> None:
         await ask(cluster, "c", drain())
         for number in range(5):
             assert (await move(cluster, operator, "b", "c", attempt=f"try{number}")).code == "node-drained"
-        assert list(cluster.at("b").daemon._moves.departures._known) == ["try2", "try3", "try4"]
+        assert list(cluster.at("b").daemon.hosting.moves.departures.states()) == ["try2", "try3", "try4"]
 
     in_cluster(tmp_path, "abcd", test, configs={"b": forgetful})
 
@@ -118,7 +118,7 @@ def test_a_bounded_number_of_ended_moves_is_remembered(tmp_path: Path) -> None:
 def test_the_end_of_a_move_is_tried_no_more_once_the_next_one_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000, rate=2.0)
-        operator, owners = operators(cluster)[-1], cluster.at("b").daemon._operator_registers
+        operator, owners = operators(cluster)[-1], cluster.at("b").daemon.ownership.operators
 
         async def unreachable(*_: object) -> bool:
             raise SbonError("no-majority", "too few acceptors answer", where=operator)
@@ -166,32 +166,32 @@ def test_a_move_whose_host_died_amid_the_commit_stays_as_it_was_reported(tmp_pat
         await running(cluster, tmp_path / "out.csv", WINDOWS, rows=1_000_000, rate=2.0)
         operator = operators(cluster)[-1]
         key = operator_key(operator)
-        registers = cluster.at("a").daemon.registers
+        registers = cluster.at("a").daemon.ownership.registers
         await ask(cluster, "a", registers.move(key, tuple(one for one in registers.candidates() if one.node in "ade")))
         for node in "ad":
             lose_commit(cluster, node)
 
         async def reported() -> str:
             try:
-                steps = cluster.at("a").daemon.move_operator("q", MoveRequest(operator=operator, to="c"))
+                steps = cluster.at("a").daemon.adaptation.requested.move("q", MoveRequest(operator=operator, to="c"))
                 return [step async for step in steps][-1].node  # type: ignore[union-attr]
             except SbonError as error:
                 return {"node-away": "b"}.get(error.code, error.code)
 
         moving = asyncio.create_task(ask(cluster, "a", reported()))
-        while (state := cluster.at("e").daemon._acceptors.state(key)) is None or FORM.value(state).host != "c":
+        while (state := cluster.at("e").daemon.ownership.acceptors.state(key)) is None or FORM.value(state).host != "c":
             await cluster.clock.sleep(0.0005)
         cluster.crash(cluster.at("b"))
         for node in "abcde".replace(cut_off, ""):
             cluster.network.cut(cut_off, node, both=True)
         assert await moving == host
         cluster.network.heal()
-        await ask(cluster, "e", cluster.at("e").daemon.registers.settle(key))
+        await ask(cluster, "e", cluster.at("e").daemon.ownership.registers.settle(key))
         assert (await owner_of(cluster, "a", operator))[0] == host
         cluster.boot(cluster.at("b"))
         await cluster.until(lambda: cluster.at("b").ready)
         await cluster.together()
-        await ask(cluster, "e", cluster.at("e").daemon.registers.settle(key))
+        await ask(cluster, "e", cluster.at("e").daemon.ownership.registers.settle(key))
         assert (await owner_of(cluster, "a", operator))[0] == host
 
     in_cluster(tmp_path, "abcde", test)

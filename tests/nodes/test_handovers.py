@@ -27,7 +27,7 @@ def test_a_committed_move_that_is_resumed_shows_its_step(tmp_path: Path) -> None
         cluster.boot(cluster.at("b"))
         while not (cluster.at("b").ready and begun(cluster, "b")):
             await cluster.clock.sleep(0.1)
-        shown = cluster.at("b").daemon._moves.departures.under_way(operator)
+        shown = cluster.at("b").daemon.hosting.moves.departures.under_way(operator)
         assert shown is not None
         assert (shown.target, shown.step) == ("c", "switching")
         cluster.boot(cluster.at("c"))
@@ -41,7 +41,7 @@ def test_a_committed_move_that_is_resumed_shows_its_step(tmp_path: Path) -> None
 def test_the_last_piece_of_the_handover_may_take_as_long_as_settling(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await moving_at(cluster, tmp_path, "switching")
-        arrivals, asked = cluster.at("c").daemon._moves.arrivals, list[float]()
+        arrivals, asked = cluster.at("c").daemon.hosting.moves.arrivals, list[float]()
         slow_s = CONFIG.control.call_timeout_s + 2
 
         async def slowly(call: ActivateOperator, caller: Caller) -> None:
@@ -80,7 +80,7 @@ def test_a_host_whose_disk_refuses_forgets_a_moved_operator_later(tmp_path: Path
         await cluster.clock.sleep(CONFIG.control.retry_max_s * 5)
         assert len(refused) == CONFIG.control.resume_tries + 1
         daemon = cluster.at("b").daemon
-        assert (operator in daemon._operators.hosted(), operator in daemon.outbox.streams()) == (False, False)
+        assert (operator in daemon.hosting.operators.hosted(), operator in daemon.outbox.streams()) == (False, False)
         assert daemon.context.store.all("departure", StoredDeparture) == {}
 
     in_cluster(tmp_path, "abcd", test)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.describe import sources_that_hold
+from sbon_node.queries.describing.describe import sources_that_hold
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.operators import PlannedInput
 from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate

@@ -26,7 +26,7 @@ async def send(cluster: SimulatedCluster, fragment: str) -> None:
     spec = OperatorSpec(id=OPERATOR, query="hostile", fragment=fragment, inputs=inputs, schema=(), needs=NEEDS)
     room = ReserveOperator(query="hostile", operator=OPERATOR, hold_s=60.0, **msgspec.structs.asdict(NEEDS))
     await ask(cluster, "a", context.call("b", room))
-    acceptors = (msgspec.to_builtins(cluster.at("a").daemon._acceptors.me),)
+    acceptors = (msgspec.to_builtins(cluster.at("a").daemon.ownership.acceptors.me),)
     await ask(cluster, "a", context.call("b", InstantiateOperator(spec=msgspec.to_builtins(spec), acceptors=acceptors)))
 
 

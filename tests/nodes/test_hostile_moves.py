@@ -28,7 +28,7 @@ def begun(cluster: SimulatedCluster, operator: str) -> asyncio.Task[OperatorMove
 
 async def until_step(cluster: SimulatedCluster, step: str) -> None:
     """Wait until the move at ``b`` is at the step."""
-    departures = cluster.at("b").daemon._moves.departures
+    departures = cluster.at("b").daemon.hosting.moves.departures
     while not any(one.state.step == step for one in departures._known.values()):
         await cluster.clock.sleep(0.0005)
 
@@ -63,7 +63,7 @@ def test_an_operator_goes_on_though_its_follower_has_failed_after_the_switch(tmp
         operator = operators(cluster)[-1]
         moving = begun(cluster, operator)
         await until_step(cluster, "switching")
-        arrivals = cluster.at("c").daemon._moves.arrivals
+        arrivals = cluster.at("c").daemon.hosting.moves.arrivals
         assert arrivals._known[operator].stored.is_ready
         arrivals.engine_state(operator, operator_states.FAILED, "the engine has ended")
         assert (await moving).step == "moved"
@@ -84,7 +84,7 @@ def test_a_move_ends_whose_target_breaks(tmp_path: Path, monkeypatch: pytest.Mon
         async def breaks(*_: object) -> None:
             raise ValueError("planted")
 
-        monkeypatch.setattr(cluster.at("c").daemon._moves.arrivals._starter, "start", breaks)
+        monkeypatch.setattr(cluster.at("c").daemon.hosting.moves.arrivals._starter, "start", breaks)
         state = await begun(cluster, operator)
         assert (state.step, state.code) == ("given-up", "internal")
         assert "planted" in state.reason
@@ -140,7 +140,7 @@ def test_a_target_that_cannot_store_a_follower_holds_no_capacity_for_it(tmp_path
         monkeypatch.setattr(store, "put", put)
         state = await begun(cluster, operator)
         assert (state.step, state.code) == ("given-up", "disk-full")
-        assert operator not in cluster.at("c").daemon._operators._reservations.operators()
+        assert operator not in cluster.at("c").daemon.hosting.room.reservations.operators()
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
@@ -153,7 +153,7 @@ def test_a_move_ends_whose_target_never_catches_up(tmp_path: Path, monkeypatch: 
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS, rows=ROWS, rate=RATE)
-        operator, departures = operators(cluster)[-1], cluster.at("b").daemon._moves.departures
+        operator, departures = operators(cluster)[-1], cluster.at("b").daemon.hosting.moves.departures
         departures._driver._migration = MigrationSettings(follow_s=FOLLOW_S)
         began_s, moves = cluster.clock.now(), departures._known
         await move(cluster, operator, "b", "c")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost
 from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.errors import SbonError
@@ -38,7 +38,7 @@ async def counted(cluster: SimulatedCluster) -> OperatorStats:
 
 
 def host_of(cluster: SimulatedCluster, node: str) -> OperatorHost:
-    host: OperatorHost = cluster.nodes[node].daemon._operators
+    host: OperatorHost = cluster.nodes[node].daemon.hosting.operators
     return host
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.leak_check import settled
-from sbon_node.hosting.ended_queries import EndedQueries
+from sbon_node.hosting.sinks.ended_queries import EndedQueries
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink
@@ -42,7 +42,9 @@ async def undone(cluster: SimulatedCluster, path: Path) -> OpenSink:
 
     async def submit() -> None:
         sink = SinkSpec(kind="file", options={"path": str(path)})
-        async for _ in cluster.at("a").daemon.submit(Submission(sql="SELECT id FROM numbers", name="q", consumer="d", sink=sink)):
+        async for _ in cluster.at("a").daemon.submitting.submitter.submit(
+            Submission(sql="SELECT id FROM numbers", name="q", consumer="d", sink=sink)
+        ):
             pass
 
     with pytest.raises(SbonError, match="no answer to open-sink"):
@@ -67,7 +69,7 @@ def test_a_late_call_opens_no_sink_of_a_forgotten_query(tmp_path: Path) -> None:
         with pytest.raises(SbonError) as refused:
             await arrive(cluster, call)
         assert refused.value.code == "query-over"
-        assert cluster.at("d").daemon._sinks.components() == []
+        assert cluster.at("d").daemon.hosting.sinks.components() == []
         assert results(tmp_path) == []
 
     in_cluster(tmp_path, "abcd", test)
@@ -83,7 +85,7 @@ def test_a_sink_that_is_opened_late_is_closed_with_its_result(tmp_path: Path, re
         cluster.boot(cluster.at("d"))
         await cluster.together()
         await arrive(cluster, call)
-        assert len(cluster.at("d").daemon._sinks.components()) == 1
+        assert len(cluster.at("d").daemon.hosting.sinks.components()) == 1
         assert results(tmp_path) != []
         if restarts:
             cluster.crash(cluster.at("d"))

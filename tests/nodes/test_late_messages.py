@@ -31,13 +31,15 @@ def recorded(cluster: SimulatedCluster, node: str) -> list[AskRegister]:
 
 async def refused(cluster: SimulatedCluster, at: str) -> None:
     """Submit a query whose placement fails."""
-    cluster.at(at).daemon._submitter._planning.place = None  # type: ignore[assignment,method-assign]
+    cluster.at(at).daemon.queries.planning.place = None  # type: ignore[assignment,method-assign]
     with pytest.raises(TypeError):
         await submitted(cluster, at, None, consumer="b")
 
 
 def copies(cluster: SimulatedCluster) -> list[str]:
-    return [key for name in cluster.nodes for key in cluster.at(name).daemon._acceptors.states if key.startswith("query/")]
+    return [
+        key for name in cluster.nodes for key in cluster.at(name).daemon.ownership.acceptors.states if key.startswith("query/")
+    ]
 
 
 async def send_again(cluster: SimulatedCluster, node: str, messages: list[AskRegister]) -> None:
@@ -63,7 +65,7 @@ def test_late_messages_revive_no_refused_submission(tmp_path: Path) -> None:
         await send_again(cluster, "c", list(messages["c"]))
         await cluster.sleep(60)
         assert copies(cluster) == []
-        assert await ask(cluster, "c", cluster.at("c").daemon.queries()) == []
+        assert await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.all()) == []
 
     in_cluster(tmp_path, "abc", test)
 
@@ -101,11 +103,11 @@ def test_nothing_changes_a_record_that_others_have_deleted(tmp_path: Path) -> No
         await declare(cluster, "a", source_at("b"))
         await submitted(cluster, "a", None, consumer="b")
         uid = uid_of(cluster)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.sleep(10)
         for node in "bc":
-            assert await ask(cluster, node, cluster.at(node).daemon._book._records.forget(uid))
-        records = cluster.at("a").daemon._book._records
+            assert await ask(cluster, node, cluster.at(node).daemon.ownership.records.forget(uid))
+        records = cluster.at("a").daemon.ownership.records
         read = await ask(cluster, "a", records.read(uid))
         assert (read.state, read.cleaned) == ("stopped", True)
         with pytest.raises(SbonError, match="nodes have deleted its record") as over:
@@ -123,13 +125,13 @@ def test_keys_of_deleted_records_are_bounded(tmp_path: Path) -> None:
 
         async def forget() -> None:
             for number in range(4):
-                node._acceptors.forget(f"query/q{number}", end="query-over")
+                node.ownership.acceptors.forget(f"query/q{number}", end="query-over")
 
         await ask(cluster, "a", forget())
         cluster.crash(cluster.at("a"))
         cluster.boot(cluster.at("a"))
         await cluster.until(lambda: cluster.at("a").ready)
-        acceptors = cluster.at("a").daemon._acceptors
+        acceptors = cluster.at("a").daemon.ownership.acceptors
         assert list(acceptors._forgotten) == ["query/q1", "query/q2", "query/q3"]
 
     in_cluster(tmp_path, "abc", test, max_forgotten=3)

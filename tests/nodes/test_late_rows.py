@@ -20,18 +20,21 @@ SECONDS = {
 def test_late_rows_are_counted_at_their_source_and_all_others_are_results(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.at("c").daemon
-        await ask(cluster, "c", daemon.create_stream(msgspec.structs.replace(NUMBERS, delay_ms=1000)))
+        await ask(cluster, "c", daemon.queries.declarations.create_stream(msgspec.structs.replace(NUMBERS, delay_ms=1000)))
         for node, (seconds, _) in SECONDS.items():
             path = tmp_path / f"{node}.csv"
             path.write_text("id,v,ts\n" + "".join(f"{i},1.0,2013-01-01 00:00:{at}\n" for i, at in enumerate(seconds)))
             options = {"path": str(path)}
             source = SourceDeclaration(stream="numbers", name=node, node=node, connector="file", options=options)
-            await ask(cluster, "c", daemon.attach_source(source))
+            await ask(cluster, "c", daemon.hosting.sources.attach(source))
         await submitted(cluster, "c", tmp_path / "kept.csv")
         while (await state_of(cluster, "c")).state == "running":
             await cluster.loop.clock().sleep(1.0)
         assert (await state_of(cluster, "c")).state == "finished"
-        shown = {one.source.name: (one.rows, one.late) for one in (await ask(cluster, "c", daemon.stream("numbers"))).sources}
+        shown = {
+            one.source.name: (one.rows, one.late)
+            for one in (await ask(cluster, "c", daemon.hosting.sources.describe("numbers"))).sources
+        }
         assert shown == {node: (len(seconds) - late, late) for node, (seconds, late) in SECONDS.items()}
         kept = [int(line.split(",")[0]) for line in (tmp_path / "kept.csv").read_text().splitlines()[1:]]
         assert sorted(kept) == sorted([*range(6), 0, 1, 3, 4])

@@ -38,10 +38,10 @@ def test_a_node_leaves_only_when_nothing_needs_it(tmp_path: Path, strategy: str,
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, strategy, tmp_path)
         if needed:
-            error = await refusal(cluster, node, cluster.nodes[node].daemon.leave())
+            error = await refusal(cluster, node, cluster.nodes[node].daemon.adaptation.leaving.leave_and_stop())
             assert (error.code, tuple(map(plain, error.details))) == ("node-in-use", needed)
-            await ask(cluster, "a", cluster.nodes["a"].daemon.stop_query("q"))
-        await ask(cluster, node, cluster.nodes[node].daemon.leave())
+            await ask(cluster, "a", cluster.nodes["a"].daemon.queries.lookup.stop("q"))
+        await ask(cluster, node, cluster.nodes[node].daemon.adaptation.leaving.leave_and_stop())
 
     in_cluster(tmp_path, "abc", test)
 
@@ -51,8 +51,8 @@ def test_a_record_with_hosts_to_notify_goes_to_another_node(tmp_path: Path) -> N
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, "producer", tmp_path)
         cluster.crash(cluster.nodes["b"])
-        await ask(cluster, "a", cluster.nodes["a"].daemon.stop_query("q"))
-        await ask(cluster, "a", cluster.nodes["a"].daemon.leave())
+        await ask(cluster, "a", cluster.nodes["a"].daemon.queries.lookup.stop("q"))
+        await ask(cluster, "a", cluster.nodes["a"].daemon.adaptation.leaving.leave_and_stop())
         cluster.crash(cluster.nodes["a"])
         cluster.boot(cluster.nodes["b"])
         await cluster.until(lambda: cluster.nodes["b"].ready)
@@ -67,9 +67,9 @@ def test_a_record_with_hosts_to_notify_keeps_the_last_node(tmp_path: Path) -> No
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, "producer", tmp_path)
         cluster.crash(cluster.nodes["b"])
-        await ask(cluster, "a", cluster.nodes["a"].daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.nodes["a"].daemon.queries.lookup.stop("q"))
         await cluster.until(lambda: "b" not in cluster.nodes["a"].daemon.membership.alive())
-        error = await refusal(cluster, "a", cluster.nodes["a"].daemon.leave())
+        error = await refusal(cluster, "a", cluster.nodes["a"].daemon.adaptation.leaving.leave_and_stop())
         assert plain(error.details[0]) == "keeps the record of query q; some nodes do not know of its end yet"
 
     in_cluster(tmp_path, "ab", test)
@@ -78,8 +78,8 @@ def test_a_record_with_hosts_to_notify_keeps_the_last_node(tmp_path: Path) -> No
 def test_a_holder_that_is_forced_to_leave_ends_its_queries(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, "producer", tmp_path)
-        await ask(cluster, "a", cluster.nodes["a"].daemon.leave(force=True))
-        assert cluster.nodes["b"].daemon.status().operators == ()
+        await ask(cluster, "a", cluster.nodes["a"].daemon.adaptation.leaving.leave_and_stop(force=True))
+        assert cluster.nodes["b"].daemon.operations.status().operators == ()
 
     in_cluster(tmp_path, "abc", test)
 
@@ -87,7 +87,7 @@ def test_a_holder_that_is_forced_to_leave_ends_its_queries(tmp_path: Path) -> No
 def test_a_host_that_is_forced_to_leave_fails_its_queries(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, "producer", tmp_path)
-        await ask(cluster, "b", cluster.nodes["b"].daemon.leave(force=True))
+        await ask(cluster, "b", cluster.nodes["b"].daemon.adaptation.leaving.leave_and_stop(force=True))
         info = await state_of(cluster, "a")
         assert (info.state, plain(info.reason)) == ("failed", "q.b0 at b: b has left the cluster")
 
@@ -110,17 +110,17 @@ def test_a_stream_is_not_dropped_while_a_member_cannot_be_asked(tmp_path: Path, 
             await cluster.until(lambda: "b" not in daemon.membership.alive())
         else:
             await cluster.stop("b")
-        error = await refusal(cluster, "a", daemon.drop_stream("numbers"))
+        error = await refusal(cluster, "a", daemon.queries.declarations.drop("numbers"))
         assert (error.code, error.message) == ("peer-unreachable", "no answer from b: a query there may read it")
         if silence == "cut":
             cluster.network.heal("a", "b")
         else:
             cluster.boot(cluster.nodes["b"])
         await cluster.together()
-        error = await refusal(cluster, "a", daemon.drop_stream("numbers"))
+        error = await refusal(cluster, "a", daemon.queries.declarations.drop("numbers"))
         assert (error.code, error.message) == ("stream-in-use", "numbers is read by q")
-        await ask(cluster, "a", daemon.stop_query("q"))
-        await ask(cluster, "a", daemon.drop_stream("numbers"))
+        await ask(cluster, "a", daemon.queries.lookup.stop("q"))
+        await ask(cluster, "a", daemon.queries.declarations.drop("numbers"))
 
     in_cluster(tmp_path, "ab", test)
 
@@ -131,7 +131,7 @@ def test_a_stream_is_in_use_though_the_submitter_of_its_query_is_silent(tmp_path
         await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))
         await submitted(cluster, "c", None)
         cluster.crash(cluster.nodes["c"])
-        error = await refusal(cluster, "a", daemon.drop_stream("numbers"))
+        error = await refusal(cluster, "a", daemon.queries.declarations.drop("numbers"))
         assert (error.code, error.message) == ("stream-in-use", "numbers is read by q")
 
     in_cluster(tmp_path, "abc", test)
@@ -140,11 +140,11 @@ def test_a_stream_is_in_use_though_the_submitter_of_its_query_is_silent(tmp_path
 def test_a_departed_node_is_not_asked(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
-        await ask(cluster, "c", cluster.nodes["c"].daemon.leave())
+        await ask(cluster, "c", cluster.nodes["c"].daemon.adaptation.leaving.leave_and_stop())
         cluster.crash(cluster.nodes["c"])
         daemon = cluster.nodes["a"].daemon
-        await cluster.until(lambda: any((m.name, m.state) == ("c", "left") for m in daemon.members()))
-        await ask(cluster, "a", daemon.drop_stream("numbers"))
-        assert await ask(cluster, "a", daemon.streams()) == []
+        await cluster.until(lambda: any((m.name, m.state) == ("c", "left") for m in daemon.operations.distances.members()))
+        await ask(cluster, "a", daemon.queries.declarations.drop("numbers"))
+        assert await ask(cluster, "a", daemon.hosting.sources.all()) == []
 
     in_cluster(tmp_path, "abc", test)

@@ -58,7 +58,7 @@ def test_a_tree_of_seven_operators_has_all_measured_that_it_wants(tmp_path: Path
         assert len(placed.assignments) == 7
         assert [one.reason for one in placed.assignments if "not all measured" in one.reason] == []
         assert view.probes > 128, "of 190 pairs, some of which its own probes had measured"
-        assert [node for node in NODES if cluster.at(node).daemon.status().counters.get("measurement-refused")] == []
+        assert [node for node in NODES if cluster.at(node).daemon.operations.status().counters.get("measurement-refused")] == []
 
     in_cluster(tmp_path, NODES, test, latency=one_way_s)
 
@@ -87,7 +87,7 @@ async def refused(cluster: SimulatedCluster, **fields: Any) -> SbonError:
 async def explained(cluster: SimulatedCluster, at: str, query: str = "", **fields: Any) -> PlacementExplanation:
     daemon = cluster.at(at).daemon
     question = QuerySpec(sql=SQL, consumer="d", **fields)
-    asked = daemon.explain_query_placement(query) if query else daemon.explain_placement(question)
+    asked = daemon.queries.placement_explainer.query(query) if query else daemon.queries.placement_explainer.plan(question)
     found: PlacementExplanation = await ask(cluster, at, asked)
     return found
 
@@ -197,7 +197,7 @@ def test_a_placement_is_explained_by_what_else_there_is_and_nothing_comes_of_it(
         assert [one for one in found.checks if one.slack is None or one.slack < 0] == []
         assert {one.node for one in found.nodes} == set("abcd")
         assert await leaks(cluster) == []
-        assert [await ask(cluster, node, cluster.at(node).daemon.queries()) for node in "abcd"] == [[]] * 4
+        assert [await ask(cluster, node, cluster.at(node).daemon.queries.lookup.all()) for node in "abcd"] == [[]] * 4
 
     in_cluster(tmp_path, "abcd", test, latency=along_s)
 
@@ -298,7 +298,7 @@ def test_explaining_leaves_measurements_for_placing(tmp_path: Path) -> None:
         await declare(cluster, "a", source_at("a"))
         daemon = cluster.at("e").daemon
         for consumer in "dbgf":
-            found = await ask(cluster, "e", daemon.explain_placement(QuerySpec(sql=SQL, consumer=consumer)))
+            found = await ask(cluster, "e", daemon.queries.placement_explainer.plan(QuerySpec(sql=SQL, consumer=consumer)))
         assert "reserved for placing queries" in found.operators[0].reason
         directory = daemon.context.directory
         left = [pair for pair in itertools.combinations(near, 2) if directory.known(pair) is None]

@@ -29,7 +29,7 @@ def test_a_consumer_away_too_long_loses_rows_that_are_counted_and_its_query_fail
         source = cluster.at("a").daemon
 
         async def dropped() -> int:
-            return int((await ask(cluster, "a", source.stream("numbers"))).sources[0].dropped)
+            return int((await ask(cluster, "a", source.hosting.sources.describe("numbers"))).sources[0].dropped)
 
         await loop.clock().sleep(20)
         assert await dropped() == 0
@@ -44,7 +44,7 @@ def test_a_consumer_away_too_long_loses_rows_that_are_counted_and_its_query_fail
         assert info.state == "failed"
         assert f"fell behind its retained frames, and {lost:,} rows were dropped" in info.reason
         assert await dropped() == lost
-        report = (await ask(cluster, "a", source.stream("numbers"))).sources[0]
+        report = (await ask(cluster, "a", source.hosting.sources.describe("numbers"))).sources[0]
         assert (report.state, lost < report.rows) == ("running", True)
         cluster.verify()
 

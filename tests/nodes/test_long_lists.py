@@ -23,7 +23,7 @@ async def filled(cluster: SimulatedCluster) -> None:
     """``a`` holds as many records as it may, of queries that have failed at length, in letters of three bytes each."""
     await declare(cluster, "a", source_at("b"))
     await submitted(cluster, "a", None, consumer="c")
-    records = cluster.at("a").daemon._book._records
+    records = cluster.at("a").daemon.ownership.records
     one = msgspec.structs.replace(
         records.get(uid_of(cluster)),
         state="failed",
@@ -33,7 +33,7 @@ async def filled(cluster: SimulatedCluster) -> None:
         cleaned=True,
         version=1,
     )
-    acceptors = cluster.at("a").daemon._acceptors
+    acceptors = cluster.at("a").daemon.ownership.acceptors
     kept = acceptors.state(key_of(one.id))
     assert kept is not None
     for i in range(MOST - 1):
@@ -45,7 +45,7 @@ async def filled(cluster: SimulatedCluster) -> None:
 def test_all_records_a_node_may_hold_are_listed(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await filled(cluster)
-        found = await ask(cluster, "c", cluster.at("c").daemon.queries())
+        found = await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.all())
         assert (len(found), found.unanswered) == (MOST, ())
         ages = [info.submitted_ms for info in found]
         assert (ages[:-1], ages[-1]) == (sorted(ages[:-1]), 0), "the oldest first, and last the one of unknown age"
@@ -59,11 +59,11 @@ def test_all_records_a_node_may_hold_are_listed(tmp_path: Path) -> None:
 
 def test_a_name_is_taken_though_a_list_of_all_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A submission asks for the name alone."""
-    monkeypatch.setattr("sbon_node.queries.summary.SUMMARY_BYTES", 10**6)
+    monkeypatch.setattr("sbon_node.queries.describing.summary.SUMMARY_BYTES", 10**6)
 
     async def test(cluster: SimulatedCluster) -> None:
         await filled(cluster)
-        found = await ask(cluster, "c", cluster.at("c").daemon.queries())
+        found = await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.all())
         assert [one.node for one in found.unanswered] == ["a"]
         with pytest.raises(SbonError) as refused:
             await submitted(cluster, "c", None, name="q")

@@ -50,7 +50,7 @@ def test_an_operator_lost_by_its_host_is_reported(tmp_path: Path, asked: str) ->
         assert (lost.state, lost.reason) == ("lost", "b does not know it, as after the loss of its data directory")
         assert f"{lost.id} at b: b does not know it" in info.reason
         await cluster.sleep(31)
-        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries())
+        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries.lookup.all())
         assert f"{lost.id} at b: b does not know it" in listed.reason
 
     in_cluster(tmp_path, "abcde", test)
@@ -66,10 +66,10 @@ def test_a_sink_lost_by_its_node_is_reported(tmp_path: Path, asked: str) -> None
         info = await state_of(cluster, asked)
         assert info.sink_lost
         assert info.reason == "sink at d: d does not know it, as after the loss of its data directory"
-        explained = await ask(cluster, asked, cluster.at(asked).daemon.explain_query("q"))
+        explained = await ask(cluster, asked, cluster.at(asked).daemon.queries.explainer.query("q"))
         assert {part.kind: part.state for part in explained.components}["sink"] == "lost"
         await cluster.sleep(31)
-        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries())
+        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries.lookup.all())
         assert listed.reason == info.reason
 
     in_cluster(tmp_path, "abcde", test)
@@ -100,7 +100,7 @@ def test_a_source_that_begins_anew_after_the_loss_of_its_data_fails_its_queries_
         assert info.state == "failed", (info.state, info.reason)
         assert "the stream has begun anew" in info.reason
         assert "has read the earlier one up to frame" in info.reason
-        (listed,) = await ask(cluster, "a", cluster.at("a").daemon.queries())
+        (listed,) = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
         assert info.reason.startswith(listed.reason.removesuffix("…"))
 
     in_cluster(tmp_path, "abde", test)

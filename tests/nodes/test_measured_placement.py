@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.neighbours import neighbours
+from sbon_node.hosting.operators.neighbours import neighbours
 from sbon_node.placement.model.measured_plan import LEAST_SECONDS, measured_plan
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from sbon_protocol.api.placement_explanations import PlacementExplanation
@@ -26,10 +26,10 @@ def test_the_placement_of_a_running_query_counts_with_measured_rates(tmp_path: P
         await declare(cluster, "a", source_at("b", rows=8000, rate=RATE))
         await submitted(cluster, "a", tmp_path / "out.csv", sql=FILTER, strategy="producer")
         await cluster.sleep(LEAST_SECONDS / 2)
-        early: PlacementExplanation = await ask(cluster, "a", cluster.at("a").daemon.explain_query_placement("q"))
+        early: PlacementExplanation = await ask(cluster, "a", cluster.at("a").daemon.queries.placement_explainer.query("q"))
         assert not any(link.rate_measured for link in early.links)
         await cluster.sleep(2 * LEAST_SECONDS)
-        found: PlacementExplanation = await ask(cluster, "a", cluster.at("a").daemon.explain_query_placement("q"))
+        found: PlacementExplanation = await ask(cluster, "a", cluster.at("a").daemon.queries.placement_explainer.query("q"))
         info = await state_of(cluster, "a")
         (operator,) = info.operators
         measures = operator.measures
@@ -52,7 +52,7 @@ def test_an_operator_knows_its_neighbours_where_they_are_now(tmp_path: Path) -> 
             if node == "c":
                 assert (await move(cluster, operator, "b", "c")).step == "moved"
             daemon = cluster.at(node).daemon
-            host = daemon._operators
+            host = daemon.hosting.operators
             read, written = await ask(cluster, node, neighbours(daemon.context, host, operator))
             (link,) = (one for one in (await state_of(cluster, "a")).links if one.target == operator)
             assert (read.stream, read.node, read.reads) == (link.stream, "b", True)
@@ -63,7 +63,7 @@ def test_an_operator_knows_its_neighbours_where_they_are_now(tmp_path: Path) -> 
             assert 0 < written.rate_bytes_s < read.rate_bytes_s  # type: ignore[operator]
         gone = cluster.at("b").daemon
         with pytest.raises(SbonError, match="does not run here"):
-            await ask(cluster, "b", neighbours(gone.context, gone._operators, operator))
+            await ask(cluster, "b", neighbours(gone.context, gone.hosting.operators, operator))
 
     in_cluster(tmp_path, "abc", test)
 

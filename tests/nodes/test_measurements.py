@@ -25,7 +25,7 @@ RATE = 50.0
 async def started(cluster: SimulatedCluster, at: str, path: Path, name: str = "q") -> QueryInfo:
     async def submit() -> QueryInfo:
         sink = SinkSpec(kind="file", options={"path": str(path)})
-        async for event in cluster.at(at).daemon.submit(
+        async for event in cluster.at(at).daemon.submitting.submitter.submit(
             Submission(sql=QUARTER, name=name, sink=sink, strategy="producer", reuse="never")
         ):
             if isinstance(event, Accepted):
@@ -39,7 +39,9 @@ async def started(cluster: SimulatedCluster, at: str, path: Path, name: str = "q
 async def explained(cluster: SimulatedCluster, at: str, query: str = "") -> Explanation:
     daemon = cluster.at(at).daemon
     question = QuerySpec(sql=QUARTER, consumer="c")
-    found: Explanation = await ask(cluster, at, daemon.explain_query(query) if query else daemon.explain(question))
+    found: Explanation = await ask(
+        cluster, at, daemon.queries.explainer.query(query) if query else daemon.queries.explainer.plan(question)
+    )
     return found
 
 
@@ -66,8 +68,8 @@ def test_a_plan_is_explained_without_a_trace(tmp_path: Path) -> None:
         assert source.estimated.rows_s == pytest.approx(RATE, rel=0.05)
         assert source.estimated.row_bytes != 100.0
         for node in "abc":
-            assert await ask(cluster, node, cluster.at(node).daemon.queries()) == []
-            assert cluster.at(node).daemon.status().operators == ()
+            assert await ask(cluster, node, cluster.at(node).daemon.queries.lookup.all()) == []
+            assert cluster.at(node).daemon.operations.status().operators == ()
 
     in_cluster(tmp_path, "abc", test)
 
@@ -87,7 +89,7 @@ def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> Non
         assert operator.estimated.selectivity == pytest.approx(0.25, rel=0.2), "a sample of a's rows tells it"
         sizes = [link.measured_bytes_s for link in running.links]
         assert sizes == [source.measured.bytes_s, operator.measured.bytes_s]
-        bill = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
+        bill = await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.usage("q"))
         assert running.measured_usage is not None
         assert running.measured_baseline_usage is not None
         share = running.measured_usage / running.measured_baseline_usage
@@ -144,10 +146,10 @@ def test_an_explanation_is_refused_as_a_submission_is(tmp_path: Path) -> None:
             (QuerySpec(sql=QUARTER, consumer="z"), "unknown-node", "consumer"),
         ):
             with pytest.raises(SbonError) as refused:
-                await ask(cluster, "b", daemon.explain(question))
+                await ask(cluster, "b", daemon.queries.explainer.plan(question))
             assert (refused.value.code, refused.value.where) == (code, where)
         with pytest.raises(SbonError, match="there is no query"):
-            await ask(cluster, "b", daemon.explain_query("none"))
+            await ask(cluster, "b", daemon.queries.explainer.query("none"))
 
     in_cluster(tmp_path, "ab", test)
 
@@ -173,7 +175,7 @@ def test_measurements_of_peers_are_bounded_and_expire_and_impossible_ones_are_co
         impossible = [measurement("x", 0, 1), measurement("x", 1, 10**7), measurement("x", 100, 1, 2**21), measurement("")]
         await told(cluster, *impossible)
         assert await recalled(cluster, "x", "") == []
-        assert cluster.at("b").daemon.status().counters["measurement-refused"] == len(impossible)
+        assert cluster.at("b").daemon.operations.status().counters["measurement-refused"] == len(impossible)
         await told(cluster, *(measurement(name) for name in "pqr"))
         assert [one.signature for one in await recalled(cluster, "q", "p", "r")] == ["q", "p", "r"]
         await told(cluster, measurement("s"))
@@ -248,7 +250,7 @@ def test_running_operators_report_their_rates_and_links(tmp_path: Path) -> None:
         await declare(cluster, "b", source_at("a", rows=6000, rate=RATE))
         await started(cluster, "c", tmp_path / "out.ndjson")
         await cluster.sleep(20.0)
-        info: QueryInfo = await ask(cluster, "c", cluster.at("c").daemon.query("q"))
+        info: QueryInfo = await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.query("q"))
         (operator,) = info.operators
         measures = operator.measures
         assert measures is not None

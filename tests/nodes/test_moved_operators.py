@@ -32,7 +32,7 @@ async def running(cluster: SimulatedCluster, path: Path, sql: str, *, rows: int 
 
 def operators(cluster: SimulatedCluster) -> list[str]:
     """The operators of the query, the one with state last."""
-    specs = [hosted.spec for node in cluster.nodes.values() for hosted in node.daemon._operators._hosted.values()]
+    specs = [spec for node in cluster.nodes.values() for spec in node.daemon.hosting.operators.specs()]
     return [spec.id for spec in sorted(specs, key=lambda spec: (spec.has_state, spec.id))]
 
 
@@ -95,9 +95,9 @@ def changes(listener: Listener) -> list[tuple[str, str, str, str]]:
 def test_an_operator_stops_for_a_move_only_once_the_target_has_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
-        engine, frozen = cluster.at("c").daemon.engine, list[int]()
+        engine, frozen = cluster.at("c").daemon.hosting.engine, list[int]()
         assert engine.status == "idle"
-        origin = cluster.at("b").daemon.engine
+        origin = cluster.at("b").daemon.hosting.engine
         hold = origin.hold
 
         def held(operator: str) -> None:
@@ -127,7 +127,7 @@ def test_an_operator_with_state_moves_and_returns(tmp_path: Path, seed: int, how
             assert state.pause_ms > 0
             assert await owner_of(cluster, "a", operator) == (target, epoch)
             assert operator not in cluster.at(origin).daemon.outbox.streams()
-            assert operator in cluster.at(target).daemon._operators.hosted()
+            assert operator in cluster.at(target).daemon.hosting.operators.hosted()
             await cluster.clock.sleep(1)
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
@@ -143,9 +143,9 @@ def test_an_operator_takes_its_state_provider_along(tmp_path: Path) -> None:
             await cluster.clock.sleep(0.2)
         operator = operators(cluster)[-1]
         assert (await move(cluster, operator, "b", "c")).step == "moved"
-        (hosted,) = cluster.at("c").daemon._operators._hosted.values()
-        assert hosted.spec.state_provider == "rocksdb"
-        explained = await ask(cluster, "d", cluster.at("d").daemon.explain_query("q"))
+        (spec,) = cluster.at("c").daemon.hosting.operators.specs()
+        assert spec.state_provider == "rocksdb"
+        explained = await ask(cluster, "d", cluster.at("d").daemon.queries.explainer.query("q"))
         assert [one.state_provider for one in explained.components if one.state_mb is not None] == ["rocksdb"]
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
@@ -172,7 +172,7 @@ def test_any_node_moves_an_operator_and_reports_the_steps(tmp_path: Path) -> Non
         request = MoveRequest(operator=operator.rpartition(".")[2], to="c")
 
         async def steps(request: MoveRequest) -> list[Moving | Moved]:
-            return [event async for event in cluster.at("d").daemon.move_operator("q", request)]
+            return [event async for event in cluster.at("d").daemon.adaptation.requested.move("q", request)]
 
         *_, moved = await ask(cluster, "d", steps(request))
         assert (moved.operator, moved.origin, moved.node) == (operator, "b", "c")
@@ -184,9 +184,9 @@ def test_any_node_moves_an_operator_and_reports_the_steps(tmp_path: Path) -> Non
             with pytest.raises(SbonError) as refusal:
                 await ask(cluster, "d", steps(wrong))
             assert refusal.value.code == code
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.sleep(1)
-        assert [node.daemon._operators.hosted() for node in cluster.nodes.values()] == [()] * 4
+        assert [node.daemon.hosting.operators.hosted() for node in cluster.nodes.values()] == [()] * 4
 
     in_cluster(tmp_path, "abcd", test)
 

@@ -34,7 +34,7 @@ ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("moves in virtual time in which 
 
 def begun(cluster: SimulatedCluster, origin: str) -> list[str]:
     """The steps that the moves of a host have reached."""
-    return [one.state.step for one in cluster.at(origin).daemon._moves.departures._known.values()]
+    return [one.step for one in cluster.at(origin).daemon.hosting.moves.departures.states().values()]
 
 
 async def until_step(cluster: SimulatedCluster, origin: str, step: str) -> None:
@@ -86,8 +86,8 @@ def test_a_host_dies_at_a_step_of_a_move(tmp_path: Path, victim: str, how: MoveH
         await cluster.sleep(120)
         for node in "bc":
             daemon = cluster.at(node).daemon
-            assert daemon._operators.hosted() == ()
-            assert list(daemon._moves.arrivals.components()) == []
+            assert daemon.hosting.operators.hosted() == ()
+            assert list(daemon.hosting.moves.arrivals.components()) == []
 
     in_cluster(tmp_path, "abcd", test)
 
@@ -126,7 +126,7 @@ def test_a_committed_move_is_carried_on_after_both_hosts_have_died(tmp_path: Pat
         assert (await state_of(cluster, "a")).state == "running"
         cluster.boot(cluster.at("b"))
         await cluster.clock.sleep(5)
-        assert cluster.at("c").daemon._operators.hosted() == (operator,)
+        assert cluster.at("c").daemon.hosting.operators.hosted() == (operator,)
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
@@ -144,7 +144,7 @@ def test_a_target_whose_checkpoint_is_gone_says_so(tmp_path: Path) -> None:
         for node in "cb":
             cluster.boot(cluster.at(node))
         await cluster.clock.sleep(10)
-        departures = cluster.at("b").daemon._moves.departures
+        departures = cluster.at("b").daemon.hosting.moves.departures
         (departure,) = departures._known.values()
         with pytest.raises(SbonError) as refusal:
             await ask(cluster, "b", departures._driver._activate(departure))
@@ -159,12 +159,12 @@ def test_a_move_of_an_operator_that_ends_as_it_begins_is_over(tmp_path: Path) ->
         operator = operators(cluster)[-1]
         daemon = cluster.at("b").daemon
         call = MoveOperator(query=uid_of(cluster), operator=operator, target="c", attempt="b-c")
-        departure = daemon._moves.departures._begin(call, "")
-        port = daemon._operators.ports.open.pop(operator)
+        departure = daemon.hosting.moves.departures._begin(call, "")
+        port = daemon.hosting.operators.ports.open.pop(operator)
         state = await move(cluster, operator, "b", "c")
         assert (state.step, state.code) == ("given-up", "operator-stopped")
         assert departure.is_over
-        daemon._operators.ports.open[operator] = port
+        daemon.hosting.operators.ports.open[operator] = port
         await finished(cluster)
         check_windows(tmp_path / "out.csv")
 
@@ -174,7 +174,7 @@ def test_a_move_of_an_operator_that_ends_as_it_begins_is_over(tmp_path: Path) ->
 def test_a_target_that_fails_between_the_stream_and_the_switch_goes_on_at_the_next_call(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await moving_at(cluster, tmp_path, "following")
-        port = cluster.at("c").daemon._operators.ports.open[operator]
+        port = cluster.at("c").daemon.hosting.operators.ports.open[operator]
         honest, failed = port.go_live, []
 
         def go_live(epoch: int) -> None:
@@ -198,7 +198,7 @@ def test_a_host_that_does_not_learn_whether_it_has_given_the_operator_away_asks(
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path / "out.csv", WINDOWS)
         operator = operators(cluster)[-1]
-        owners: Any = cluster.at("b").daemon._moves.departures._driver._owners
+        owners: Any = cluster.at("b").daemon.ownership.operators
         commit_move = owners.commit_move
 
         async def answer_lost(*given: Any) -> bool:
@@ -238,12 +238,12 @@ def test_a_move_that_a_restart_ends_is_forgotten(tmp_path: Path) -> None:
 def test_a_query_that_is_stopped_amid_a_move_leaves_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await moving_at(cluster, tmp_path, "following")
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.sleep(10)
         for node in "bc":
             daemon = cluster.at(node).daemon
-            assert daemon._operators.hosted() == ()
-            assert list(daemon._moves.arrivals.components()) == []
+            assert daemon.hosting.operators.hosted() == ()
+            assert list(daemon.hosting.moves.arrivals.components()) == []
             assert not (daemon.context.data_dir / "operators" / operator).exists()
             subscribers = [name for stream in daemon.outbox.streams() for name in daemon.outbox.link_counts(stream).links]
             assert subscribers == []
@@ -258,7 +258,7 @@ def test_a_target_that_lost_its_disk_since_the_move_began_does_not_become_the_ho
         await running(cluster, tmp_path / "out.csv", WINDOWS)
         operator = operators(cluster)[-1]
         await lose_data(cluster, "c", at_once=True)
-        departures = cluster.at("b").daemon._moves.departures
+        departures = cluster.at("b").daemon.hosting.moves.departures
         membership = cluster.at("b").daemon.membership
         before, present = Expected("c", "an earlier instance"), membership.expected
 
@@ -286,6 +286,6 @@ def test_a_query_whose_operator_was_given_to_a_node_that_lost_its_disk_fails(tmp
         assert info.state == "failed"
         assert "c does not know" in info.reason or "lost" in info.reason, info.reason
         await cluster.sleep(60)
-        assert cluster.at("b").daemon._operators.hosted() == ()
+        assert cluster.at("b").daemon.hosting.operators.hosted() == ()
 
     in_cluster(tmp_path, "abcd", test)

@@ -28,7 +28,7 @@ def test_another_operator_of_the_query_waits_for_its_turn(tmp_path: Path) -> Non
     async def test(cluster: SimulatedCluster) -> None:
         first, last = await apart(cluster, tmp_path / "out.csv")
         await move(cluster, last, "b", "c", wait_s=-1.0)
-        registers = cluster.at("a").daemon._operator_registers
+        registers = cluster.at("a").daemon.ownership.operators
         while (await ask(cluster, "a", registers.read(uid_of(cluster), last))).move is None:
             await cluster.clock.sleep(0.002)
         refused = await move(cluster, first, "d", "a", attempt="early")
@@ -65,7 +65,7 @@ def test_a_host_that_died_amid_a_move_holds_up_no_other(tmp_path: Path) -> None:
         cluster.crash(cluster.at("c"))
         while cluster.at("d").daemon.membership.is_alive("c"):
             await cluster.clock.sleep(1)
-        register = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(first.rpartition(".")[0], last))
+        register = await ask(cluster, "a", cluster.at("a").daemon.ownership.operators.read(first.rpartition(".")[0], last))
         assert register.move is not None
         assert (await move(cluster, first, "d", "a")).step == "moved"
         assert await owner_of(cluster, "a", first) == ("a", 3)

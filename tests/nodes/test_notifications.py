@@ -10,7 +10,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.base.events import Kind, Listener, Listening, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries import deploy
+from sbon_node.queries.driving import deploy
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
@@ -83,7 +83,7 @@ def test_members_are_notified_as_they_come_and_go(tmp_path: Path) -> None:
         await cluster.together()
         cluster.crash(cluster.nodes["b"])
         await cluster.until(lambda: cluster.at("a").daemon.membership.others_alive == 1)
-        await ask(cluster, "c", cluster.at("c").daemon.leave())
+        await ask(cluster, "c", cluster.at("c").daemon.adaptation.leaving.leave_and_stop())
         await cluster.until(lambda: cluster.at("a").daemon.membership.others_alive == 0)
         changes = [
             (e.member, e.change, e.state) for e in told(listener) if isinstance(e, MemberChanged) and e.change != "updated"

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.adaptation.look import OptimizerParts
 from sbon_protocol.api.usage import LinkUsage, QueryUsage
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted, uid_of
 
@@ -50,7 +51,7 @@ def test_queries_that_share_frames_share_their_cost(tmp_path: Path, config: type
         await cluster.clock.sleep(10.0)
         usages: list[QueryUsage] = []
         for name in ("first", "second"):
-            usages.append(await ask(cluster, "c", cluster.at("c").daemon.query_usage(name)))
+            usages.append(await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.usage(name)))
         lines: list[LinkUsage] = [
             line for usage in usages for line in usage.links if (line.stream, line.target_node) == (shared, "c")
         ]
@@ -84,9 +85,11 @@ def test_the_host_of_a_shared_operator_weighs_the_links_of_all_queries_once_a_no
             await submitted(cluster, consumer, tmp_path / f"{name}.ndjson", name=name, sql=THIRD)
         shared = f"{uid_of(cluster, 'first')}.b0"
         await cluster.clock.sleep(20.0)
-        parts = cluster.at("a").daemon._optimizer._deciding._parts
+        daemon = cluster.at("a").daemon
+        own = (daemon.context, daemon.hosting.operators, daemon.ownership.record_acceptors)
+        parts = OptimizerParts(*own, CONFIG.adaptation, CONFIG.placement)
         links = await ask(cluster, "a", parts.links_of(shared))
-        measures = parts.operators.ports.described(shared)
+        measures = daemon.hosting.operators.ports.described(shared)
         assert measures is not None
         assert measures.bytes_out_s is not None
         sent = {

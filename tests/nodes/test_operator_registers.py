@@ -22,23 +22,25 @@ from tests.nodes.test_replicated_records import clean, stop
 
 def kept_at(cluster: SimulatedCluster, key: str) -> list[str]:
     """The nodes that keep a copy of a register."""
-    return sorted(name for name, node in cluster.nodes.items() if node.ready and node.daemon._acceptors.state(key) is not None)
+    return sorted(
+        name for name, node in cluster.nodes.items() if node.ready and node.daemon.ownership.acceptors.state(key) is not None
+    )
 
 
 def value_at(cluster: SimulatedCluster, node: str, component: str) -> OperatorRegister:
-    state = cluster.at(node).daemon._acceptors.state(operator_key(component))
+    state = cluster.at(node).daemon.ownership.acceptors.state(operator_key(component))
     assert state is not None
     return FORM.value(state)
 
 
 def registers_kept(cluster: SimulatedCluster) -> list[str]:
-    return sorted({key for node in cluster.nodes.values() if node.ready for key in node.daemon._acceptors.operators()})
+    return sorted({key for node in cluster.nodes.values() if node.ready for key in node.daemon.ownership.acceptors.operators()})
 
 
 async def lose_record(cluster: SimulatedCluster, node: str, uid: str) -> None:
     daemon = cluster.at(node).daemon
-    daemon.registers.forget(key_of(uid))
-    daemon._book._records._known.pop(uid)
+    daemon.ownership.registers.forget(key_of(uid))
+    daemon.ownership.records._known.pop(uid)
 
 
 def test_an_operator_is_registered_at_the_acceptors_of_its_query(tmp_path: Path) -> None:
@@ -144,11 +146,11 @@ def test_registers_of_operators_go_with_their_query(tmp_path: Path) -> None:
         assert len(registers_kept(cluster)) == 3
         sink = operator_key(f"{uid}.sink")
         keeper = kept_at(cluster, sink)[0]
-        late = cluster.at(keeper).daemon._acceptors._records[sink]
+        late = cluster.at(keeper).daemon.ownership.acceptors._records[sink]
         await stop(cluster, "a")
         await clean(cluster)
         assert registers_kept(cluster) == []
-        cluster.at(keeper).daemon._acceptors._records[sink] = late
+        cluster.at(keeper).daemon.ownership.acceptors._records[sink] = late
         await clean(cluster)
         assert registers_kept(cluster) == [], "nor does a late message bring one back"
         claim = ClaimComponent(query=uid, component=f"{uid}.sink", epoch=1)

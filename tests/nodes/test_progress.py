@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sbon_node.engine.promise import promised_ms
-from sbon_node.queries.progress import progress_of, slowest_lag_ms
+from sbon_node.queries.describing.progress import progress_of, slowest_lag_ms
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import LinkInfo, OperatorInfo

@@ -31,7 +31,7 @@ async def push(
     cluster: SimulatedCluster, at: str, source: str = "", count: int = 10, stream: str = "numbers", key: str = ""
 ) -> Pushed:
     post = Post("application/x-ndjson", body(count), key)
-    answer: Any = await ask(cluster, at, cluster.at(at).daemon.push(stream, source, post))
+    answer: Any = await ask(cluster, at, cluster.at(at).daemon.hosting.pushes.push(stream, source, post))
     assert isinstance(answer, Pushed)
     return answer
 
@@ -47,17 +47,17 @@ def test_a_post_goes_to_the_source_of_the_node_asked(tmp_path: Path) -> None:
         await declare(cluster, "a", source_at("a"))
         assert (await refused(cluster, "a")).code == "unknown-source"
         assert (await refused(cluster, "a", stream="nothing")).code == "unknown-stream"
-        await ask(cluster, "a", cluster.at("a").daemon.attach_source(http_at("b")))
+        await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(http_at("b")))
         assert (await push(cluster, "a", key="k")).rows == 10
         assert (await push(cluster, "b", key="k")).repeated
         assert (await refused(cluster, "a", count=5, key="k")).code == "key-reused"
         assert (await refused(cluster, "a", key="k" * 256)).where == "Idempotency-Key"
         assert (await push(cluster, "b")).rows == 10
-        await ask(cluster, "a", cluster.at("a").daemon.attach_source(http_at("b", "more")))
+        await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(http_at("b", "more")))
         for node in "ab":
             assert (await refused(cluster, node)).code == "ambiguous-source"
         assert (await push(cluster, "a", "more", 7)).source == "more"
-        info = await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))
+        info = await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.describe("numbers"))
         assert {s.source.name: s.rows for s in info.sources} == {"at-a": 0, "posts": 20, "more": 7}
 
     in_cluster(tmp_path, "ab", test)
@@ -71,11 +71,11 @@ def test_a_post_is_passed_on_within_bounds(tmp_path: Path) -> None:
         assert (await push(cluster, "c", count=100)).rows == 100
         large = await refused(cluster, "c", count=90_000)
         assert (large.code, "4,194,304 bytes" in large.message) == ("post-too-large", True)
-        moved = cluster.at("b").daemon._catalogue._entries["numbers"]
+        moved = cluster.at("b").daemon.ownership.catalogue._entries["numbers"]
         for node, at in (("b", "c"), ("c", "b")):  # Each believes the other to have the source.
             sources = (msgspec.structs.replace(moved.sources[0], node=at),)
-            cluster.at(node).daemon._catalogue._entries["numbers"] = msgspec.structs.replace(moved, sources=sources)
-        cluster.at("b").daemon._sources._runners.clear()
+            cluster.at(node).daemon.ownership.catalogue._entries["numbers"] = msgspec.structs.replace(moved, sources=sources)
+        cluster.at("b").daemon.hosting.sources._runners.clear()
         lost = await refused(cluster, "a")
         assert (lost.code, lost.message, "http://" in lost.hint) == (
             "source-elsewhere",

@@ -21,7 +21,7 @@ def test_a_quarantined_operator_is_reported_with_its_remedy(tmp_path: Path, aske
         await running(cluster, tmp_path)
         before = await state_of(cluster, asked)
         struck = next(one for one in before.operators if one.node == "b")
-        cluster.at("b").daemon._operator_state(struck.id, "quarantined", REASON)
+        cluster.at("b").daemon.hosting.reports.report(struck.id, "quarantined", REASON)
         info = await state_of(cluster, asked)
         (found,) = (one for one in info.operators if one.id == struck.id)
         assert (info.state, found.state, found.reason) == ("running", "quarantined", REASON)
@@ -32,7 +32,7 @@ def test_a_quarantined_operator_is_reported_with_its_remedy(tmp_path: Path, aske
         assert "engine.heap_mb" in reason.hint
         assert "operators-wait" not in {one.code for one in readiness.reasons}
         await cluster.sleep(31)
-        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries())
+        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries.lookup.all())
         assert f"{struck.id} at b: it has killed the engine 2 times" in listed.reason
 
     in_cluster(tmp_path, "abcde", test)

@@ -25,11 +25,11 @@ async def clean(cluster: SimulatedCluster) -> None:
 
 
 def record(cluster: SimulatedCluster, at: str, uid: str) -> QueryRecord | None:
-    return cluster.at(at).daemon._book._records.get(uid)
+    return cluster.at(at).daemon.ownership.records.get(uid)
 
 
 async def stop(cluster: SimulatedCluster, at: str, query: str = "q") -> QueryInfo:
-    info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.stop_query(query))
+    info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.queries.lookup.stop(query))
     return info
 
 
@@ -46,12 +46,12 @@ def test_a_uid_has_the_name_in_it(tmp_path: Path) -> None:
 def test_of_two_submissions_of_a_name_at_once_one_is_accepted(tmp_path: Path, seed: int) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a"))
-        await cluster.until(lambda: all("numbers" in cluster.at(at).daemon._catalogue.entries for at in "bc"))
+        await cluster.until(lambda: all("numbers" in cluster.at(at).daemon.ownership.catalogue.entries for at in "bc"))
         both = [cluster.call(at, submit(cluster, at, None, consumer="d")) for at in "bc"]
         outcomes = await asyncio.gather(*both, return_exceptions=True)
         refused = [one for one in outcomes if isinstance(one, SbonError)]
         assert [one.code for one in refused] == ["query-exists"]
-        (listed,) = await ask(cluster, "d", cluster.at("d").daemon.queries())
+        (listed,) = await ask(cluster, "d", cluster.at("d").daemon.queries.lookup.all())
         assert (listed.id, listed.state) == ("q", "running")
 
     in_cluster(tmp_path, "abcd", test, seed=seed)
@@ -82,7 +82,9 @@ def test_what_a_submission_is_stopped_by_is_not_a_name_that_another_query_has(tm
         steps: list[str] = []
 
         async def refused_submission() -> None:
-            async for event in cluster.at(other).daemon.submit(Submission(sql=SQL, name="q", sink=SinkSpec())):
+            async for event in cluster.at(other).daemon.submitting.submitter.submit(
+                Submission(sql=SQL, name="q", sink=SinkSpec())
+            ):
                 steps.append(event.query)
 
         with pytest.raises(SbonError, match="q"):
@@ -110,7 +112,7 @@ def test_a_name_is_free_once_its_query_is_over(tmp_path: Path) -> None:
         for at in "abc":
             assert (await state_of(cluster, at)).uid == second.uid
             assert (await state_of(cluster, at, first.uid)).state == "stopped"
-            assert [info.uid for info in await ask(cluster, at, cluster.at(at).daemon.queries())] == [second.uid]
+            assert [info.uid for info in await ask(cluster, at, cluster.at(at).daemon.queries.lookup.all())] == [second.uid]
         while (await state_of(cluster, "a")).state == "running":
             await cluster.sleep(1)
         assert len((tmp_path / "second.ndjson").read_text().splitlines()) == 100

@@ -46,7 +46,7 @@ async def refusal(cluster: SimulatedCluster, operator: str, to: str, query: str 
     """Return code and text of the error with which node ``a`` refuses a move, as users see them."""
 
     async def moved() -> None:
-        async for _ in cluster.at("a").daemon.move_operator(query, MoveRequest(operator=operator, to=to, how=how)):
+        async for _ in cluster.at("a").daemon.adaptation.requested.move(query, MoveRequest(operator=operator, to=to, how=how)):
             pass
 
     with pytest.raises(SbonError) as refused:
@@ -57,7 +57,7 @@ async def refusal(cluster: SimulatedCluster, operator: str, to: str, query: str 
 
 async def stops_for_nobody(cluster: SimulatedCluster, operator: str) -> None:
     """An operator that is to stop before its copy goes on without a pause where its target would refuse it."""
-    port = cluster.at("b").daemon._operators.ports.open[operator]
+    port = cluster.at("b").daemon.hosting.operators.ports.open[operator]
     halted, honest = [], port.freeze
 
     def freeze() -> Any:
@@ -79,21 +79,21 @@ def test_a_move_that_cannot_be_is_refused_by_name_and_changes_nothing(tmp_path: 
             cluster.at("c").daemon.context.drained.mark(1)
 
         await ask(cluster, "c", drain())
-        cluster.at("h").daemon._operators._checks.is_closed = True
-        engine: Any = cluster.at("g").daemon._operators._engine
+        cluster.at("h").daemon.hosting.operators._checks.is_closed = True
+        engine: Any = cluster.at("g").daemon.hosting.engine
 
         async def no_java(*_: object) -> None:
             raise SbonError("java-missing", "no Java", hint="install Java 17")
 
         engine.instantiate = no_java
         cluster.crash(cluster.at("e"))
-        await ask(cluster, "f", cluster.at("f").daemon.leave())
+        await ask(cluster, "f", cluster.at("f").daemon.adaptation.leaving.leave_and_stop())
         await cluster.clock.sleep(30)
         for named, to, query, text in REFUSALS:
             assert (await refusal(cluster, named, to, query)).startswith(text)
         call = MoveOperator(query=operator.rpartition(".")[0], operator=operator, target="e", attempt="b-e")
         with pytest.raises(SbonError) as refused:  # A drain tells failures of the target by its name.
-            await cluster.at("b").daemon._moves.departures.move(call)
+            await cluster.at("b").daemon.hosting.moves.departures.move(call)
         assert (refused.value.code, refused.value.where) == ("node-away", "e")
         assert await owner_of(cluster, "a", operator) == ("b", 1)
         await stops_for_nobody(cluster, operator)

@@ -181,7 +181,7 @@ def test_a_user_who_leaves_while_a_submission_is_undone_does_not_interrupt_it(tm
 def test_a_query_that_ends_before_its_user_learns_that_it_has_begun_is_cleaned_up(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
-        book: Any = cluster.at("a").daemon._book
+        book: Any = cluster.at("a").daemon.queries.book
         begin, tries = book.begin, []
 
         async def lose_the_answer(query: str) -> Any:

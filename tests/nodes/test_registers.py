@@ -25,7 +25,7 @@ KEY = "other/q-1"
 
 
 def registers(cluster: SimulatedCluster, name: str) -> Registers:
-    return cluster.at(name).daemon.registers
+    return cluster.at(name).daemon.ownership.registers
 
 
 def acceptors(cluster: SimulatedCluster, names: str) -> tuple[Acceptor, ...]:
@@ -148,7 +148,7 @@ def test_acceptors_that_missed_changes_of_acceptors_do_not_decide_alone(tmp_path
         cluster.network.heal()
         cut("c", "ade")
         await ask(cluster, "b", registers(cluster, "b").catch_up(KEY))
-        assert cluster.at("b").daemon._acceptors.state(KEY) is None
+        assert cluster.at("b").daemon.ownership.acceptors.state(KEY) is None
         cut("b", "ade")
         with pytest.raises(SbonError) as refused:
             await ask(cluster, "c", registers(cluster, "c").compare_and_set(KEY, 1, b"two"))
@@ -157,16 +157,16 @@ def test_acceptors_that_missed_changes_of_acceptors_do_not_decide_alone(tmp_path
         await cluster.together()
         cluster.crash(cluster.at("a"))
         await ask(cluster, "c", registers(cluster, "c").catch_up(KEY))
-        assert cluster.at("c").daemon._acceptors.state(KEY) is None
+        assert cluster.at("c").daemon.ownership.acceptors.state(KEY) is None
         cluster.crash(cluster.at("b"))
         cluster.boot(cluster.at("b"))
         await cluster.until(lambda: cluster.at("b").ready)
-        kept = cluster.at("b").daemon._acceptors
+        kept = cluster.at("b").daemon.ownership.acceptors
         assert isinstance(kept.serve(KEY, Prepare(kept.me, Ballot(2**50, "z", "z"))), UnknownInstance)
         await ask(cluster, "d", registers(cluster, "d").move(KEY, acceptors(cluster, "bde")))
         cluster.crash(cluster.at("e"))
         assert await value_at(cluster, "b") == (1, b"one")
-        assert cluster.at("b").daemon._acceptors.state(KEY) is not None
+        assert cluster.at("b").daemon.ownership.acceptors.state(KEY) is not None
 
     in_cluster(tmp_path, "abcde", test, replace_s=3600.0)
 
@@ -208,11 +208,11 @@ def test_a_forged_ballot_costs_one_register_and_no_other(tmp_path: Path) -> None
         await forge(cluster, "d", key, MAX_COUNT)
         for _ in range(2):
             with pytest.raises(SbonError) as refused:
-                await ask(cluster, "b", holder.daemon.stop_query("forged"))
+                await ask(cluster, "b", holder.daemon.queries.lookup.stop("forged"))
             assert (refused.value.code, refused.value.where) == ("ballot-exhausted", key)
             for name in "bc":
                 await submitted(cluster, name, None, name=f"after-{name}", sql="SELECT id FROM numbers")
-                await ask(cluster, name, cluster.at(name).daemon.stop_query(f"after-{name}"))
+                await ask(cluster, name, cluster.at(name).daemon.queries.lookup.stop(f"after-{name}"))
             await cluster.sleep(2.0 * cluster.config.control.repair_s)
             assert all(cluster.at(name).ready for name in "abcd")
             cluster.crash(holder)
@@ -244,7 +244,7 @@ def test_numbers_that_were_learnt_are_bounded_and_no_ballot_comes_twice(tmp_path
 
 
 def configuration_at(cluster: SimulatedCluster, at: str) -> list[str]:
-    state = cluster.at(at).daemon._acceptors.state(KEY)
+    state = cluster.at(at).daemon.ownership.acceptors.state(KEY)
     return [] if state is None or state.configuration.joining else sorted(one.node for one in state.configuration.acceptors)
 
 
@@ -254,7 +254,7 @@ def test_a_node_that_is_gone_for_good_is_replaced(tmp_path: Path, loss: str) -> 
         await create(cluster, "a")
         instances = {one.node: one.instance for one in acceptors(cluster, "abc")}
         if loss == "left":
-            await ask(cluster, "b", cluster.at("b").daemon.leave())
+            await ask(cluster, "b", cluster.at("b").daemon.adaptation.leaving.leave_and_stop())
             await cluster.stop("b")
         else:
             cluster.crash(cluster.at("b"))
@@ -268,7 +268,7 @@ def test_a_node_that_is_gone_for_good_is_replaced(tmp_path: Path, loss: str) -> 
         assert cluster.loop.time() < 1000
 
     def new(cluster: SimulatedCluster, instances: dict[str, str]) -> bool:
-        state = cluster.at("a").daemon._acceptors.state(KEY)
+        state = cluster.at("a").daemon.ownership.acceptors.state(KEY)
         assert state is not None
         return all(one.instance != instances["b"] for one in state.configuration.acceptors)
 

@@ -44,11 +44,11 @@ async def lose(cluster: SimulatedCluster, how: str) -> None:
 
 
 async def listed(cluster: SimulatedCluster, at: str) -> list[tuple[str, str]]:
-    return [(info.id, info.state) for info in await ask(cluster, at, cluster.at(at).daemon.queries())]
+    return [(info.id, info.state) for info in await ask(cluster, at, cluster.at(at).daemon.queries.lookup.all())]
 
 
 async def stop(cluster: SimulatedCluster, at: str) -> QueryInfo:
-    info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.stop_query("q"))
+    info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.queries.lookup.stop("q"))
     return info
 
 
@@ -113,7 +113,7 @@ def test_a_submission_whose_node_is_lost_ends_as_failed_and_is_undone(tmp_path: 
 
         async def submission() -> None:
             wanted = Submission(sql=SQL, name="q", consumer="c", strategy="producer", sink=SinkSpec())
-            async for event in cluster.at("a").daemon.submit(wanted):
+            async for event in cluster.at("a").daemon.submitting.submitter.submit(wanted):
                 if isinstance(event, Progress) and event.step == step and not lost.done():
                     lost.set_result(None)
                     await cluster.loop.create_future()
@@ -144,7 +144,7 @@ def test_a_stop_that_its_node_did_not_survive_is_carried_out_by_another(tmp_path
         record = record_of(cluster, "q")
         assert record is not None
         served = {host: refuse_ends(cluster, host) for host in "bc"}
-        cluster.call("a", cluster.at("a").daemon.stop_query("q"))
+        cluster.call("a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.until(lambda: (record_of(cluster, "q") or record).state == "stopped")
         cluster.crash(cluster.at("a"))
         assert cluster.at("b").operators()
@@ -162,11 +162,11 @@ def test_a_stop_that_its_node_did_not_survive_is_carried_out_by_another(tmp_path
 def test_a_side_without_the_majority_changes_nothing_and_says_so(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
-        kept = [one.node for one in cluster.at("a").daemon._book.acceptors(uid_of(cluster))]
+        kept = [one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid_of(cluster))]
         assert kept[0] == "a"
         for other in OTHERS:
             cluster.network.cut("a", other, both=True)
-        (info,) = await ask(cluster, "a", cluster.at("a").daemon.queries())
+        (info,) = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all())
         assert (info.state, info.stale) == ("running", True)
         assert "may be stale: no answer from" in info.reason
         shown = await state_of(cluster, "a")
@@ -177,7 +177,7 @@ def test_a_side_without_the_majority_changes_nothing_and_says_so(tmp_path: Path)
         await cluster.sleep(30)
         assert (await state_of(cluster, "d")).state == "running"
         assert (await stop(cluster, "d")).state == "stopped"
-        assert [info.stale for info in await ask(cluster, "d", cluster.at("d").daemon.queries())] == [False]
+        assert [info.stale for info in await ask(cluster, "d", cluster.at("d").daemon.queries.lookup.all())] == [False]
         cluster.network.heal()
         await cluster.together()
         await clean(cluster)
@@ -216,11 +216,11 @@ def test_a_wiped_acceptor_is_replaced_at_once(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
         uid = uid_of(cluster)
-        old = cluster.at("a").daemon._acceptors.me
+        old = cluster.at("a").daemon.ownership.acceptors.me
         await lose_data(cluster, "a")
         await cluster.sleep(5)
-        new = next(name for name in OTHERS if cluster.at(name).daemon._book.find(uid) is not None)
-        acceptors = cluster.at(new).daemon._book.acceptors(uid)
+        new = next(name for name in OTHERS if cluster.at(name).daemon.queries.book.find(uid) is not None)
+        acceptors = cluster.at(new).daemon.queries.book.acceptors(uid)
         assert len(acceptors) == 3
         assert old not in acceptors
 
@@ -233,16 +233,16 @@ def test_an_acceptor_that_was_replaced_while_it_was_cut_off_forgets_its_copy(tmp
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
         uid = uid_of(cluster)
-        replaced = next(one.node for one in cluster.at("a").daemon._book.acceptors(uid) if one.node != "a")
+        replaced = next(one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid) if one.node != "a")
         for other in "a" + OTHERS:
             if other != replaced:
                 cluster.network.cut(replaced, other, both=True)
-        while replaced in (one.node for one in cluster.at("a").daemon._book.acceptors(uid)):
+        while replaced in (one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid)):
             await cluster.sleep(1)
         cluster.network.heal()
         await cluster.together()
         await cluster.sleep(30)
-        assert cluster.at(replaced).daemon._book.find(uid) is None
+        assert cluster.at(replaced).daemon.queries.book.find(uid) is None
         await stop(cluster, "a")
         await clean(cluster)
         assert (await state_of(cluster, replaced)).state == "stopped"
@@ -258,7 +258,7 @@ def test_a_host_that_missed_the_end_ends_its_components_for_a_tombstone(tmp_path
         refuse_ends(cluster, "b")
         await stop(cluster, "a")
         for name in "acde":
-            await cluster.at(name).daemon._book._tasks.close()  # Nobody asks the host again.
+            await cluster.at(name).daemon.queries.book.close()  # Nobody asks the host again.
         assert cluster.at("b").operators()
         await cluster.sleep(100)
         assert not cluster.at("b").operators()
@@ -270,18 +270,18 @@ def test_components_stay_while_no_node_has_the_record(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
         uid = uid_of(cluster)
-        kept = [one.node for one in cluster.at("a").daemon._book.acceptors(uid)]
+        kept = [one.node for one in cluster.at("a").daemon.queries.book.acceptors(uid)]
         for name in kept:
             node = cluster.at(name).daemon
-            del node._acceptors._records[f"query/{uid}"]
-            node._book._records._known.pop(uid, None)
+            del node.ownership.acceptors._records[f"query/{uid}"]
+            node.ownership.records._known.pop(uid, None)
         await cluster.sleep(150)
         assert cluster.at("b").operators(), "a missing record is no proof"
         cluster.crash(cluster.at("b"))
         cluster.boot(cluster.at("b"))
         await cluster.sleep(150)
         assert cluster.at("b").operators(), "nor is it for a host that starts again"
-        (info,) = await ask(cluster, "e", cluster.at("e").daemon.queries())
+        (info,) = await ask(cluster, "e", cluster.at("e").daemon.queries.lookup.all())
         assert (info.id, info.state) == ("q", "lost")
         left = "left are q.b0 at b, q.sink at c, which end with: sbon query stop q"
         assert plain(info.reason) == f"{', '.join(kept)} have lost its record; {left}"
@@ -307,7 +307,7 @@ def test_a_stale_copy_decides_nothing(tmp_path: Path) -> None:
 
     async def test(cluster: SimulatedCluster) -> None:
         await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
-        records = cluster.at("a").daemon._book._records
+        records = cluster.at("a").daemon.ownership.records
         await lose(cluster, "cut off")
         await stop(cluster, "e")
         cluster.network.heal()
@@ -321,7 +321,7 @@ def test_a_record_that_is_over_stays_while_an_acceptor_has_an_earlier_one(tmp_pa
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=100_000, rate=1.0))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="b", strategy="producer")
-        uid, records = uid_of(cluster), cluster.at("a").daemon._book._records
+        uid, records = uid_of(cluster), cluster.at("a").daemon.ownership.records
         behind = next(one.node for one in records.acceptors(uid) if one.node not in "ab")
         for other in "a" + OTHERS:
             if other != behind:
@@ -346,7 +346,7 @@ def test_an_acceptor_that_has_read_a_change_which_it_missed_accepts_it(tmp_path:
         await cluster.sleep(10)  # All have met, and have asked each other what they missed.
         uid = uid_of(cluster)
         key = f"query/{uid}"
-        late = next(name for name in "bcd" if cluster.at(name).daemon._acceptors.state(key) is not None)
+        late = next(name for name in "bcd" if cluster.at(name).daemon.ownership.acceptors.state(key) is not None)
         server: Any = cluster.at(late).daemon.context.server
         serve = server._handlers["ask-register"]
 
@@ -357,17 +357,17 @@ def test_an_acceptor_that_has_read_a_change_which_it_missed_accepts_it(tmp_path:
             return answer
 
         server.handle(AskRegister, miss)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.sleep(5)
         for name in "abcd":
-            cluster.at(name).daemon.registers._behind.clear()  # Their memory of who missed it is lost, as by a restart.
+            cluster.at(name).daemon.ownership.registers._behind.clear()  # Their memory of who missed it is lost, as by a restart.
         server.handle(AskRegister, serve)
-        record = await ask(cluster, late, cluster.at(late).daemon._book.read(uid))
-        state = cluster.at(late).daemon._acceptors.state(key)
+        record = await ask(cluster, late, cluster.at(late).daemon.queries.book.read(uid))
+        state = cluster.at(late).daemon.ownership.acceptors.state(key)
         assert state is not None
         assert state.version < record.version
         await cluster.sleep(10)
-        state = cluster.at(late).daemon._acceptors.state(key)
+        state = cluster.at(late).daemon.ownership.acceptors.state(key)
         assert state is not None
         assert state.version == record.version
 
@@ -382,13 +382,13 @@ def test_an_acceptor_that_has_promised_a_higher_ballot_gets_the_change_that_it_r
         await submitted(cluster, "a", None, consumer="b")
         await cluster.sleep(10)
         key = f"query/{uid_of(cluster)}"
-        refusing = next(name for name in "bcd" if cluster.at(name).daemon._acceptors.state(key) is not None)
-        acceptors = cluster.at(refusing).daemon._acceptors
+        refusing = next(name for name in "bcd" if cluster.at(name).daemon.ownership.acceptors.state(key) is not None)
+        acceptors = cluster.at(refusing).daemon.ownership.acceptors
         kept = acceptors._records[key]
         acceptors._records[key] = AcceptorRecord(Ballot(kept.promised.counter << 8, "d", "gone"), kept.accepted)
         assert (await stop(cluster, "a")).state == "stopped"
         await clean(cluster)
-        (newest,) = {node.daemon._acceptors.state(key) for node in cluster.nodes.values()} - {None}
+        (newest,) = {node.daemon.ownership.acceptors.state(key) for node in cluster.nodes.values()} - {None}
         assert acceptors.state(key) == newest
 
     in_cluster(tmp_path, "abcd", test)

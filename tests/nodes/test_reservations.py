@@ -35,11 +35,11 @@ def test_strangers_share_one_share(tmp_path: Path) -> None:
 
         for number in range(40):
             await attack(number)
-        promised = cluster.at("b").daemon._operators.promised()
+        promised = cluster.at("b").daemon.hosting.operators.promised()
         assert promised
         assert all(one.startswith("mallory.") for one in promised)
         await cluster.clock.sleep(20.0)
         await ask(cluster, "a", context.call("b", room("mine.b0")))
-        assert "mine.b0" in cluster.at("b").daemon._operators.promised()
+        assert "mine.b0" in cluster.at("b").daemon.hosting.operators.promised()
 
     in_cluster(tmp_path, "ab", test)

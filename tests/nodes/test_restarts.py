@@ -146,14 +146,14 @@ def test_a_source_attached_again_begins_a_new_stream(tmp_path: Path) -> None:
         daemon = cluster.nodes["a"].daemon
         source = source_at("b", rows=100, rate=1000.0)
         for version in (1, 2):
-            await ask(cluster, "a", daemon.create_stream(NUMBERS))
-            await ask(cluster, "a", daemon.attach_source(source))
+            await ask(cluster, "a", daemon.queries.declarations.create_stream(NUMBERS))
+            await ask(cluster, "a", daemon.hosting.sources.attach(source))
             await cluster.until(lambda version=version: streams_at_b(cluster) == [f"source/numbers@{version}/at-b"])
             info = await submitted(cluster, "a", None, name=f"q{version}", strategy="consumer")
             assert info.plan is not None
             assert [planned.source.id for planned in info.plan.sources] == [f"source/numbers@{version}/at-b"]
-            await ask(cluster, "a", daemon.stop_query(f"q{version}"))
-            await ask(cluster, "a", daemon.drop_stream("numbers"))
+            await ask(cluster, "a", daemon.queries.lookup.stop(f"q{version}"))
+            await ask(cluster, "a", daemon.queries.declarations.drop("numbers"))
         await cluster.until(lambda: not streams_at_b(cluster))
 
     in_cluster(tmp_path, "ab", test)
@@ -223,7 +223,7 @@ def test_every_reader_that_a_stream_was_made_for_finds_its_first_frame(tmp_path:
         )
         room = ReserveOperator(query="p", operator=spec.id, hold_s=60.0, **msgspec.structs.asdict(NEEDS))
         await ask(cluster, "a", context.call("b", room))
-        acceptors = (msgspec.to_builtins(cluster.at("a").daemon._acceptors.me),)
+        acceptors = (msgspec.to_builtins(cluster.at("a").daemon.ownership.acceptors.me),)
         await ask(cluster, "a", context.call("b", InstantiateOperator(spec=msgspec.to_builtins(spec), acceptors=acceptors)))
         outbox: Any = cluster.at("b").daemon.outbox
         await cluster.until(lambda: outbox.latest(spec.id) > 2)

@@ -24,7 +24,7 @@ async def derive(cluster: SimulatedCluster, at: str, name: str, sql: str, **fiel
 
     async def accepted() -> None:
         sink = SinkSpec(kind="stream", options={"stream": name})
-        async for event in cluster.at(at).daemon.submit(Submission(sql=sql, name=name, sink=sink, **fields)):
+        async for event in cluster.at(at).daemon.submitting.submitter.submit(Submission(sql=sql, name=name, sink=sink, **fields)):
             if isinstance(event, Accepted):
                 return
 
@@ -32,7 +32,7 @@ async def derive(cluster: SimulatedCluster, at: str, name: str, sql: str, **fiel
 
 
 async def known(cluster: SimulatedCluster, node: str, name: str) -> None:
-    await cluster.until(lambda: name in cluster.at(node).daemon._catalogue.entries)
+    await cluster.until(lambda: name in cluster.at(node).daemon.ownership.catalogue.entries)
 
 
 async def finished(cluster: SimulatedCluster, name: str) -> None:
@@ -60,17 +60,17 @@ def test_two_queries_read_the_result_of_a_third(tmp_path: Path) -> None:
         await submitted(cluster, "c", tmp_path / "six.ndjson", name="six", sql="SELECT id FROM third WHERE id % 6 = 0")
         windows = "SELECT window(ts, '1 second').start AS w, count(*) AS id FROM third GROUP BY window(ts, '1 second')"
         await submitted(cluster, "c", tmp_path / "counts.ndjson", name="counts", sql=windows)
-        explanation = await ask(cluster, "a", cluster.at("a").daemon.explain_query("six"))
+        explanation = await ask(cluster, "a", cluster.at("a").daemon.queries.explainer.query("six"))
         assert {part.kind: part.result_of for part in explanation.components} == {"sink": "", "operator": "", "source": "third"}
-        error = await refused(cluster, "a", cluster.at("a").daemon.drop_stream("third"))
+        error = await refused(cluster, "a", cluster.at("a").daemon.queries.declarations.drop("third"))
         assert error.code == "stream-in-use"
         await finished(cluster, "six")
         await finished(cluster, "counts")
         assert ids(tmp_path / "six.ndjson") == list(range(0, ROWS, 6))
         assert sum(ids(tmp_path / "counts.ndjson")) == ROWS // 3
         await finished(cluster, "third")
-        await ask(cluster, "c", cluster.at("c").daemon.drop_stream("third"))
-        assert "third" not in cluster.at("c").daemon._catalogue.entries
+        await ask(cluster, "c", cluster.at("c").daemon.queries.declarations.drop("third"))
+        assert "third" not in cluster.at("c").daemon.ownership.catalogue.entries
 
     in_cluster(tmp_path, "abc", test)
 
@@ -111,8 +111,8 @@ def test_a_refused_query_leaves_no_stream(tmp_path: Path) -> None:
             assert error.code == code, (name, error)
         source = source_at("a")
         by_hand = type(source)(stream="numbers", name="q", node="a", connector="query", options={"query": "x"})
-        assert (await refused(cluster, "a", cluster.at("a").daemon.attach_source(by_hand))).code == "bad-source"
-        assert set(cluster.at("a").daemon._catalogue.entries) == {"numbers"}
+        assert (await refused(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(by_hand))).code == "bad-source"
+        assert set(cluster.at("a").daemon.ownership.catalogue.entries) == {"numbers"}
 
     in_cluster(tmp_path, "ab", test)
 
@@ -123,11 +123,14 @@ def test_a_stream_has_its_query_alone_and_dropping_it_stops_the_query(tmp_path: 
         await derive(cluster, "b", "third", THIRD)
         await cluster.clock.sleep(3.0)
         another = msgspec.structs.replace(source_at("b"), stream="third")
-        for change in (cluster.at("b").daemon.attach_source(another), cluster.at("b").daemon.detach_source("third", "query")):
+        for change in (
+            cluster.at("b").daemon.hosting.sources.attach(another),
+            cluster.at("b").daemon.queries.declarations.detach("third", "query"),
+        ):
             assert (await refused(cluster, "b", change)).code == "is-a-result"
-        await ask(cluster, "b", cluster.at("b").daemon.drop_stream("third"))
+        await ask(cluster, "b", cluster.at("b").daemon.queries.declarations.drop("third"))
         assert (await state_of(cluster, "b", "third")).state == "stopped"
-        assert set(cluster.at("b").daemon._catalogue.entries) == {"numbers"}
+        assert set(cluster.at("b").daemon.ownership.catalogue.entries) == {"numbers"}
 
     in_cluster(tmp_path, "ab", test)
 
@@ -140,7 +143,7 @@ def test_the_stream_is_at_the_node_of_the_operator_that_makes_it(tmp_path: Path)
         await derive(cluster, "c", "third", THIRD, strategy="hybrid")
         info = await state_of(cluster, "c", "third")
         assert info.consumer == info.operators[-1].node == "a"
-        entry = (await ask(cluster, "a", cluster.at("a").daemon.stream("third"))).entry
+        entry = (await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.describe("third"))).entry
         assert [source.node for source in entry.sources] == ["a"]
         await derive(cluster, "c", "named", THIRD, strategy="hybrid", consumer="b")
         assert (await state_of(cluster, "c", "named")).consumer == "b"
@@ -155,8 +158,8 @@ def test_a_result_that_ended_just_before_its_node_died_is_finished(tmp_path: Pat
         await declare(cluster, "a", source_at("a", rows=30, rate=60.0))
         await derive(cluster, "a", "third", THIRD, consumer="b")
         await known(cluster, "b", "third")
-        (source,) = cluster.at("b").daemon._catalogue.entries["third"].sources
-        await cluster.until(lambda: cluster.at("b").daemon._sources.runner(source.id).state == "ended")
+        (source,) = cluster.at("b").daemon.ownership.catalogue.entries["third"].sources
+        await cluster.until(lambda: cluster.at("b").daemon.hosting.sources.runner(source.id).state == "ended")
         cluster.crash(cluster.at("b"))
         assert (await state_of(cluster, "a", "third")).state == "running"
         await cluster.clock.sleep(1.0)
@@ -175,7 +178,7 @@ def test_a_query_whose_stream_is_gone_fails(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=100_000, rate=20.0))
         await derive(cluster, "b", "third", THIRD)
-        await ask(cluster, "b", cluster.at("b").daemon._catalogue.drop("third"))
+        await ask(cluster, "b", cluster.at("b").daemon.ownership.catalogue.drop("third"))
         for _ in range(60):
             if (info := await state_of(cluster, "b", "third")).state != "running":
                 break
@@ -194,11 +197,11 @@ def test_a_query_whose_stream_was_declared_otherwise_at_the_same_time_is_refused
         submission = asyncio.ensure_future(derive(cluster, "b", "third", THIRD, consumer="b"))
         await known(cluster, "b", "third")
         other = msgspec.structs.replace(NUMBERS, name="third", schema=NUMBERS.schema[1:])
-        await ask(cluster, "a", cluster.at("a").daemon.create_stream(other))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.declarations.create_stream(other))
         error = (await asyncio.gather(submission, return_exceptions=True))[0]
         assert "another stream 'third' was declared at the same time" in str(error)
         await cluster.clock.sleep(20.0)
-        entries = [cluster.at(node).daemon._catalogue.entries["third"] for node in "ab"]
+        entries = [cluster.at(node).daemon.ownership.catalogue.entries["third"] for node in "ab"]
         assert [(entry.declaration, entry.sources) for entry in entries] == [(other, ())] * 2
 
     in_cluster(tmp_path, "ab", test, latency=lambda one, other: 0.4)

@@ -50,8 +50,8 @@ async def finished(cluster: SimulatedCluster, name: str) -> None:
 
 async def ended(cluster: SimulatedCluster, nodes: str) -> None:
     """Wait until nothing is left of any query but its record."""
-    await cluster.until(lambda: all(not cluster.at(one).daemon._operators.hosted() for one in nodes))
-    await cluster.until(lambda: all(record.cleaned for one in nodes for record in cluster.at(one).daemon._book.records()))
+    await cluster.until(lambda: all(not cluster.at(one).daemon.hosting.operators.hosted() for one in nodes))
+    await cluster.until(lambda: all(record.cleaned for one in nodes for record in cluster.at(one).daemon.queries.book.records()))
 
 
 def values(path: Path, column: str) -> list[int]:
@@ -83,7 +83,7 @@ def test_the_first_of_two_queries_may_be_stopped(tmp_path: Path) -> None:
         shared = (await state_of(cluster, "c", "second")).shared
         assert shared
         await cluster.clock.sleep(3.0)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
         assert (await state_of(cluster, "a", "first")).state == "stopped"
         await finished(cluster, "second")
         counts = values(tmp_path / "second.ndjson", "id")
@@ -106,7 +106,7 @@ def test_a_shared_operator_ends_with_its_last_query(tmp_path: Path, stopped: str
         (shared,) = (await state_of(cluster, "c", "second")).shared
         assert shared.id == f"{uid_of(cluster, 'first')}.b0"
         await cluster.clock.sleep(2.0)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query(stopped))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(stopped))
         if crashed:
             cluster.crash(cluster.at(shared.node))
             await cluster.clock.sleep(1.0)
@@ -132,12 +132,12 @@ def test_a_shared_operator_moves_with_all_its_readers(tmp_path: Path) -> None:
 
         async def move() -> None:
             request = MoveRequest(operator=shared.id, to=target)
-            async for _ in cluster.at("a").daemon.move_operator("first", request):
+            async for _ in cluster.at("a").daemon.adaptation.requested.move("first", request):
                 pass
 
         await cluster.clock.sleep(1.0)
         await ask(cluster, "a", move())
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
         (moved,) = (await state_of(cluster, "c", "second")).shared
         assert moved.node == target
         await finished(cluster, "second")
@@ -159,17 +159,17 @@ def test_a_replicated_shared_operator_goes_on_at_its_backup_though_its_query_is_
             hosts = {one.id.rpartition(".")[2]: one.node for one in info.operators}
             if hosts["b0"] in "cd" and hosts["o1"] != hosts["b0"]:
                 break
-            await ask(cluster, "a", cluster.at("a").daemon.stop_query(f"first{seed}"))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(f"first{seed}"))
         first = f"first{seed}"
         for consumer in "bef":  # It pays to share with a host that is not farther away than the source.
             fields["consumer"] = consumer
             await submitted(cluster, "b", tmp_path / f"{consumer}.ndjson", name=consumer, sql=GREATEST, **fields)
             if shared_ones := (await state_of(cluster, "b", consumer)).shared:
                 break
-            await ask(cluster, "a", cluster.at("a").daemon.stop_query(consumer))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(consumer))
         (shared,) = shared_ones
         await cluster.clock.sleep(3.0)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query(first))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(first))
         await cluster.clock.sleep(40.0 / 60.0)
         cluster.crash(cluster.at(shared.node))
         await finished(cluster, consumer)
@@ -185,7 +185,7 @@ def test_two_equal_branches_have_rows_of_their_own(tmp_path: Path) -> None:
         await submitted(cluster, "c", tmp_path / "twice.ndjson", name="twice", sql=f"{THIRD} UNION ALL {THIRD}")
         info = await state_of(cluster, "c", "twice")
         assert (len(info.shared), len(info.operators)) == (1, 1)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
         await finished(cluster, "twice")
         assert values(tmp_path / "twice.ndjson", "id") == sorted([*range(0, ROWS, 3)] * 2)
 
@@ -225,13 +225,13 @@ def test_a_refused_query_gives_its_references_back(tmp_path: Path) -> None:
         await declare(cluster, "a", source_at("a", rows=100_000, rate=60.0))
         await submitted(cluster, "b", None, name="first", sql=SUMS)
         uid = uid_of(cluster, "first")
-        before = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
+        before = await ask(cluster, "a", cluster.at("a").daemon.ownership.operators.read(uid, f"{uid}.b0"))
         with pytest.raises(SbonError, match="there is no folder"):  # found by the consumer's node, when all else has begun
             await submitted(cluster, "c", tmp_path / "absent" / "second.ndjson", name="second", sql=GREATEST, consumer="b")
         await cluster.clock.sleep(5.0)
-        after = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
+        after = await ask(cluster, "a", cluster.at("a").daemon.ownership.operators.read(uid, f"{uid}.b0"))
         assert after.queries == before.queries == (uid,)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
         await ended(cluster, "abc")
 
     in_cluster(tmp_path, "abc", test)
@@ -248,14 +248,14 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
 
         async def refer() -> None:
             spec = QuerySpec(sql=GREATEST)
-            plan = await daemon._submitter._planning.plan(spec, "never-abcdef")
-            plan = await daemon._submitter._reuse.shared(plan, spec, "never-abcdef", "c")
+            plan = await daemon.queries.planning.plan(spec, "never-abcdef")
+            plan = await daemon.queries.reuse.shared(plan, spec, "never-abcdef", "c")
             assert [one.id for one in plan.shared] == [f"{uid}.b0"]
             me = Acceptor("c", cluster.at("c").daemon.context.membership.expected("c").instance)
-            await daemon._submitter._reuse.refer(plan, spec, "never-abcdef", "c", (me,))
+            await daemon.queries.reuse.refer(plan, spec, "never-abcdef", "c", (me,))
 
         async def queries() -> tuple[str, ...]:
-            register = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
+            register = await ask(cluster, "a", cluster.at("a").daemon.ownership.operators.read(uid, f"{uid}.b0"))
             return tuple(register.queries)
 
         await ask(cluster, "c", refer())
@@ -265,10 +265,10 @@ def test_a_reference_of_a_query_that_was_never_made_is_swept(tmp_path: Path) -> 
                 break
             await cluster.clock.sleep(1.0)
         assert await queries() == (uid,)
-        (host,) = (node for node in "abc" if f"{uid}.b0" in cluster.at(node).daemon._operators.hosted())
+        (host,) = (node for node in "abc" if f"{uid}.b0" in cluster.at(node).daemon.hosting.operators.hosted())
         links = cluster.at(host).daemon.outbox.link_counts(f"{uid}.b0").links
         assert set(links) == {f"{uid}.o1#0"}
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
         await ended(cluster, "abc")
 
     in_cluster(tmp_path, "abc", test, orphan_check_s=float(ORPHAN_CHECK_S))
@@ -304,7 +304,7 @@ def test_a_node_that_lies_about_an_operator_gets_nobody_to_read_it(tmp_path: Pat
         assert values(tmp_path / "third.ndjson", "id") == list(range(0, ROWS, 3))
 
     async def planned(cluster: SimulatedCluster) -> Plan:
-        plan: Plan = await ask(cluster, "c", cluster.at("c").daemon._submitter._planning.plan(QuerySpec(sql=THIRD), "x"))
+        plan: Plan = await ask(cluster, "c", cluster.at("c").daemon.queries.planning.plan(QuerySpec(sql=THIRD), "x"))
         return plan
 
     in_cluster(tmp_path, "abc", test)
@@ -342,10 +342,10 @@ def test_an_operator_that_is_being_destroyed_is_not_shared(tmp_path: Path, last:
         if last == "reader":
             over = "second"
             assert (await submitted(cluster, "b", None, name=over, sql=SUMS)).shared
-            await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+            await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
             await cluster.clock.sleep(1.0)
-        (host,) = (node for node in "abc" if cluster.at(node).daemon._operators.hosted())
-        operators, begun = cluster.at(host).daemon._operators, asyncio.Event()
+        (host,) = (node for node in "abc" if cluster.at(node).daemon.hosting.operators.hosted())
+        operators, begun = cluster.at(host).daemon.hosting.operators, asyncio.Event()
         destroy = operators.destroy
 
         async def slowly(call: DestroyComponents) -> None:
@@ -355,7 +355,7 @@ def test_an_operator_that_is_being_destroyed_is_not_shared(tmp_path: Path, last:
             await destroy(call)
 
         operators.destroy = slowly  # type: ignore[method-assign]
-        stopping = asyncio.create_task(ask(cluster, "a", cluster.at("a").daemon.stop_query(over)))
+        stopping = asyncio.create_task(ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(over)))
         await begun.wait()
         await submitted(cluster, "c", tmp_path / "third.ndjson", name="third", sql=SUMS)
         await stopping

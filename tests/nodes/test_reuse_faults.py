@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.running_operators import MOST_ROUNDS, HostedStream, RunningOperators
+from sbon_node.queries.submitting.running_operators import MOST_ROUNDS, HostedStream, RunningOperators
 from sbon_protocol.api.operators import Computation, PlannedInput
 from sbon_protocol.api.queries import SinkSpec, Submission
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer
@@ -36,7 +36,7 @@ def numbers(path: Path) -> list[int]:
 
 async def registered(cluster: SimulatedCluster, name: str) -> tuple[str, ...]:
     uid = uid_of(cluster, name)
-    register = await ask(cluster, "a", cluster.at("a").daemon._operator_registers.read(uid, f"{uid}.b0"))
+    register = await ask(cluster, "a", cluster.at("a").daemon.ownership.operators.read(uid, f"{uid}.b0"))
     return tuple(register.queries)
 
 
@@ -47,12 +47,12 @@ def test_a_source_is_attached_while_the_query_is_planned_again(tmp_path: Path) -
         await declare(cluster, "b", source_at("b", rows=ROWS, rate=60.0))
         for name, sql in (("first", THIRD), ("other", WIDE)):
             await submitted(cluster, "b", None, name=name, sql=sql)
-        planning: Any = cluster.at("c").daemon._submitter._planning
+        planning: Any = cluster.at("c").daemon.queries.planning
         plain = planning.propose
 
         async def propose(spec: Any, query: str, times: Any = None, offers: Any = (), **options: Any) -> Any:
             if offers and len(planning._catalogue.entry("numbers").sources) < 2:
-                await ask(cluster, "a", cluster.at("a").daemon.attach_source(source_at("a", rows=FEW, rate=60.0)))
+                await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(source_at("a", rows=FEW, rate=60.0)))
                 while len(planning._catalogue.entry("numbers").sources) < 2:
                     await cluster.clock.sleep(0.1)
             return await plain(spec, query, times, offers, **options)
@@ -98,13 +98,13 @@ def test_a_submission_that_ends_early_gives_its_references_back(tmp_path: Path, 
         async def submit() -> None:
             sink = SinkSpec(kind="stream", options={"stream": "made"})  # THIRD has no event time.
             submission = Submission(sql=THIRD, name="second", **({"sink": sink} if moment == "refused" else {}))
-            events = daemon.submit(submission)
+            events = daemon.submitting.submitter.submit(submission)
             async for event in events:
                 if getattr(event, "step", "") == "sharing" == moment:
                     await events.aclose()
                     break
 
-        plain = daemon._submitter._reuse._registers.refer
+        plain = daemon.ownership.operators.refer
 
         async def refer(operator: str, query: str) -> Any:
             register = await plain(operator, query)
@@ -113,14 +113,14 @@ def test_a_submission_that_ends_early_gives_its_references_back(tmp_path: Path, 
             return register
 
         if moment == "referring":
-            daemon._submitter._reuse._registers.refer = refer
+            daemon.ownership.operators.refer = refer
 
         async def begin() -> None:
             tasks.append(asyncio.ensure_future(submit()))
             await asyncio.gather(*tasks, return_exceptions=True)
 
         await ask(cluster, "c", begin())
-        daemon._submitter._reuse._registers.refer = plain
+        daemon.ownership.operators.refer = plain
         await cluster.clock.sleep(5.0)
         assert await registered(cluster, "first") == before
 
@@ -132,8 +132,8 @@ def test_a_host_without_room_keeps_no_subscription(tmp_path: Path) -> None:
         await declare(cluster, "a", source_at("a", rows=LONG, rate=60.0))
         await submitted(cluster, "b", None, name="first", sql=THIRD)
         operator = f"{uid_of(cluster, 'first')}.b0"
-        (host,) = (node for node in "abc" if operator in cluster.at(node).daemon._operators.hosted())
-        operators: Any = cluster.at(host).daemon._operators
+        (host,) = (node for node in "abc" if operator in cluster.at(node).daemon.hosting.operators.hosted())
+        operators: Any = cluster.at(host).daemon.hosting.operators
         plain = operators.keep
 
         def keep(hosted: Any) -> None:

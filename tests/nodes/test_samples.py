@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.hosting.samples import checked
+from sbon_node.hosting.sources.samples import checked
 from sbon_node.model.samples import MAX_TEXT
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.columns import Column
@@ -59,7 +59,7 @@ def test_a_possible_sample_is_taken() -> None:
 def test_only_the_wanted_columns_of_a_nodes_own_sources_leave_it(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "b", source_at("a", rows=3000, rate=50.0), source_at("b"))
-        sources = {source.node: source for source in cluster.at("b").daemon._catalogue.entry("numbers").sources}
+        sources = {source.node: source for source in cluster.at("b").daemon.ownership.catalogue.entry("numbers").sources}
 
         async def sampled(source: SourceDeclaration, rows: int, *columns: str) -> tuple[SourceSample, ...]:
             call = SampleSources(requests=(SampleRequest(source=source.id, columns=columns),), rows=rows)
@@ -74,7 +74,7 @@ def test_only_the_wanted_columns_of_a_nodes_own_sources_leave_it(tmp_path: Path)
         known = await ask(
             cluster,
             "b",
-            cluster.at("b").daemon._measurements.measured({sources["a"].id: "a"}, [], {sources["a"].id: ("id", "v")}),
+            cluster.at("b").daemon.hosting.measurements.measured({sources["a"].id: "a"}, [], {sources["a"].id: ("id", "v")}),
         )
         sample = known.samples[sources["a"].id]
         assert set(sample.columns) == {"id", "v"}
@@ -86,7 +86,7 @@ def test_only_the_wanted_columns_of_a_nodes_own_sources_leave_it(tmp_path: Path)
 def test_samples_that_lie_are_counted_and_a_plan_does_without_them(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "b", source_at("a", rows=3000, rate=50.0))
-        (source,) = cluster.at("b").daemon._catalogue.entry("numbers").sources
+        (source,) = cluster.at("b").daemon.ownership.catalogue.entry("numbers").sources
 
         async def lie(call: SampleSources, caller: object) -> SourceSamples:
             name = call.requests[0].source
@@ -99,8 +99,8 @@ def test_samples_that_lie_are_counted_and_a_plan_does_without_them(tmp_path: Pat
 
         cluster.at("a").daemon.context.server.handle(SampleSources, lie)
         daemon = cluster.at("b").daemon
-        known = await ask(cluster, "b", daemon._measurements.measured({source.id: "a"}, [], {source.id: ("ts",)}))
+        known = await ask(cluster, "b", daemon.hosting.measurements.measured({source.id: "a"}, [], {source.id: ("ts",)}))
         assert known.samples == {}
-        assert daemon.status().counters["sample-refused"] == 2
+        assert daemon.operations.status().counters["sample-refused"] == 2
 
     in_cluster(tmp_path, "ab", test)

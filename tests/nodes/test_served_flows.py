@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from sbon_lab.simulation.cluster import CONFIG, RESTING_ANTS, SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
-from sbon_node.hosting.machine_resources import REFERENCE_S, Machine, speed_of
-from sbon_node.hosting.room import BUSIEST, server_report, with_core_times
-from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServerReport
+from sbon_node.hosting.machine.machine_resources import REFERENCE_S, Machine, speed_of
+from sbon_node.hosting.operators.room import BUSIEST, server_report, with_core_times
+from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServedFlow, ServerReport
 from sbon_node.papers.ants.plug_in import Ants
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.measured_plan import measured_work
@@ -109,23 +109,21 @@ def test_the_busiest_flows_are_reported_if_there_are_too_many() -> None:
     assert (len(report.flows), report.flows[-1].rows_s) == (MAX_FLOWS, 11.0)
 
 
-def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_answers_with_its_flows_and_an_impossible_answer_counts_as_none(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=4000, rate=40.0))
         await submitted(cluster, "a", tmp_path / "out.csv", sql=FILTER, strategy="producer")
         await cluster.sleep(15.0)
         host: Any = cluster.at("b").daemon
-        host._operators._room.load = lambda: 0.4
+        host.hosting.room.load = lambda: 0.4
         view = LiveNetworkView(cluster.at("a").daemon.context)
         answer: Answer = await ask(cluster, "a", view.ask("b", Needs()))
         assert answer.server is not None
         (flow,) = answer.server.flows
         assert flow.rate_s == pytest.approx(40.0, rel=0.3)
         assert float(answer.server.traffic().load) == pytest.approx(0.4)
-        impossible = {"flows": [{"rows_s": -1.0, "row_ms": 1.0, "row_scv": 1.0}]}
-        monkeypatch.setattr(host._answers, "_server", lambda *_: impossible)
+        impossible = ServerReport(flows=(ServedFlow(rows_s=-1.0, row_ms=1.0, row_scv=1.0),))
+        host.hosting.room.measured = lambda load, query: impossible
         answer = await ask(cluster, "a", view.ask("b", Needs()))
         assert answer.server is None
         assert answer.free is not None
@@ -154,7 +152,7 @@ def test_a_node_states_its_speed_and_the_times_that_rows_take_at_speed_1(tmp_pat
         assert slow.server is not None
         assert (slow.server.speed, slow.server.flows) == (0.25, ())
         cluster.at("c").load_per_core = 0.6
-        (uid,) = {one.spec.query for one in cluster.at("b").daemon._operators._hosted.values()}
+        (uid,) = {spec.query for spec in cluster.at("b").daemon.hosting.operators.specs()}
         own, other = [await ask(cluster, "a", LiveNetworkView(view._context, uid).ask(node, Needs())) for node in "bc"]
         assert (own.server.flows, own.load, server_of(PROBLEM, own).flows) == ((), 0.4, ()), "its own load counts as others'"
         assert float(server_of(PROBLEM, other).traffic().load) == pytest.approx(0.6)

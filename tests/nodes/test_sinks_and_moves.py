@@ -50,7 +50,7 @@ def test_sinks_go_on_at_the_backup_of_a_lost_operator(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         operator = await running(cluster, tmp_path / "first.ndjson", rows=130, rate=2.0, durability=REPLICATED)
         await cluster.clock.sleep(3.0)
-        registers = cluster.at("a").daemon._operator_registers
+        registers = cluster.at("a").daemon.ownership.operators
 
         async def register() -> OperatorRegister:
             found: OperatorRegister = await ask(cluster, "a", registers.read(uid_of(cluster), operator))
@@ -113,4 +113,4 @@ def test_the_leader_takes_back_what_a_node_that_died_has_left(tmp_path: Path) ->
 async def _tried(cluster: SimulatedCluster, path: Path) -> None:
     request = SinkRequest(sink=SinkSpec(kind="file", options={"path": str(path)}), consumer="d")
     with suppress(SbonError):
-        await cluster.at("a").daemon.sinks.add("q", request)
+        await cluster.at("a").daemon.queries.sinks.add("q", request)

@@ -8,7 +8,7 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.base.clock import Clock
-from sbon_node.queries.step_times import StepTimes
+from sbon_node.queries.submitting.step_times import StepTimes
 from sbon_protocol.api.queries import Accepted, Submission
 from tests.nodes.clusters import SQL, ask, declare, in_cluster, source_at
 
@@ -61,7 +61,7 @@ def test_an_accepted_query_has_the_times_of_its_steps(tmp_path: Path) -> None:
 
         async def accepted() -> Accepted:
             submission = Submission(sql=SQL, consumer="c", strategy="producer")
-            return [event async for event in cluster.at("b").daemon.submit(submission)][-1]  # type: ignore[return-value]
+            return [event async for event in cluster.at("b").daemon.submitting.submitter.submit(submission)][-1]  # type: ignore[return-value]
 
         seconds = (await ask(cluster, "b", accepted())).seconds
         assert set(seconds) == {"plan", "analyse", "share", "place", "reserve", "start"}

@@ -19,7 +19,7 @@ def test_a_stop_goes_on_though_the_node_that_passed_it_on_dies(tmp_path: Path, d
         await declare(cluster, "a", source_at("c", rows=100_000, rate=2.0))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="consumer")
         serve = refuse_ends(cluster, "c")
-        cluster.call("b", cluster.at("b").daemon.stop_query("q"))
+        cluster.call("b", cluster.at("b").daemon.queries.lookup.stop("q"))
         await cluster.sleep(dies_after_s)
         cluster.crash(cluster.at("b"))
         await cluster.sleep(20)

@@ -43,18 +43,18 @@ def test_a_source_with_a_stored_secret_is_detached_and_the_secret_is_gone(tmp_pa
         assert len(told) == 2
         await cluster.clock.sleep(60)
         for name in "ab":
-            entry = (await ask(cluster, name, cluster.at(name).daemon.stream("numbers"))).entry
+            entry = (await ask(cluster, name, cluster.at(name).daemon.hosting.sources.describe("numbers"))).entry
             assert sorted(one.name for one in entry.sources) == ["at-a", "at-b"]
             files = cluster.nodes[name].disk.folder.glob("node.db*")
             assert not any(b"hunter2-x" in path.read_bytes() for path in files)
         # Its name may be used again, with a reference.
         again = msgspec.structs.replace(source_at("a"), name="old")
-        await ask(cluster, "a", cluster.at("a").daemon.attach_source(again))
-        entry = (await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))).entry
+        await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(again))
+        entry = (await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.describe("numbers"))).entry
         assert next(one.turn for one in entry.sources if one.name == "old") == 2
         bad = msgspec.structs.replace(again, name="bad", options={**again.options, "password": "hunter2-x"})
         with pytest.raises(SbonError) as caught:
-            await ask(cluster, "a", cluster.at("a").daemon.attach_source(bad))
+            await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(bad))
         assert caught.value.code == "literal-secret"
 
     in_cluster(tmp_path, "ab", test)

@@ -25,7 +25,7 @@ NAMES = "abcd"
 def prepare(cluster: SimulatedCluster, operator: str, attempt: str) -> PrepareOperator:
     """Return the call by which b would begin to move the operator."""
     daemon = cluster.at("b").daemon
-    hosted = daemon._operators._hosted[operator]
+    hosted = daemon.hosting.operators.get(operator)
     tail = daemon.outbox.handover.tail(operator)
     return PrepareOperator(
         attempt=attempt,
@@ -33,7 +33,7 @@ def prepare(cluster: SimulatedCluster, operator: str, attempt: str) -> PrepareOp
         acceptors=hosted.acceptors,
         tail=tail,
         batch=tail.batch,
-        cut=daemon.engine.cut(operator),
+        cut=daemon.hosting.engine.cut(operator),
         lineages={},
     )
 
@@ -45,7 +45,7 @@ async def refusal(cluster: SimulatedCluster, caller: str, target: str, call: Pre
 
 
 def follows(cluster: SimulatedCluster, node: str) -> bool:
-    return bool(cluster.at(node).daemon._moves.arrivals._known)
+    return bool(list(cluster.at(node).daemon.hosting.moves.arrivals.components()))
 
 
 @pytest.mark.parametrize("caller", ["b", "d"], ids=["its host, without a move", "another node"])
@@ -56,7 +56,7 @@ def test_only_a_move_that_the_register_has_is_prepared(tmp_path: Path, caller: s
         assert await refusal(cluster, caller, "c", prepare(cluster, operator, "forged")) == "not-owner"
         assert target.context.counters.snapshot()["move-refused"] == 1
         assert not follows(cluster, "c")
-        assert operator not in target._operators._reservations.operators()
+        assert operator not in target.hosting.room.reservations.operators()
         assert not (target.context.data_dir / "operators" / operator).exists()
         assert (await begun(cluster, operator)).step == "moved"
         await finished(cluster)

@@ -59,7 +59,7 @@ def test_a_stranger_ends_no_subscription_where_only_the_source_is(tmp_path: Path
         ended = await ask(cluster, stranger, cluster.at(stranger).daemon.context.ask("b", call, ComponentsDestroyed))
         assert ended == ComponentsDestroyed()
         assert [component_of(name) for name in outbox.link_counts(source).links] == [info.operators[0].id]
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.until(lambda: not outbox.link_counts(source).links)
 
     in_cluster(tmp_path, "abcde", test)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.survival import survival_of, with_survival
+from sbon_node.queries.describing.survival import survival_of, with_survival
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo, Durability
 from sbon_protocol.api.operators import OperatorStats
@@ -168,7 +168,7 @@ def test_a_cluster_describes_durability_epoch_and_losses(tmp_path: Path, durabil
         assert parts - {("b", "operator")} == {("b", "source"), ("d", "sink")}
         if durability == "local":
             assert ("b", "operator") in parts
-        assert all(one.survival is None for one in await ask(cluster, "a", cluster.at("a").daemon.queries()))
+        assert all(one.survival is None for one in await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.all()))
         while (info := await state_of(cluster, "a")).state == "running":
             await cluster.sleep(0.5)
         assert (info.state, info.survival, info.operators[0].backup) == ("finished", None, None)

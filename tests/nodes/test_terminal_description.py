@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.queries.terminal_description import as_terminal
+from sbon_node.queries.describing.terminal_description import as_terminal
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
@@ -17,7 +17,7 @@ from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, 
 
 async def states(cluster: SimulatedCluster, info: QueryInfo) -> set[str]:
     """Return the states of the query's operators, as shown and as explained."""
-    explained = await ask(cluster, "a", cluster.at("a").daemon.explain_query("q"))
+    explained = await ask(cluster, "a", cluster.at("a").daemon.queries.explainer.query("q"))
     return {one.state for one in info.operators} | {part.state for part in explained.components if part.kind == "operator"}
 
 
@@ -41,7 +41,7 @@ def test_components_of_a_stopped_query_are_over_and_missing_answers_are_listed(t
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
         await cluster.sleep(5.0)
         await cluster.stop("b")
-        stopped = await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        stopped = await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         cluster.boot(cluster.at("b"))
         await cluster.together()
         info = await state_of(cluster, "d")
@@ -70,7 +70,7 @@ def test_an_unanswered_request_is_awaited_once(tmp_path: Path) -> None:
             await submitted(cluster, "a", None, name=query, consumer="c", strategy="consumer")
             cluster.network.cut("a", silent, both=True)
             before_s = cluster.clock.now()
-            assert (await ask(cluster, "a", cluster.at("a").daemon.stop_query(query))).state == "stopped"
+            assert (await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop(query))).state == "stopped"
             took_s[silent] = cluster.clock.now() - before_s
             cluster.network.heal()
             await cluster.together()
@@ -87,7 +87,7 @@ def test_a_query_that_has_the_name_of_one_that_is_over_is_not_ended_with_it(tmp_
         daemon = cluster.at("a").daemon
         await submitted(cluster, "a", None, consumer="c", strategy="consumer")
         cluster.network.cut("a", "b", both=True)
-        await ask(cluster, "a", daemon.stop_query("q"))
+        await ask(cluster, "a", daemon.queries.lookup.stop("q"))
         cluster.network.heal()
         await cluster.together()
         await cluster.sleep(10.0)  # Until the connections are new.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
-from sbon_node.queries.follow import ANY_SINK
+from sbon_node.queries.sinks.follow import ANY_SINK
 from sbon_protocol.api.delivery import Finished, Rows
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import ask, state_of
@@ -43,12 +43,12 @@ class Reader:
 
     async def _follow(self, rows: int) -> bool:
         daemon = self._cluster.at(self._node).daemon
-        async with aclosing(daemon.follow("q", dict(self.taken), self.sink)) as events:  # type: ignore[type-var]
+        async with aclosing(daemon.queries.follows.follow("q", dict(self.taken), self.sink)) as events:  # type: ignore[type-var]
             async for event in events:
                 if isinstance(event, Finished):
                     return event.state == "finished"
                 self._take(event)
-                await daemon.acknowledge("q", {event.stream: event.number}, self.sink)
+                await daemon.queries.follows.acknowledge("q", {event.stream: event.number}, self.sink)
                 if len(self.rows) >= rows:
                     return True
         return False
@@ -119,7 +119,7 @@ def test_a_follower_that_leaves_is_removed_after_a_while(tmp_path: Path, leaves:
         with pytest.raises(SbonError) as gone:
             await Reader(cluster, "d", reader.sink).run()
         assert gone.value.code == "unknown-sink"
-        assert not cluster.at("d").daemon._sinks.components()
+        assert not cluster.at("d").daemon.hosting.sinks.components()
 
     in_cluster(tmp_path, "abcd", test, follower_grace_s=10.0)
 
@@ -135,7 +135,7 @@ def test_nobody_follows_in_place_of_the_first_follower(tmp_path: Path) -> None:
 
         async def follow(after: dict[str, int], sink: str) -> list[Any]:
             daemon = cluster.at("d").daemon
-            async with aclosing(daemon.follow("q", after, sink)) as events:  # type: ignore[type-var]
+            async with aclosing(daemon.queries.follows.follow("q", after, sink)) as events:  # type: ignore[type-var]
                 return [event async for event in events]
 
         assert (await refused(cluster, "d", follow({}, ""))).code == "already-followed"
@@ -158,14 +158,14 @@ def test_a_query_has_eight_sinks_at_most(tmp_path: Path) -> None:
         assert {one.sink for one in readers} == {"", *(f"sink{number}" for number in range(2, 9))}
 
         async def ninth() -> None:
-            async with aclosing(cluster.at("c").daemon.follow("q", {}, ANY_SINK)) as events:  # type: ignore[type-var]
+            async with aclosing(cluster.at("c").daemon.queries.follows.follow("q", {}, ANY_SINK)) as events:  # type: ignore[type-var]
                 await anext(events)
 
         error = await refused(cluster, "c", ninth())
         assert (error.code, error.where) == ("too-many-sinks", "query")
         await asyncio.gather(*following)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.clock.sleep(3.0)
-        assert not cluster.at("d").daemon._sinks.components()
+        assert not cluster.at("d").daemon.hosting.sinks.components()
 
     in_cluster(tmp_path, "abcd", test)

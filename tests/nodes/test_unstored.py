@@ -89,7 +89,7 @@ def test_a_stopped_query_is_cleaned_though_its_record_cannot_be_stored_for_a_tim
         await declare(cluster, "a", source_at("b", rows=10_000, rate=20.0))
         await submitted(cluster, "a", tmp_path / "out.csv", strategy="producer")
         cluster.crash(cluster.nodes["b"])
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
         store = cluster.at("a").daemon.context.store
         refuse(store, writes=True)
         cluster.boot(cluster.nodes["b"])
@@ -117,7 +117,7 @@ def test_a_refused_submission_is_undone_once_it_can_be(tmp_path: Path) -> None:
 
         async def refused() -> SbonError:
             try:
-                async for event in daemon.submit(Submission(sql=SQL, name="q", sink=SinkSpec())):
+                async for event in daemon.submitting.submitter.submit(Submission(sql=SQL, name="q", sink=SinkSpec())):
                     if isinstance(event, Progress) and event.step == "placed":
                         refuse(daemon.context.store, writes=True)
             except SbonError as error:

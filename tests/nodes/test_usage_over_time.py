@@ -14,8 +14,8 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.context import ControlSettings
 from sbon_node.ownership.queries import LIVE
-from sbon_node.queries.holder import UsageHistories
-from sbon_node.queries.time_series import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, TimeSeries, thinned
+from sbon_node.queries.describing.time_series import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, TimeSeries, thinned
+from sbon_node.queries.driving.holder import UsageHistories
 from sbon_protocol.api.explanations import ExplainedComponent
 from sbon_protocol.api.usage import QueryUsage, QueryUsagePoint
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
@@ -26,7 +26,7 @@ START_MS = 1_577_836_800_000
 
 
 async def components(cluster: SimulatedCluster, at: str) -> dict[str, ExplainedComponent]:
-    found = await ask(cluster, at, cluster.at(at).daemon.explain_query("q"))
+    found = await ask(cluster, at, cluster.at(at).daemon.queries.explainer.query("q"))
     return {part.kind: part for part in found.components}
 
 
@@ -79,7 +79,7 @@ def test_a_bill_tells_its_history(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await started(cluster, tmp_path / "out.csv", rows)
         await cluster.sleep(50.0)
-        query_usage: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
+        query_usage: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.usage("q"))
         points = query_usage.history
         assert points[0].byte_ms == 0.0
         assert len(points) in (10, 11)
@@ -97,7 +97,7 @@ def test_a_bill_tells_its_history(tmp_path: Path) -> None:
         assert all(0 <= (point.lag_ms or 0) < 60_000 for point in points), "a watermark of 0 is none"
         assert points[-1].at_ms <= query_usage.at_ms
         await over(cluster)
-        last: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
+        last: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.usage("q"))
         assert last.history[: len(points)] == points
         # Latencies are estimated anew each time.
         assert 1.01 * last.byte_ms >= last.history[-1].byte_ms > query_usage.byte_ms
@@ -110,20 +110,20 @@ def test_the_history_of_the_last_minutes_is_a_point_every_two_seconds_and_only_n
     async def test(cluster: SimulatedCluster) -> None:
         await started(cluster, tmp_path / "out.csv", rows=280)
         await cluster.sleep(60.0)
-        first: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
+        first: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.usage("q"))
         gaps = [later.at_ms - earlier.at_ms for earlier, later in pairwise(first.history[1:])]
         assert len(gaps) in (27, 28, 29)
         assert all(2000 <= gap < 3000 for gap in gaps)
         await cluster.sleep(10.0)
         newest = first.history[-1].at_ms
-        more: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q", newest))
+        more: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.usage("q", newest))
         assert len(more.history) in (4, 5, 6)
         assert all(point.at_ms > newest for point in more.history)
         await over(cluster)
-        whole: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
+        whole: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.usage("q"))
         assert whole.history[0] == first.history[0]
         assert OLDEST_POINTS / 2 < len(whole.history) <= OLDEST_POINTS
-        late: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q", newest))
+        late: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.usage("q", newest))
         assert late.history == tuple(point for point in whole.history if point.at_ms > newest)
 
     in_cluster(tmp_path, "abc", test)
@@ -194,6 +194,6 @@ def test_a_stored_history_keeps_its_ends() -> None:
 
 def test_members_tell_which_version_they_run(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        assert {member.version for member in cluster.at("a").daemon.members()} == {version("sbon")}
+        assert {member.version for member in cluster.at("a").daemon.operations.distances.members()} == {version("sbon")}
 
     in_cluster(tmp_path, "ab", test)

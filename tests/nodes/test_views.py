@@ -18,7 +18,7 @@ FEWER = "SELECT id AS number FROM few WHERE id > 50"
 
 async def create(cluster: SimulatedCluster, node: str, name: str, sql: str, *, replace: bool = False) -> None:
     view = ViewDeclaration(name=name, sql=sql, replace=replace)
-    await ask(cluster, node, cluster.at(node).daemon.create_view(view))
+    await ask(cluster, node, cluster.at(node).daemon.queries.declarations.create_view(view))
 
 
 async def refused(cluster: SimulatedCluster, node: str, work: object) -> SbonError:
@@ -37,26 +37,26 @@ def test_every_node_reads_a_view_and_dropping_it_disturbs_no_query(tmp_path: Pat
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=100, rate=20.0))
         await create(cluster, "a", "few", FEW)
-        await cluster.until(lambda: "few" in cluster.at("b").daemon._catalogue.entries)
+        await cluster.until(lambda: "few" in cluster.at("b").daemon.ownership.catalogue.entries)
         await create(cluster, "b", "fewer", FEWER)
-        info = await ask(cluster, "b", cluster.at("b").daemon.stream("fewer"))
+        info = await ask(cluster, "b", cluster.at("b").daemon.hosting.sources.describe("fewer"))
         declaration = info.entry.declaration
         assert ([(one.name, one.type) for one in declaration.schema], declaration.event_time) == ([("number", "bigint")], "")
-        await cluster.until(lambda: "fewer" in cluster.at("c").daemon._catalogue.entries)
+        await cluster.until(lambda: "fewer" in cluster.at("c").daemon.ownership.catalogue.entries)
         path = tmp_path / "out.ndjson"
         await submitted(cluster, "c", path, sql="SELECT number FROM fewer", name="read")
         for name, reader in (("few", "fewer"), ("numbers", "few")):
-            error = await refused(cluster, "c", cluster.at("c").daemon.drop_stream(name))
+            error = await refused(cluster, "c", cluster.at("c").daemon.queries.declarations.drop(name))
             assert (error.code, error.where) == ("stream-in-use", "stream")
             assert f"{name} is read by the view {reader}" in str(error)
         for name in ("fewer", "few"):
-            await ask(cluster, "c", cluster.at("c").daemon.drop_stream(name))
+            await ask(cluster, "c", cluster.at("c").daemon.queries.declarations.drop(name))
         await finished(cluster, "read")
         assert sorted(json.loads(line)["number"] for line in path.read_text().splitlines()) == list(range(51, 100, 3))
         again = cluster.at("c").daemon
         error = await refused(cluster, "c", submitted(cluster, "c", None, sql="SELECT number FROM fewer", name="gone"))
         assert error.code == "unknown-stream"
-        await ask(cluster, "c", again.drop_stream("numbers"))
+        await ask(cluster, "c", again.queries.declarations.drop("numbers"))
 
     in_cluster(tmp_path, "abc", test)
 
@@ -74,14 +74,14 @@ def test_bad_views_leave_nothing(tmp_path: Path) -> None:
             ("v", "SELECT id FROM v", "unknown-stream", "line 1, column 16"),
             ("v", "DROP STREAM numbers", "not-a-select", "line 1, column 1"),
         ):
-            error = await refused(cluster, "a", daemon.create_view(ViewDeclaration(name=name, sql=sql)))
+            error = await refused(cluster, "a", daemon.queries.declarations.create_view(ViewDeclaration(name=name, sql=sql)))
             assert (error.code, error.where) == (code, where), name
-        error = await refused(cluster, "a", daemon.create_stream(NUMBERS))
+        error = await refused(cluster, "a", daemon.queries.declarations.create_stream(NUMBERS))
         assert error.message == "the stream 'numbers' exists already"
         source = {"stream": "few", "name": "s", "node": "a", "connector": "generator", "options": {"rows": 1}}
         attached = type(source_at("a"))(**source)  # type: ignore[arg-type]
-        assert (await refused(cluster, "a", daemon.attach_source(attached))).code == "is-a-view"
-        assert set(daemon._catalogue.entries) == {"numbers", "few"}
+        assert (await refused(cluster, "a", daemon.hosting.sources.attach(attached))).code == "is-a-view"
+        assert set(daemon.ownership.catalogue.entries) == {"numbers", "few"}
 
     in_cluster(tmp_path, "a", test)
 
@@ -90,7 +90,7 @@ def test_a_view_is_replaced_in_one_change_or_stays(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=10))
         await create(cluster, "a", "few", FEW, replace=True)
-        catalogue = cluster.at("b").daemon._catalogue
+        catalogue = cluster.at("b").daemon.ownership.catalogue
         await cluster.until(lambda: "few" in catalogue.entries)
         seen: list[str] = []
         catalogue.listen(lambda entry: seen.append("" if entry.dropped else entry.declaration.sql))
@@ -105,9 +105,9 @@ def test_a_view_is_replaced_in_one_change_or_stays(tmp_path: Path) -> None:
         await cluster.until(lambda: seen != [])
         assert seen == ["SELECT id AS number FROM numbers"]
         await create(cluster, "b", "fewer", "SELECT number FROM few WHERE number > 5")
-        await cluster.until(lambda: "fewer" in cluster.at("a").daemon._catalogue.entries)
+        await cluster.until(lambda: "fewer" in cluster.at("a").daemon.ownership.catalogue.entries)
         read = await refused(cluster, "a", create(cluster, "a", "few", FEW, replace=True))
         assert (read.code, "few is read by the view fewer" in read.message) == ("stream-in-use", True)
-        assert cluster.at("a").daemon._catalogue.entry("few").declaration.sql == seen[0]
+        assert cluster.at("a").daemon.ownership.catalogue.entry("few").declaration.sql == seen[0]
 
     in_cluster(tmp_path, "ab", test)

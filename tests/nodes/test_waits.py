@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sbon_node.queries.waits import KINDS, KnownReasons, QueryReason, Waits
+from sbon_node.queries.describing.waits import KINDS, KnownReasons, QueryReason, Waits
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.states import operator_states

@@ -15,7 +15,7 @@ from sbon_node.context import Context, ControlSettings
 from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.queries import LIVE
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.queries import deploy
+from sbon_node.queries.driving import deploy
 from sbon_protocol.api.queries import QueryInfo, SinkSpec, Submission
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import (
@@ -74,7 +74,7 @@ def test_any_node_takes_a_query_and_every_node_tells_of_it(tmp_path: Path, at: s
         info = await submitted(cluster, at, tmp_path / "out.ndjson", consumer="c", strategy="random")
         assert (info.node, info.consumer, info.state) == (at, "c", "running")
         for node in "abcd":
-            (told,) = await ask(cluster, node, cluster.at(node).daemon.queries())
+            (told,) = await ask(cluster, node, cluster.at(node).daemon.queries.lookup.all())
             assert (told.id, told.node) == ("q", at)
         assert await finished(cluster, "d") == 100
         assert len((tmp_path / "out.ndjson").read_text().splitlines()) == 100
@@ -166,8 +166,8 @@ def test_a_late_reservation_at_the_only_host_is_refused_and_leaves_nothing(tmp_p
         assert (error.code, plain(error.where)) == ("no-capacity", f"{late}.b0")
         assert "c: refused to reserve" in error.details
         (first,) = both.keys() - {late}
-        assert [info.id for info in await ask(cluster, "c", cluster.at("c").daemon.queries())] == [first]
-        await ask(cluster, "c", cluster.at("c").daemon.stop_query(first))
+        assert [info.id for info in await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.all())] == [first]
+        await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.stop(first))
         await settled(cluster)
         assert (await submitted(cluster, late, None, name=late, consumer="c")).state == "running"
 
@@ -195,12 +195,12 @@ def test_a_refusal_leaves_nothing(tmp_path: Path, fields: dict[str, Any], code: 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a"))
         await submitted(cluster, "b", None, name="taken")
-        await ask(cluster, "b", cluster.at("b").daemon.stop_query("taken"))
+        await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.stop("taken"))
         await cluster.stop("d")
         await cluster.until(lambda: "d" not in cluster.at("a").daemon.membership.alive())
 
         async def try_it() -> None:
-            async for _ in cluster.at("a").daemon.submit(Submission(**{"sql": SQL, "name": "q", **fields})):
+            async for _ in cluster.at("a").daemon.submitting.submitter.submit(Submission(**{"sql": SQL, "name": "q", **fields})):
                 pass
 
         with pytest.raises(SbonError) as refused:
@@ -208,7 +208,7 @@ def test_a_refusal_leaves_nothing(tmp_path: Path, fields: dict[str, Any], code: 
         assert refused.value.code == code, refused.value
         cluster.boot(cluster.nodes["d"])
         await settled(cluster)
-        assert [info.id for info in await ask(cluster, "c", cluster.at("c").daemon.queries())] == ["taken"]
+        assert [info.id for info in await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.all())] == ["taken"]
 
     in_cluster(tmp_path, "abcd", test)
 
@@ -221,7 +221,7 @@ def test_a_query_stopped_while_it_starts_is_refused_and_leaves_nothing(tmp_path:
         await declare(cluster, "a", source_at("b"))
         submitting = cluster.call("a", submit(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer"))
         await until_placed(cluster, "b")
-        assert (await ask(cluster, "c", cluster.at("c").daemon.stop_query("q"))).state == "stopped"
+        assert (await ask(cluster, "c", cluster.at("c").daemon.queries.lookup.stop("q"))).state == "stopped"
         await cluster.until(submitting.done)
         assert isinstance(submitting.exception(), SbonError)
         await settled(cluster)
@@ -255,7 +255,7 @@ def test_a_host_that_is_away_when_its_query_is_stopped_cleans_up_when_it_is_back
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer")
         await cluster.sleep(2.0)
         await cluster.stop(away)
-        assert (await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))).state == "stopped"
+        assert (await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))).state == "stopped"
         await cluster.sleep(60.0)
         assert await leaks(cluster) != []
         cluster.boot(cluster.nodes[away])
@@ -280,7 +280,7 @@ def test_an_operator_that_takes_its_time_to_end_leaves_no_subscription(tmp_path:
         assert engine.engine_process is not None
         await cluster.until(lambda: engine._operators[f"{uid_of(cluster)}.b0"].in_batch, pause_s=0.0005)
         engine.engine_process.stall(8.0)
-        stopping = cluster.call("a", cluster.at("a").daemon.stop_query("q"))
+        stopping = cluster.call("a", cluster.at("a").daemon.queries.lookup.stop("q"))
         await cluster.until(lambda: not subscribed(), pause_s=0.001)
         await cluster.until(subscribed, pause_s=0.001)
         cluster.network.cut("b", "c")

@@ -16,7 +16,7 @@ from tests.nodes.clusters import NUMBERS, ask, declare, in_cluster, source_at, s
 
 
 async def streams_at(cluster: SimulatedCluster, node: str) -> list[StreamInfo]:
-    infos: list[StreamInfo] = await ask(cluster, node, cluster.at(node).daemon.streams())
+    infos: list[StreamInfo] = await ask(cluster, node, cluster.at(node).daemon.hosting.sources.all())
     return infos
 
 
@@ -26,10 +26,10 @@ def test_a_stream_in_use_is_not_dropped_by_anybody_until_its_query_is_stopped(tm
         await submitted(cluster, "c", None)
         for node in "abc":
             with pytest.raises(SbonError, match="read by q") as refused:
-                await ask(cluster, node, cluster.at(node).daemon.drop_stream("numbers"))
+                await ask(cluster, node, cluster.at(node).daemon.queries.declarations.drop("numbers"))
             assert refused.value.code == "stream-in-use"
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
-        await ask(cluster, "c", cluster.at("c").daemon.drop_stream("numbers"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("q"))
+        await ask(cluster, "c", cluster.at("c").daemon.queries.declarations.drop("numbers"))
         await cluster.until(lambda: not cluster.at("b").daemon.outbox.streams())
         await settled(cluster)
         assert [await streams_at(cluster, node) for node in "abc"] == [[], [], []]
@@ -43,8 +43,8 @@ def test_names_are_taken_everywhere(tmp_path: Path) -> None:
         await submitted(cluster, "a", None)
         daemon = cluster.at("c").daemon
         for code, work in (
-            ("stream-exists", daemon.create_stream(NUMBERS)),
-            ("source-exists", daemon.attach_source(source_at("b"))),
+            ("stream-exists", daemon.queries.declarations.create_stream(NUMBERS)),
+            ("source-exists", daemon.hosting.sources.attach(source_at("b"))),
             ("query-exists", submitted(cluster, "b", None)),
         ):
             with pytest.raises(SbonError) as refused:
@@ -65,11 +65,11 @@ def test_a_source_is_attached_at_its_named_node_through_any_node(tmp_path: Path)
         cases = ((source_at("zoe"), "unknown-node"), (source_at("b", rows=0, rate=0.0), "bad-option"))
         for source, code in cases:
             with pytest.raises(SbonError) as refused:
-                await ask(cluster, "a", cluster.at("a").daemon.attach_source(source))
+                await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(source))
             assert refused.value.code == code
         cluster.network.cut("a", "b")
         with pytest.raises(SbonError) as refused:
-            await ask(cluster, "a", cluster.at("a").daemon.attach_source(source_at("b")))
+            await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(source_at("b")))
         assert refused.value.code == "peer-unreachable"
 
     in_cluster(tmp_path, "abc", test)
@@ -86,8 +86,8 @@ def test_the_catalogue_is_one_again_after_a_partition(tmp_path: Path) -> None:
             ("d", [msgspec.structs.replace(NUMBERS, name="other"), msgspec.structs.replace(both, delay_ms=7)]),
         ):
             for declaration in declarations:
-                await ask(cluster, node, cluster.at(node).daemon.create_stream(declaration))
-        await ask(cluster, "a", cluster.at("a").daemon.attach_source(source_at("b")))
+                await ask(cluster, node, cluster.at(node).daemon.queries.declarations.create_stream(declaration))
+        await ask(cluster, "a", cluster.at("a").daemon.hosting.sources.attach(source_at("b")))
         await cluster.sleep(120.0)
         assert [one.entry.declaration.name for one in await streams_at(cluster, "b")] == ["both", "numbers"]
         cluster.network.heal()
@@ -124,7 +124,7 @@ def test_joining_an_absent_node_is_refused_with_a_reason(tmp_path: Path) -> None
         assert (error.code, error.where) == ("join-failed", "10.0.0.77:7400")
         assert error.hint
         with pytest.raises(SbonError) as refused:
-            await ask(cluster, "a", cluster.at("a").daemon.join(("10.0.0.77:7400",)))
+            await ask(cluster, "a", cluster.at("a").daemon.membership.join(("10.0.0.77:7400",)))
         assert refused.value.code == "join-failed"
         (reason,) = refused.value.details
         assert reason.startswith("10.0.0.77:7400: ")

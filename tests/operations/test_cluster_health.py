@@ -38,7 +38,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def health(cluster: SimulatedCluster, at: str) -> dict[str, tuple[bool | None, tuple[str, ...]]]:
-    members: list[MemberInfo] = cluster.at(at).daemon.members()
+    members: list[MemberInfo] = cluster.at(at).daemon.operations.distances.members()
     return {member.name: (member.ready, member.reasons) for member in members}
 
 
@@ -58,7 +58,7 @@ def test_all_nodes_know_which_are_not_ready_or_drained_and_the_doctor_says_why(t
         await cluster.sleep(SPREAD_S)
         expected = {"a": (True, ()), "b": (False, ("low-disk",)), "c": (True, ("drained",))}
         assert [health(cluster, at) for at in "abc"] == [expected] * 3
-        status = cluster.at("b").daemon.status()
+        status = cluster.at("b").daemon.operations.status()
         assert (status.ready, status.reasons) == expected["b"]
         found = await examined(cluster, "a")
         verdicts = {node: (found[node, "node"].verdict, found[node, "node"].message) for node in "abc"}
@@ -103,7 +103,7 @@ def test_a_node_that_cannot_be_examined_is_named_with_what_it_told(
 
 def test_members_that_ask_often_share_an_examination_and_are_refused_then(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        context, examiner = cluster.at("a").daemon.context, cluster.at("b").daemon.operations._doctor
+        context, examiner = cluster.at("a").daemon.context, cluster.at("b").daemon.operations.doctor
         plain, runs = examiner._examined, []
 
         async def examined() -> Examination:

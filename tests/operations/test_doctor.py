@@ -134,7 +134,7 @@ def test_too_many_examinations_are_deferred(tmp_path: Path) -> None:
             assert one.refusal == ""
         refused = [(await ask(cluster, "a", reach_of(cluster, "a").ask(["b"])))[0].refusal for _ in range(3)]
         assert any("too-many-measurements" in refusal for refusal in refused)
-        assert cluster.at("b").daemon.status().counters["reach-refused"] >= 1
+        assert cluster.at("b").daemon.operations.status().counters["reach-refused"] >= 1
         (other,) = await ask(cluster, "c", reach_of(cluster, "c").ask(["b"]))
         assert other.refusal == ""
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from sbon_node.context import ControlSettings
-from sbon_node.hosting.machine_resources import Machine, ProcessUsage
+from sbon_node.hosting.machine.machine_resources import Machine, ProcessUsage
 from sbon_node.operations.machine_usage import usage_point
 
 MB = 2**20

@@ -41,10 +41,10 @@ from sbon_lab.simulation.faults.plan import (
 from sbon_lab.simulation.outcome import Outcome
 from sbon_lab.simulation.schedule import WORLDS, random_schedule, run_schedule
 from sbon_node.connectors.sources.runner import SourcePosition
-from sbon_node.hosting.capacity import Reservations
-from sbon_node.hosting.sinks import SinkHost
-from sbon_node.queries import deploy
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.hosting.machine.capacity import Reservations
+from sbon_node.hosting.sinks.host import SinkHost
+from sbon_node.queries.driving import deploy
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_node.streams.links.credit import Credit
 from sbon_node.streams.links.inbox import Inbox
 from sbon_node.streams.outbox.ledger import NO_BATCH, Stream

@@ -21,7 +21,6 @@ from sbon_node.config.config import Config
 from sbon_node.model.frames import FrameDraft
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.transport import Connection
-from sbon_node.ownership.consensus.acceptor import AcceptorRecord
 from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, Configuration, State
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
@@ -224,10 +223,10 @@ def test_two_processes_that_publish_an_operators_stream_in_one_epoch_are_noticed
 ONE, TWO, THREE = (Acceptor(name, f"{name}0") for name in "abc")
 
 
-def _accepted(state: QueryState, version: int, counter: int, uid: str = "q-aaaaaa") -> dict[str, AcceptorRecord]:
+def _accepted(state: QueryState, version: int, counter: int, uid: str = "q-aaaaaa") -> list[tuple[str, Accepted]]:
     record = QueryRecord(id=uid, name="q", sql="", state=state, consumer="c", sink=SinkSpec(), plan=PLAN)
     value = State(version, msgspec.msgpack.encode(record), (), Configuration(0, (ONE, TWO, THREE)))
-    return {f"query/{uid}": AcceptorRecord(accepted=Accepted(Ballot(counter, "a", "a0"), value))}
+    return [(f"query/{uid}", Accepted(Ballot(counter, "a", "a0"), value))]
 
 
 @pytest.mark.parametrize(

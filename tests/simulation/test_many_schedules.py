@@ -21,7 +21,7 @@ from sbon_lab.simulation.query_kinds import ORACLES, windows
 from sbon_lab.simulation.schedule import COUNTED, random_schedule, run_schedule
 from sbon_lab.simulation.shrink import shrink
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.hosting.capacity import Reservations
+from sbon_node.hosting.machine.capacity import Reservations
 
 SHORT = 5
 """A seed of a world whose schedule with moves takes little time."""

@@ -7,7 +7,6 @@ import pytest
 
 from sbon_lab.simulation.checks import CheckFailedError, RegisterChecks
 from sbon_node.model.records import QueryRecord
-from sbon_node.ownership.consensus.acceptor import AcceptorRecord
 from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, Configuration, State
 from sbon_node.ownership.names import NameRecord
 from sbon_protocol.api.plan import Plan
@@ -32,7 +31,7 @@ def _store(checks: RegisterChecks, key: str, value: bytes, ballot: Ballot, *, ve
     """Let the first ``count`` acceptors store a state."""
     state = State(version, value, (), Configuration(0, ACCEPTORS))
     for acceptor in ACCEPTORS[:count]:
-        checks.stored(acceptor, {key: AcceptorRecord(ballot, Accepted(ballot, state))})
+        checks.stored(acceptor, [(key, Accepted(ballot, state))])
 
 
 def _query(state: QueryState) -> bytes:

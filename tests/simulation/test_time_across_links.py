@@ -356,7 +356,10 @@ def played(case: Case, seed: int = 1) -> Outcome:
             for task in watched:
                 task.cancel()
         cluster.watch.checker.delivered(rows[query.name], _answer(case))
-        late = sum(source.late for source in (await cluster.answer("hub", cluster.nodes["hub"].daemon.stream("a"))).sources)
+        late = sum(
+            source.late
+            for source in (await cluster.answer("hub", cluster.nodes["hub"].daemon.hosting.sources.describe("a"))).sources
+        )
         assert late == len(case.late)
         return Ended(0, "finished")
 

@@ -19,7 +19,7 @@ from sbon_node.base.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.link import Link
-from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.links.publisher import Publisher, ReaderChecks
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.port import NodePort, PortInput
@@ -39,6 +39,9 @@ async def anybody(follower: str, hello: Hello) -> None:
 
 async def any_host(component: str, epoch: int, hello: Hello) -> None:
     """Admit every reader, as no register names its host here."""
+
+
+CHECKS = ReaderChecks(anybody, any_host)
 
 
 class Channel:
@@ -105,9 +108,8 @@ class Host:
 
     def boot(self) -> None:
         self.outbox = Outbox(self.path, self.settings, self.failpoint)
-        self.publisher = Publisher(self.outbox, self.clock, self.settings, self.failpoint, anybody)
-        self.publisher.check_host = any_host
-        self.serve = partial(self.publisher.serve, hello=HELLO)
+        self.publisher = Publisher(self.outbox, self.clock, self.settings, self.failpoint)
+        self.serve = partial(self.publisher.serve, hello=HELLO, checks=CHECKS)
 
     def restart(self) -> None:
         """As after a kill: all connections are cut, and all that is known comes from the file."""

@@ -24,6 +24,7 @@ from sbon_protocol.messages import (
     Welcome,
 )
 from sbon_protocol.version import SHARED_STREAMS
+from tests.streams.conftest import CHECKS
 from tests.streams.outboxes import stream_settings
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
@@ -54,7 +55,7 @@ class Node:
             await send(frame)
 
         channel.send = watched
-        await self.host.publisher.serve(channel, HELLO)
+        await self.host.publisher.serve(channel, HELLO, CHECKS)
 
     def link(self, subscriber: str, stream: str = "s", **more: Any) -> Any:
         return self.host.link(stream, subscriber, peers=self.connections, **more)
@@ -323,7 +324,7 @@ async def test_a_reader_that_breaks_the_rules_or_is_idle_is_left(
     host = make_host(stream_settings(handshake_s=0.05))
     host.source("s", "a")
     ours, theirs = channel_pair()
-    task = asyncio.ensure_future(host.publisher.serve(theirs, HELLO))
+    task = asyncio.ensure_future(host.publisher.serve(theirs, HELLO, CHECKS))
     for message in (OpenShared(window_bytes=1000, window_frames=10), *first):
         await ours.send(message)
     await until(lambda: task.done())
@@ -336,4 +337,4 @@ async def test_a_reader_cannot_have_the_host_remember_too_much(make_host: Any, c
     ours, theirs = channel_pair()
     await ours.send(OpenShared(window_bytes=1, window_frames=1 << 20))
     with pytest.raises(ProtocolError, match="bad-number"):
-        await host.publisher.serve(theirs, HELLO)
+        await host.publisher.serve(theirs, HELLO, CHECKS)

@@ -85,7 +85,9 @@ async def _end_meanwhile(cluster: SimulatedCluster, queries: Sequence[RunQuery])
     """Check that the queries finish, as the hub sees it, before the partition is over."""
     await cluster.until(lambda: bool(cluster.fault_injector.broken))
     for query in queries:
-        while (await cluster.answer("hub", cluster.at("hub").daemon.query(query.name))).state != query_states.FINISHED:
+        while (
+            await cluster.answer("hub", cluster.at("hub").daemon.queries.lookup.query(query.name))
+        ).state != query_states.FINISHED:
             await cluster.sleep(0.5)
     if not cluster.fault_injector.broken:
         raise CheckFailedError("a query waited for the node that took its submission")

@@ -95,11 +95,13 @@ def watched() -> list[Moment]:
 async def submit(cluster: SimulatedCluster, path: Path) -> None:
     daemon = cluster.at(PRODUCER).daemon
     columns = (Column("ts", "timestamp"), Column("size", "double"))
-    await daemon.create_stream(StreamDeclaration(name="trades", schema=columns, event_time="ts"))
-    await daemon.attach_source(
+    await daemon.queries.declarations.create_stream(StreamDeclaration(name="trades", schema=columns, event_time="ts"))
+    await daemon.hosting.sources.attach(
         SourceDeclaration(stream="trades", name=PRODUCER, node=PRODUCER, connector="generator", options={"rate": 50.0})
     )
     sink = SinkSpec(kind="file", options={"path": str(path)})
     wanted = "SELECT ts, size FROM trades WHERE size > 0.5"
-    async for _ in daemon.submit(Submission(sql=wanted, name=QUERY, strategy="producer", consumer=READER, sink=sink)):
+    async for _ in daemon.submitting.submitter.submit(
+        Submission(sql=wanted, name=QUERY, strategy="producer", consumer=READER, sink=sink)
+    ):
         pass

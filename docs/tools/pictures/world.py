@@ -87,13 +87,13 @@ def world() -> World:
         begun, places = cluster.loop.time(), []
         for moment in MOMENTS_S:
             await cluster.sleep(max(0.0, begun + moment - cluster.loop.time()))
-            members = {name: cluster.at(name).daemon.status() for name in nodes}
+            members = {name: cluster.at(name).daemon.operations.status() for name in nodes}
             places.append([[*members[name].coordinate, members[name].height] for name in nodes])
         daemon = cluster.at(CONSUMER).daemon
         await cluster.answer(CONSUMER, declare(cluster))
         question = QuerySpec(sql=SQL)
-        plan = await cluster.answer(CONSUMER, daemon.explain(question))
-        placement = await cluster.answer(CONSUMER, daemon.explain_placement(question))
+        plan = await cluster.answer(CONSUMER, daemon.queries.explainer.plan(question))
+        placement = await cluster.answer(CONSUMER, daemon.queries.placement_explainer.plan(question))
         found.append(World(nodes, rtt_ms, np.array(places), plan, placement))
         return Ended(0, "explained")
 
@@ -108,12 +108,12 @@ async def declare(cluster: SimulatedCluster) -> None:
     for name, nodes in SOURCES.items():
         value = ("price", "size") if name == "trades" else ("bid",)
         columns = (Column("ts", "timestamp"), Column("symbol", "string"), *(Column(one, "double") for one in value))
-        await daemon.create_stream(StreamDeclaration(name=name, schema=columns, event_time="ts"))
+        await daemon.queries.declarations.create_stream(StreamDeclaration(name=name, schema=columns, event_time="ts"))
         rules = {"symbol": {"kind": "choice", "values": [f"S{n}" for n in range(50)]}}
         rules |= {one: {"kind": "uniform", "min": 0.0, "max": 1000.0} for one in value}
         for node in nodes:
             options = {"rate": RATES[name], "columns": rules}
-            await daemon.attach_source(
+            await daemon.hosting.sources.attach(
                 SourceDeclaration(
                     stream=name, name=node, node=node, connector="generator", options=options, rows_s=RATES[name], row_bytes=60.0
                 )

@@ -115,8 +115,8 @@ def _measured(area: Area, queries: int, seed: int, *, named: bool, orphan_check_
         submitted = [await _sent_bytes(cluster, _submit(cluster, name)) for name in names]
         await cluster.sleep(SETTLE_S)
         rest = await _sent_bytes_s(cluster)
-        uids = [info.uid for info in await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.queries())]
-        stopped = [await _sent_bytes(cluster, cluster.at(CONSUMER).daemon.stop_query(uid)) for uid in uids]
+        uids = [info.uid for info in await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.queries.lookup.all())]
+        stopped = [await _sent_bytes(cluster, cluster.at(CONSUMER).daemon.queries.lookup.stop(uid)) for uid in uids]
         took_s, submit_bytes = [took for took, _ in submitted], [sent for _, sent in submitted]
         found.append(Measured(took_s, submit_bytes, [sent for _, sent in stopped], idle, rest))
         return Ended(0, "finished")
@@ -129,16 +129,18 @@ def _measured(area: Area, queries: int, seed: int, *, named: bool, orphan_check_
 
 async def _declare(cluster: SimulatedCluster) -> None:
     daemon = cluster.at(CONSUMER).daemon
-    await daemon.create_stream(STREAM)
+    await daemon.queries.declarations.create_stream(STREAM)
     # No row comes while the queries are measured: what travels is control traffic.
     options = {"rows": 1, "rate": 1 / MAX_TIME_S}
-    await daemon.attach_source(
+    await daemon.hosting.sources.attach(
         SourceDeclaration(stream="numbers", name="quiet", node=CONSUMER, connector="generator", options=options)
     )
 
 
 async def _submit(cluster: SimulatedCluster, name: str) -> None:
-    async for _ in cluster.at(CONSUMER).daemon.submit(Submission(sql=SQL, name=name, strategy="consumer", reuse="never")):
+    async for _ in cluster.at(CONSUMER).daemon.submitting.submitter.submit(
+        Submission(sql=SQL, name=name, strategy="consumer", reuse="never")
+    ):
         pass
 
 

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +30,7 @@ from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
 from sbon_node.streams.links.link import Link
-from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.links.publisher import Publisher, ReaderChecks
 from sbon_node.streams.links.shared import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort, PortInput
@@ -57,7 +58,7 @@ class Site:
         self.peers = Peers(transport, clock, identity, settings, counters)
         self.connections = SharedConnections(self.peers, StreamSettings())
         self._server = PeerServer(transport, clock, identity, settings, counters)
-        self._publisher = Publisher(self.outbox, clock, StreamSettings(), admit=_anybody)
+        self._publisher = Publisher(self.outbox, clock, StreamSettings())
         self.address = Address("", 0)
 
     @property
@@ -66,7 +67,7 @@ class Site:
         return sum(flow.bytes for (_, direction, _), flow in self._counters.traffic.snapshot().items() if direction == "sent")
 
     async def start(self) -> None:
-        self._server.on_stream(self._publisher.serve)
+        self._server.on_stream(partial(self._publisher.serve, checks=ReaderChecks(_anybody, _any_host)))
         self.address = await self._server.start(Address("127.0.0.1", 0))
 
     async def disconnect(self) -> None:
@@ -82,6 +83,10 @@ class Site:
 
 async def _anybody(follower: str, hello: Hello) -> None:
     """Admit every follower: the nodes of a bench are its own."""
+
+
+async def _any_host(component: str, epoch: int, hello: Hello) -> None:
+    """Admit every host of a reader."""
 
 
 class OursFlow:

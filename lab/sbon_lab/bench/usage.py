@@ -174,7 +174,7 @@ def run_query(
 
     async def query_run(cluster: SimulatedCluster, root: Path) -> Ended:
         rows = (await _played(case.sql, streams, decompose, strategy).run(cluster, root))[QUERY]
-        runs.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.query(QUERY)), rows))
+        runs.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.queries.lookup.query(QUERY)), rows))
         return Ended(0, "finished")
 
     outcome = run_cluster(

@@ -18,7 +18,6 @@ import msgspec
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import Frame
 from sbon_node.model.records import MoveLease, OperatorRegister
-from sbon_node.ownership.consensus.acceptor import AcceptorRecord
 from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, State
 from sbon_node.ownership.names import NAME, NameRecord
 from sbon_node.ownership.operators import FORM as OPERATOR_FORM
@@ -263,11 +262,11 @@ class RegisterChecks:
         self.moved: set[str] = set()
         """Those that have been committed."""
 
-    def stored(self, acceptor: Acceptor, records: Mapping[str, AcceptorRecord]) -> None:
-        """Note what an acceptor has stored, by the keys of its registers."""
-        for key, record in records.items():
-            if record.accepted is not None and self._seen.get((acceptor, key)) != record.accepted.ballot:
-                self._accepted(acceptor, key, record.accepted)
+    def stored(self, acceptor: Acceptor, registers: Iterable[tuple[str, Accepted]]) -> None:
+        """Note what an acceptor has accepted, by the keys of its registers."""
+        for key, accepted in registers:
+            if self._seen.get((acceptor, key)) != accepted.ballot:
+                self._accepted(acceptor, key, accepted)
 
     def _accepted(self, acceptor: Acceptor, key: str, accepted: Accepted) -> None:
         if key.startswith(OPERATOR) and query_of(key) in self._over:

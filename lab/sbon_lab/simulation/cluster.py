@@ -35,7 +35,7 @@ from sbon_node.base.failpoints import Failpoint
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
 from sbon_node.engine.interface import MovingEngine, OnOperatorState
-from sbon_node.hosting.machine_resources import Machine
+from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.node import Node

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sbon_lab.simulation.checks import StuckError
 from sbon_lab.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_lab.simulation.node import SimulatedNode
-from sbon_node.hosting.hosted_operator import HostedOperator
-from sbon_node.hosting.hosted_sink import HostedSink
-from sbon_node.hosting.machine_resources import Machine
+from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.hosting.moving.departures import StoredDeparture
 from sbon_node.hosting.moving.starter import StoredArrival
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.sinks.hosted_sink import HostedSink
 from sbon_node.ownership.query_documents import decoded
 from sbon_node.ownership.store.query_keys import OPERATOR, QUERY
 from sbon_node.placement.model.network_view import NOTHING
@@ -76,7 +76,7 @@ def _kept(node: SimulatedNode) -> list[str]:
     leftovers += [f"{one} in the engine" for one in (node.engine.running() if node.engine else ())]
     assert node.process is not None
     leftovers += [f"task {task.get_name()}" for task in node.process.tasks() if task.get_name().startswith(OF_QUERIES)]
-    kept = {key: one.state for key, one in node.daemon._acceptors.accepted()}
+    kept = {key: one.state for key, one in node.daemon.ownership.acceptors.accepted()}
     leftovers += [f"register of {key}" for key in kept if key.startswith(OPERATOR)]
     for record in (decoded(state) for key, state in kept.items() if key.startswith(QUERY)):
         if record.withdrawn:
@@ -93,7 +93,7 @@ def _lapse_s(cluster: SimulatedCluster) -> float:
     nodes = cluster.nodes.values()
     if any(not node.ready or _kept(node) for node in nodes):
         return 0.0
-    reserving = [node for node in nodes if node.daemon._operators.promised()]
+    reserving = [node for node in nodes if node.daemon.hosting.operators.promised()]
     return max((cluster.config_of(node).control.reservation_s for node in reserving), default=0.0)
 
 

@@ -77,9 +77,7 @@ class SimulatedNode:
         return sorted(path.name for path in (self.disk.folder / CHECKPOINTS).iterdir())
 
     def links(self) -> list[Link]:
-        """Return all links that bring streams to this node; only checkers look so deep inside a daemon."""
+        """Return all links that bring streams to this node."""
         if self.node is None or not self.alive:
             return []
-        links = [link for port in self.node._operators.ports.open.values() for link in port.links]
-        links += [link for runner in self.node._sinks.open.runners.values() for link in runner._links]
-        return links + [link for sink in self.node._sinks.open.followed.values() for link in sink._links.values()]
+        return [*self.node.hosting.operators.links(), *self.node.hosting.sinks.open.links()]

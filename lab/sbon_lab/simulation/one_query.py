@@ -69,8 +69,8 @@ class OneQuery:
 
     async def _declare(self) -> None:
         daemon = self.cluster.nodes[self.casting.holder].daemon
-        await daemon.create_stream(StreamDeclaration(name="numbers", schema=SCHEMA, event_time="ts"))
-        await daemon.attach_source(self._source())
+        await daemon.queries.declarations.create_stream(StreamDeclaration(name="numbers", schema=SCHEMA, event_time="ts"))
+        await daemon.hosting.sources.attach(self._source())
 
     def _source(self) -> SourceDeclaration:
         options = {"path": str(self.input), "replay": 1.0}
@@ -99,7 +99,7 @@ class OneQuery:
         submission = Submission(
             sql=FRAGMENT.format("numbers"), name=QUERY, strategy=self.casting.strategy, consumer="c", sink=sink
         )
-        async for event in daemon.submit(submission):
+        async for event in daemon.submitting.submitter.submit(submission):
             self.cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
             if isinstance(event, Progress) and event.step == "placing":
                 expect(self.cluster, record_of(self.cluster, QUERY))
@@ -182,14 +182,14 @@ class Follower:
         daemon, node = self._cluster.nodes[self._name].daemon, self._cluster.nodes[self._name]
         again = asyncio.ensure_future(self._acknowledge_again(dict(self.taken)))
         try:
-            async with aclosing(daemon.follow(self._query, dict(self.taken), word=self._word)) as events:  # type: ignore[type-var]
+            async with aclosing(daemon.queries.follows.follow(self._query, dict(self.taken), word=self._word)) as events:
                 async for event in events:
                     if isinstance(event, Finished):
                         return event.state == query_states.FINISHED
                     self._take(event)
                     if self._cluster.loop.time() < node.slow_until:
                         await self._cluster.clock.sleep(SLOW_S)
-                    await daemon.acknowledge(self._query, {event.stream: event.number}, word=self._word)
+                    await daemon.queries.follows.acknowledge(self._query, {event.stream: event.number}, word=self._word)
             return False
         finally:
             again.cancel()
@@ -200,7 +200,7 @@ class Follower:
         while taken:
             await self._cluster.clock.sleep(PATIENCE_S)
             try:
-                await self._cluster.nodes[self._name].daemon.acknowledge(self._query, taken, word=self._word)
+                await self._cluster.nodes[self._name].daemon.queries.follows.acknowledge(self._query, taken, word=self._word)
                 return
             except SbonError as error:
                 self._cluster.note(f"{self._name} does not acknowledge again: {error}")

@@ -92,9 +92,9 @@ class QueryRun:
     async def _declare(self, cluster: SimulatedCluster, holder: str) -> None:
         daemon = cluster.nodes[holder].daemon
         for stream in self.streams:
-            await daemon.create_stream(stream)
+            await daemon.queries.declarations.create_stream(stream)
         for source in self.sources:
-            await daemon.attach_source(source)
+            await daemon.hosting.sources.attach(source)
 
     async def _submit(self, cluster: SimulatedCluster, holder: str, query: RunQuery, output: Path) -> None:
         sink = SinkSpec(kind="file", options={"path": str(_folder(output, query.name)), "format": "parquet", "part_s": 0.5})
@@ -107,7 +107,7 @@ class QueryRun:
             sink=sink,
         )
         daemon = cluster.nodes[holder].daemon
-        async for event in daemon.submit(submission):
+        async for event in daemon.submitting.submitter.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
             if isinstance(event, Progress) and event.step == "placing":
                 expect(cluster, record_of(cluster, query.name))
@@ -158,9 +158,9 @@ def records_of(cluster: SimulatedCluster) -> list[QueryRecord]:
     """Return all records, each in the newest state that an acceptor which is up has accepted."""
     newest: dict[str, tuple[states.Accepted, DocumentStore]] = {}
     for node in cluster.nodes.values():
-        for key, accepted in node.daemon._acceptors.accepted() if node.ready else ():
+        for key, accepted in node.daemon.ownership.acceptors.accepted() if node.ready else ():
             if key.startswith(QUERY) and (key not in newest or newest[key][0].ballot < accepted.ballot):
-                newest[key] = accepted, node.daemon._acceptors.documents
+                newest[key] = accepted, node.daemon.ownership.acceptors.documents
     return [joined(accepted.state, partial(_document, at)) for accepted, at in newest.values()]
 
 
@@ -179,7 +179,7 @@ async def _description(cluster: SimulatedCluster, holder: str, query: str) -> Qu
     while True:
         await cluster.until(lambda: cluster.nodes[holder].ready)
         try:
-            return await cluster.answer(holder, cluster.nodes[holder].daemon.query(query))
+            return await cluster.answer(holder, cluster.nodes[holder].daemon.queries.lookup.query(query))
         except NodeDiedError:
             await cluster.sleep(0.1)
 

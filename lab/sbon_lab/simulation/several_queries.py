@@ -137,7 +137,7 @@ class SeveralQueries:
 
     async def _declare(self, running: _Running) -> None:
         daemon = self.cluster.nodes[running.life.holder].daemon
-        await daemon.create_stream(StreamDeclaration(name=running.stream, schema=SCHEMA, event_time="ts"))
+        await daemon.queries.declarations.create_stream(StreamDeclaration(name=running.stream, schema=SCHEMA, event_time="ts"))
         for node, rows in zip(running.life.sources, running.rows, strict=True):
             path = self.root / f"{running.stream} at {node}.ndjson"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -149,7 +149,7 @@ class SeveralQueries:
                 options={"path": str(path), "replay": 1.0},
                 rows_s=1000 / STEP_MS,
             )
-            await daemon.attach_source(source)
+            await daemon.hosting.sources.attach(source)
 
     # -- the lives of one name -----------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class SeveralQueries:
             consumer=running.life.consumer,
             sink=SinkSpec(kind="file", options={"path": str(running.output)}),
         )
-        async for event in daemon.submit(submission):
+        async for event in daemon.submitting.submitter.submit(submission):
             if isinstance(event, Progress) and event.step == "placing":
                 expect(self.cluster, self._record(running))
             self.cluster.note(f"{running.stream} accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
@@ -221,7 +221,7 @@ class SeveralQueries:
         self.cluster.fault_injector.struck["stop"] += 1
         for _ in range(MOST_TRIES):
             await self.cluster.until(lambda: node.ready)
-            call = self.cluster.call(node.name, node.daemon.stop_query(running.name))
+            call = self.cluster.call(node.name, node.daemon.queries.lookup.stop(running.name))
             await self.cluster.until(call.done)
             error = None if call.cancelled() else call.exception()
             self.cluster.note(f"{running.stream} stopped: {'cut short' if call.cancelled() else error or 'yes'}")
@@ -323,5 +323,5 @@ class UserMoves:
             raise SbonError("unknown-query", "its record is gone", where=self._query)
         operators = record.plan.operators
         request = MoveRequest(operator=operators[move.operator % len(operators)].id, to=move.to, how=move.how)
-        async for event in daemon.move_operator(record.id, request):
+        async for event in daemon.adaptation.requested.move(record.id, request):
             self._cluster.note(f"{self._query} moves: {event}")

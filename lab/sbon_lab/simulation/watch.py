@@ -9,7 +9,7 @@ from sbon_lab.simulation.checks import Checker
 from sbon_lab.simulation.node import SimulatedNode
 from sbon_node.base.failpoints import Failpoint
 from sbon_node.connectors.sinks.runner import SinkRunner
-from sbon_node.hosting.hosted_sink import HostedSink
+from sbon_node.hosting.sinks.hosted_sink import HostedSink
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import is_source
@@ -77,8 +77,8 @@ class Watch:
     def stored(self, node: SimulatedNode) -> None:
         """Check the registers of a node, after a step of any node: a rule between registers sees all of them."""
         if node.ready:
-            acceptors = node.daemon._acceptors
-            self.checker.registers.stored(acceptors.me, acceptors._records)
+            acceptors = node.daemon.ownership.acceptors
+            self.checker.registers.stored(acceptors.me, acceptors.accepted())
             referenced = (digest for state in acceptors.states.values() for digest in state.references)
             self.checker.registers.complete(acceptors.me, acceptors.documents.missing(referenced))
 
@@ -95,20 +95,20 @@ class Watch:
 
     def _resumed(self, node: SimulatedNode) -> None:
         """Record the stored position of a new sink as finished, even if the checker did not see it stored."""
-        for sink, runner in node.created._sinks.open.runners.items() if node.created is not None else ():
+        for sink, runner in node.created.hosting.sinks.open.runners.items() if node.created is not None else ():
             if self._runners.get(sink) is not runner:
                 self._runners[sink] = runner
-                for stream, frame in runner._sink.positions().items():
+                for stream, frame in runner.positions().items():
                     self.checker.done(stream, sink, frame)
 
     def _delivered(self, node: SimulatedNode) -> None:
         """Record the frames up to a sink's stored position as finished."""
         if node.created is None:
             return
-        for sink, runner in node.created._sinks.open.runners.items():
-            for stream, frame in runner._sink.positions().items():
+        for sink, runner in node.created.hosting.sinks.open.runners.items():
+            for stream, frame in runner.positions().items():
                 self.checker.done(stream, sink, frame)
-        followed = node.created._sinks.open.followed
+        followed = node.created.hosting.sinks.open.followed
         for stored in node.created.context.store.all("sink", HostedSink).values() if followed else ():
             if (sink := stored.order.component) in followed:
                 for stream, frame in stored.done.items():

@@ -90,9 +90,9 @@ def run(cases: Sequence[Case], streams: Mapping[str, SuiteStream], *, sample_row
         await play.run(cluster, root)
         for query in queries:
             daemon = cluster.nodes[CONSUMER].daemon
-            info = await cluster.answer(CONSUMER, daemon.query(query.name))
+            info = await cluster.answer(CONSUMER, daemon.queries.lookup.query(query.name))
             assert info.plan is not None
-            judged.extend(_judged(info.plan, await cluster.answer(CONSUMER, daemon.explain_query(query.name))))
+            judged.extend(_judged(info.plan, await cluster.answer(CONSUMER, daemon.queries.explainer.query(query.name))))
         return Ended(0, "finished")
 
     names = " ".join(f"--query {case.name}" for case in cases)

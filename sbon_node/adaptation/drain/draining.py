@@ -7,7 +7,7 @@ some stays, drained, and so does one with operators that nobody takes. A user re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 import structlog
@@ -19,10 +19,10 @@ from sbon_node.adaptation.mover import Mover
 from sbon_node.base.tasks import Tasks
 from sbon_node.context import Context
 from sbon_node.engine.copies.settings import MigrationSettings
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.sources.host import SourceHost
 from sbon_node.streams.outbox.signals import Signal
 from sbon_protocol.api.moves import DrainStep, NodeDrained
 from sbon_protocol.api.query_ids import shown
@@ -36,7 +36,7 @@ MOVING_SHARE = 0.8
 
 
 class Parts(NamedTuple):
-    """The node's parts, and means to move them away; ``stop`` ends the daemon of a node that has left."""
+    """The node's parts, and means to move them away."""
 
     operators: OperatorHost
     sources: SourceHost
@@ -44,7 +44,6 @@ class Parts(NamedTuple):
     mover: Mover
     targets: MoveTargets
     leaving: Leaving
-    stop: Callable[[], None]
 
 
 class _Run:
@@ -154,7 +153,7 @@ class Draining:
         log.warning("node-drained", left=has_left, moved=len(moved), stays=stays)
         if has_left:
             await self._context.clock.sleep(self._settings.farewell_s)
-            self._parts.stop()
+            self._parts.leaving.left.set()
 
     async def _move_in_time(self, run: _Run) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -12,7 +13,7 @@ from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.store.query_keys import query_of
 from sbon_node.ownership.store.repair import Repair
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.query_ids import name_of, shown
 from sbon_protocol.api.states import query_states
@@ -38,11 +39,18 @@ class Leaving:
     ) -> None:
         self._context, self._book, self._destroyer, self._epochs = context, book, destroyer, epochs
         self._records, self._repair = records, repair
+        self.left = asyncio.Event()
+        """Set when the daemon of a node that has left is to stop."""
 
     def needed_for(self) -> list[str]:
         """Return a line for each component or source that would be missed."""
         hosted = [f"hosts {shown(one.component)} of query {name_of(one.query)}" for one in self._destroyer.needed()]
         return [*hosted, *self._sources_in_use()]
+
+    async def leave_and_stop(self, *, force: bool = False) -> None:
+        """Leave as :meth:`leave` does, and have the daemon stop."""
+        await self.leave(force=force)
+        self.left.set()
 
     async def leave(self, *, force: bool) -> None:
         """Leave the cluster; raise ``node-in-use`` if the node is needed and ``force`` is false.

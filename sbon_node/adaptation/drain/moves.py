@@ -11,9 +11,9 @@ from sbon_node.adaptation.mover import Mover
 from sbon_node.base.backoff import Backoff
 from sbon_node.context import Context, backoff_of
 from sbon_node.engine.copies.settings import MigrationSettings
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.departures import CANCELLED
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.overlay.presence import AS_AWAITED
 from sbon_protocol.api.moves import DrainStep, MoveProgress
 from sbon_protocol.api.query_ids import name_of

@@ -10,7 +10,7 @@ from sbon_node.placement.model.network_view import Point
 from sbon_node.placement.model.problem import Edge
 from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placing import LiveNetworkView
-from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_protocol.api.queries import QueryInfo
 from sbon_protocol.errors import SbonError
 
@@ -29,7 +29,7 @@ class MoveTargets:
 
         Neither this node nor those ``refused`` are chosen. Raises :class:`SbonError` ``no-capacity`` with a line for each node
         that was asked, ``peer-unreachable`` with those that gave no answer, if there are any, and as
-        :meth:`sbon_node.queries.lookup.QueryLookup.show`.
+        :meth:`sbon_node.queries.describing.lookup.QueryLookup.show`.
         """
         info, _ = await self._lookup.show(query)
         if info.plan is None:

@@ -5,8 +5,9 @@ The leader of a query is the first acceptor of its record that lives, so another
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Generic, TypeVar
 
 import structlog
 
@@ -15,7 +16,9 @@ from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.base.tasks import Tasks
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.queries.driving.holder import QueryHolder
+from sbon_protocol.api.adaptation import Adapt
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.moves import MoveRequest
 from sbon_protocol.api.queries import QueryInfo
@@ -27,28 +30,36 @@ log = structlog.get_logger()
 Memory = TypeVar("Memory")
 
 
-class LedQueries(Generic[Memory]):
-    """Looks from time to time at the running queries that this node leads, at each in a task of its own.
+class LedQueries(ABC, Generic[Memory]):
+    """Looks from time to time at the running queries that this node leads and that are adapted in this way.
 
-    ``look`` is called with the record and with what ``remembers`` made for the query when its leadership began. It may raise
-    :class:`SbonError`; the next look comes all the same.
+    Each look is a task of its own. It may raise :class:`SbonError`; the next look comes all the same.
     """
+
+    adapt: ClassVar[Adapt]
+    """How the queries are adapted."""
 
     def __init__(
         self,
         context: Context,
         book: QueryHolder,
+        mover: RequestedMoves,
         decisions: LeaderDecisions,
-        *,
-        wanted: Callable[[QueryRecord], bool],
+        placement: PlacementSettings,
         every_s: float,
-        remembers: Callable[[float], Memory],
-        look: Callable[[QueryRecord, Memory], Awaitable[None]],
     ) -> None:
-        self._context, self._book, self._decisions, self._wanted, self._every_s = context, book, decisions, wanted, every_s
-        self._remembers, self._look = remembers, look
+        self._context, self._book, self._mover, self._decisions = context, book, mover, decisions
+        self._placement, self._every_s = placement, every_s
         self._known: dict[str, Memory] = {}
         self._tasks = Tasks()
+
+    @abstractmethod
+    def _begin(self, now_s: float) -> Memory:
+        """Return what looks at a query remember from the beginning of its leadership."""
+
+    @abstractmethod
+    async def _look(self, record: QueryRecord, memory: Memory) -> None:
+        """Look at a query, and move its operators if that pays."""
 
     def start(self) -> None:
         self._tasks.start("looks", self._run())
@@ -57,8 +68,8 @@ class LedQueries(Generic[Memory]):
         await self._tasks.close()
 
     def ids(self) -> list[str]:
-        """Return the wanted running queries of which this node is the leader."""
-        records = (one for one in self._book.records() if one.state == query_states.RUNNING and self._wanted(one))
+        """Return the running queries that are adapted in this way and that this node leads."""
+        records = (one for one in self._book.records() if one.state == query_states.RUNNING and one.adapt == self.adapt)
         return [record.id for record in records if self._book.leader(record.id) == self._context.name]
 
     async def _run(self) -> None:
@@ -71,7 +82,7 @@ class LedQueries(Generic[Memory]):
                 self._decisions.forget(query)
             for query in led:
                 if query not in self._known:
-                    self._known[query] = self._remembers(clock.now())
+                    self._known[query] = self._begin(clock.now())
                     self._decisions.begin(query)
                 self._tasks.start(f"look {query}", self._look_at(query))
 
@@ -84,29 +95,21 @@ class LedQueries(Generic[Memory]):
         except SbonError as error:
             log.info("query-not-adapted", query=query, code=error.code, reason=str(error))
 
+    async def _move_operators(self, query: str, hosts: Mapping[str, str], found: Mapping[str, str], why: str) -> None:
+        """Move operators one after another; the first that cannot move ends it, and a later look begins anew."""
+        for operator, node in found.items():
+            if hosts[operator] != node:
+                try:
+                    async for _ in self._mover.move(query, MoveRequest(operator=operator, to=node), why=why[:MAX_REASON]):
+                        pass
+                except SbonError as error:
+                    self._decisions.failed(query, operator, error)
+                    raise
+                log.info("operator-adapted", operator=operator, target=node)
+
 
 def settled_hosts(info: QueryInfo) -> dict[str, str] | None:
     """Return the host of each operator; None while one of them moves or does not run."""
     if any(one.move is not None or one.state != operator_states.RUNNING for one in info.operators):
         return None
     return {one.id: one.node for one in info.operators}
-
-
-async def move_all(
-    mover: RequestedMoves,
-    decisions: LeaderDecisions,
-    query: str,
-    hosts: Mapping[str, str],
-    found: Mapping[str, str],
-    why: str,
-) -> None:
-    """Move operators one after another; the first that cannot move ends it, and a later look begins anew."""
-    for operator, node in found.items():
-        if hosts[operator] != node:
-            try:
-                async for _ in mover.move(query, MoveRequest(operator=operator, to=node), why=why[:MAX_REASON]):
-                    pass
-            except SbonError as error:
-                decisions.failed(query, operator, error)
-                raise
-            log.info("operator-adapted", operator=operator, target=node)

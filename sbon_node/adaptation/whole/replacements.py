@@ -18,7 +18,7 @@ from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.rules import Link, Offer, Why
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
+from sbon_node.adaptation.whole.led_queries import LedQueries, settled_hosts
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.placement.model.measured_plan import measured_problem
@@ -27,7 +27,7 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategies
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.adaptation import FULL, MOVES, STAYS, PastMove
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import OperatorInfo
@@ -45,8 +45,10 @@ class _Remembered:
         self.since_s, self.due_s = now_s, 0.0
 
 
-class Replacements:
+class Replacements(LedQueries[_Remembered]):
     """Places the queries again that this node leads and that are adapted in full."""
+
+    adapt = FULL
 
     def __init__(
         self,
@@ -58,17 +60,11 @@ class Replacements:
         placement: PlacementSettings,
         strategies: Strategies,
     ) -> None:
-        self._context, self._book, self._mover, self._decisions = context, book, mover, decisions
-        self._settings, self._placement, self._strategies = settings, placement, strategies
-        self.led = LedQueries(
-            context,
-            book,
-            decisions,
-            wanted=lambda record: record.adapt == FULL,
-            every_s=settings.replace_s / LOOKS,
-            remembers=_Remembered,
-            look=self._look,
-        )
+        super().__init__(context, book, mover, decisions, placement, settings.replace_s / LOOKS)
+        self._settings, self._strategies = settings, strategies
+
+    def _begin(self, now_s: float) -> _Remembered:
+        return _Remembered(now_s)
 
     async def _look(self, record: QueryRecord, kept: _Remembered) -> None:
         """Place the query anew if that is due, and move its operators if that pays."""
@@ -98,9 +94,7 @@ class Replacements:
         if why.code not in rules.MOVING | {KEEPS_BOUND}:
             return self._decisions.enter(info, STAYS, why.code, why.text)
         self._decisions.enter(info, MOVES, why.code, why.text, found)
-        return await move_all(
-            self._mover, self._decisions, record.id, hosts, found, f"placed again by {record.strategy}: {why.text}"
-        )
+        return await self._move_operators(record.id, hosts, found, f"placed again by {record.strategy}: {why.text}")
 
     def _waits(self, operators: Sequence[OperatorInfo]) -> Why | None:
         """Return why an operator may not move now, or is not measured yet; None if all may move."""

@@ -35,7 +35,7 @@ def level_of(text: str) -> Level:
 def events(call: ApiCall[EventsQuery, None]) -> EventStream[NodeEvent]:
     """Streams events of the node from now on, without end; before them the last kept events, on request."""
     kinds, level = kinds_of(call.query.kinds), level_of(call.query.level)
-    return EventStream(node_events(call.interface.bus, kinds, level, call.settings.event_queue, call.query.past))
+    return EventStream(node_events(call.node.bus, kinds, level, call.settings.event_queue, call.query.past))
 
 
 async def node_events(bus: Bus, kinds: Collection[Kind], level: Level, limit: int, past: int = 0) -> AsyncGenerator[NodeEvent]:

@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 
 from sbon_node.api.server.request_counts import Answered
 from sbon_node.connectors.sources.runner import SourceCounts
-from sbon_node.hosting.open_sinks import OPENING
+from sbon_node.hosting.sinks.open_sinks import OPENING
 from sbon_node.operations.metrics_snapshot import NodeMetrics
-from sbon_node.queries.waits import KINDS
+from sbon_node.queries.describing.waits import KINDS
 from sbon_protocol.api.delivery import FOLLOW
 from sbon_protocol.api.durability import BY_FOLLOWER
 from sbon_protocol.api.nodes import Readiness

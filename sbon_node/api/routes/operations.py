@@ -38,7 +38,7 @@ async def readyz(call: Plain) -> Readiness:
 def _readiness(call: Plain) -> Readiness:
     state = call.request.app[SERVING].state()
     if state == "ready":
-        return call.interface.operations.readiness()
+        return call.node.operations.readiness()
     refusal = not_ready(state)
     reason = Reason(code=refusal.code, weight="unready", message=refusal.message, hint=refusal.hint)
     return Readiness(ready=False, reasons=(reason,))
@@ -54,7 +54,7 @@ async def metrics(call: Plain) -> web.Response:
 
     serving = call.request.app[SERVING]
     scrape = Scrape(
-        call.interface.operations.metrics_snapshot(),
+        call.node.operations.metrics_snapshot(),
         _readiness(call),
         serving.requests.snapshot(),
         serving.requests.under_way,
@@ -77,24 +77,24 @@ async def set_log_levels(call: ApiCall[None, LogLevels]) -> LogLevels:
 
 async def debug(call: Plain) -> DebugDump:
     """Configuration, tasks, the ends of the logs and versions, for a dump; secrets are hidden."""
-    return await call.interface.operations.debug_dump()
+    return await call.node.operations.debug_dump()
 
 
 async def resources(call: Plain) -> Resources:
     """Memory of each process of the node, and parts of its disk: streams, checkpoints and others, the largest first."""
-    return await call.interface.operations.resources()
+    return await call.node.operations.resources()
 
 
 async def doctor(call: ApiCall[DoctorQuery, None]) -> Examination:
     """Examines the machine, the node, and its place among its peers, who are asked to reach back; takes some seconds."""
-    return await call.interface.operations.examine(everywhere=call.query.all)
+    return await call.node.operations.examine(everywhere=call.query.all)
 
 
 def drain(call: ApiCall[DrainQuery, None]) -> EventStream[DrainStep | NodeDrained]:
     """Has the node take no part in queries any more, for good: it moves its operators to other nodes, and leaves unless
     something cannot move. Sends each step, and at last the end.
     """
-    return EventStream(call.interface.operations.drain(dry_run=call.query.dry_run))
+    return EventStream(call.node.operations.drain(dry_run=call.query.dry_run))
 
 
 ROUTES = (

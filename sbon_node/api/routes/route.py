@@ -13,9 +13,9 @@ import msgspec
 from aiohttp import web
 
 from sbon_node.api.encoding import decode
-from sbon_node.api.interface import NodeInterface
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.config.api import ApiSettings
+from sbon_node.node import Node
 from sbon_protocol.errors import SbonError
 
 Q = TypeVar("Q")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class ApiCall(Generic[Q, B]):
     """A request, checked: ``query`` is a struct of its parameters, ``body`` of its JSON; ``None`` where it has none."""
 
-    interface: NodeInterface
+    node: Node
     settings: ApiSettings
     request: web.Request
     query: Q

@@ -17,29 +17,29 @@ from sbon_protocol.errors import SbonError
 
 async def streams(call: Plain) -> list[StreamInfo]:
     """Every stream of the cluster, with its sources."""
-    return await call.interface.streams()
+    return await call.node.hosting.sources.all()
 
 
 async def create_stream(call: ApiCall[None, StreamDeclaration]) -> StreamInfo:
     """Declares a stream."""
-    await call.interface.create_stream(call.body)
-    return await call.interface.stream(call.body.name)
+    await call.node.queries.declarations.create_stream(call.body)
+    return await call.node.hosting.sources.describe(call.body.name)
 
 
 async def create_view(call: ApiCall[None, ViewDeclaration]) -> StreamInfo:
     """Creates a view, a name for the query ``sql``, after planning that. Refused as a submission of it would be."""
-    await call.interface.create_view(call.body)
-    return await call.interface.stream(call.body.name)
+    await call.node.queries.declarations.create_view(call.body)
+    return await call.node.hosting.sources.describe(call.body.name)
 
 
 async def stream(call: Plain) -> StreamInfo:
     """A stream, with the states and counts of its sources."""
-    return await call.interface.stream(call.path_value("name"))
+    return await call.node.hosting.sources.describe(call.path_value("name"))
 
 
 async def drop_stream(call: Plain) -> None:
     """Drops a stream with its sources and what they keep. Refused with ``stream-in-use`` while a query reads it."""
-    await call.interface.drop_stream(call.path_value("name"))
+    await call.node.queries.declarations.drop(call.path_value("name"))
 
 
 async def attach_source(call: ApiCall[None, SourceDeclaration]) -> StreamInfo:
@@ -47,8 +47,8 @@ async def attach_source(call: ApiCall[None, SourceDeclaration]) -> StreamInfo:
     source, name = call.body, call.path_value("name")
     if source.stream != name:
         raise SbonError("bad-request", f"the body names stream {source.stream!r}, the path {name!r}", where="stream")
-    await call.interface.attach_source(source)
-    return await call.interface.stream(name)
+    await call.node.hosting.sources.attach(source)
+    return await call.node.hosting.sources.describe(name)
 
 
 async def push_rows(call: ApiCall[PushQuery, None]) -> Pushed:
@@ -59,7 +59,7 @@ async def push_rows(call: ApiCall[PushQuery, None]) -> Pushed:
     # The draft of the header's standard writes a string of structured fields (RFC 8941), most clients a plain word.
     plain = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
     post = Post(headers.get("Content-Type", ""), _pieces(call.request), plain)
-    return await call.interface.push(call.path_value("name"), call.query.source, post)
+    return await call.node.hosting.pushes.push(call.path_value("name"), call.query.source, post)
 
 
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
@@ -70,8 +70,8 @@ async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
 
 async def detach_source(call: Plain) -> StreamInfo:
     """Detaches a source, and deletes its stored data. Refused with ``stream-in-use`` while a query reads the stream."""
-    await call.interface.detach_source(call.path_value("name"), call.path_value("source"))
-    return await call.interface.stream(call.path_value("name"))
+    await call.node.queries.declarations.detach(call.path_value("name"), call.path_value("source"))
+    return await call.node.hosting.sources.describe(call.path_value("name"))
 
 
 ROUTES = (

@@ -14,7 +14,6 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from sbon_node.api.encoding import encode
-from sbon_node.api.interface import NodeInterface
 from sbon_node.api.pages import add_dashboard
 from sbon_node.api.routes.route import ApiCall, EventStream, Route, WithHeaders, body_of, query_of, shape_of
 from sbon_node.api.routes.table import ROUTES
@@ -28,6 +27,7 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.local_users import UserCheck
 from sbon_node.net.names import site_of
 from sbon_node.net.settings import LocalUsers
+from sbon_node.node import Node
 from sbon_node.planning.process.planner import CLIENT
 from sbon_protocol.errors import SbonError
 
@@ -40,14 +40,14 @@ class ApiServer:
 
     def __init__(
         self,
-        interface: NodeInterface,
+        node: Node,
         settings: ApiSettings | None = None,
         *,
         names: Sequence[str] = (),
         counters: Counters | None = None,
         local_users: LocalUsers = "any",
     ) -> None:
-        self._interface = interface
+        self._node = node
         self._settings = settings or ApiSettings()
         self._host_names = HostNames([*names, *self._settings.hosts])
         self._counters = counters or Counters(time.monotonic)
@@ -128,7 +128,7 @@ class ApiServer:
                 raise not_ready(self._state)
             CLIENT.set(request.remote or "")
             query, body = query_of(request, shape.query), await body_of(request, shape.body, self._settings.body_s)
-            answered = route.handler(ApiCall(self._interface, self._settings, request, query, body))
+            answered = route.handler(ApiCall(self._node, self._settings, request, query, body))
             if isinstance(answered, EventStream):
                 return await self._stream_out(request, answered)
             value = await answered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import structlog
@@ -66,6 +66,10 @@ class SinkRunner:
     def rows(self) -> int:
         """Rows durably delivered, restarts included."""
         return self._sink.rows
+
+    def positions(self) -> Mapping[str, int]:
+        """Return the last durably delivered frame of each stream, restarts included."""
+        return self._sink.positions()
 
     def describe(self) -> SinkReport:
         state = f"{self.state}: {self.reason}" if self.reason else self.state

@@ -19,13 +19,13 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.ends import Frozen
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.pursuit import Position
 from sbon_node.hosting.moving.starter import Arrival, Copied, FollowerStarter, StoredArrival
 from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller
@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 
 class Arrivals:
-    """The followers of this node, by operator."""
+    """The followers of this node, by operator; ``known`` is filled with them."""
 
     def __init__(
         self,
@@ -72,6 +72,7 @@ class Arrivals:
         records: RecordAcceptors,
         migration: MigrationSettings,
         host_check: HostCheck,
+        known: dict[str, Arrival],
     ) -> None:
         self._context, self._operators, self._engine = context, operators, engine
         self._registers, self._records = registers, records
@@ -80,8 +81,8 @@ class Arrivals:
         self._host_check = host_check
         self._tasks = Tasks()
         now_s = context.clock.now()
-        self._known = {one: Arrival(stored, now_s) for one, stored in context.store.all("arrival", StoredArrival).items()}
-        operators.arriving = self._known
+        self._known = known
+        self._known.update((one, Arrival(stored, now_s)) for one, stored in context.store.all("arrival", StoredArrival).items())
         for arrival in self._known.values():
             operators.expect(arrival.stored.hosted, ARRIVAL)
         handle = context.server.handle

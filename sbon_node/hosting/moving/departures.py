@@ -20,10 +20,10 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.ends import Frozen, Origin
 from sbon_node.hosting.moving.pursuit import Position
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost, forget_departure
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.sweep import copies_of, delete_copies
 from sbon_node.model.records import MoveLease
 from sbon_node.net.peers import Caller
@@ -479,7 +479,7 @@ class Departures:
         self._tasks = Tasks()
         context.server.handle(MoveOperator, self._handle)
         context.server.handle(CancelMove, self._handle_cancel)
-        operators.leaving = self
+        operators.on_lost(self._resume)
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -531,6 +531,10 @@ class Departures:
         return departure
 
     # -- what is known of them ----------------------------------------------------------------------------------------
+
+    def states(self) -> dict[str, OperatorMove]:
+        """Return how far each known move is, by attempt, the oldest first."""
+        return {attempt: departure.state for attempt, departure in self._known.items()}
 
     def under_way(self, operator: str) -> MoveInfo | None:
         """Return the move of an operator of this node, for users; None while there is none."""
@@ -595,11 +599,11 @@ class Departures:
                 departure.enter(state)
         hosted = [one for one in map(self._operators.get, named) if one is not None and one.spec.query == query]
         for operator in dict.fromkeys([*(one.hosted.spec.id for one in ending), *(one.spec.id for one in hosted)]):
-            self.forget(operator)
+            forget_departure(self._context, operator)
 
     # -- after a restart ----------------------------------------------------------------------------------------------
 
-    def resume(self, hosted: HostedOperator) -> bool:
+    def _resume(self, hosted: HostedOperator) -> bool:
         """Hand over an operator that this node has lost to the target of a stored move; return False if there is none."""
         stored = self._context.store.get("departure", hosted.spec.id, StoredDeparture)
         if stored is None:
@@ -607,11 +611,6 @@ class Departures:
         departure = self._known[stored.lease.attempt] = Departure(hosted, stored.lease, resumed=True)
         self._tasks.start(_task(departure), self._driver.hand_over(departure))
         return True
-
-    def forget(self, operator: str) -> None:
-        """Forget a stored move of an operator that was claimed after a restart, or whose query is over: it moves no more."""
-        if self._context.store.get("departure", operator, StoredDeparture) is not None:
-            self._context.store.delete("departure", operator)
 
 
 def _task(departure: Departure) -> str:

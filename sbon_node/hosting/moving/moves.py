@@ -14,8 +14,8 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.arrivals import Arrivals
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.moving.starter import FollowerStarter
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.moving.starter import Arrival, FollowerStarter
+from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.operators import OperatorRegisters
 
@@ -28,12 +28,13 @@ class Moves:
         engine_settings: EngineSettings,
         settings: MigrationSettings,
         context: Context,
+        sender: CopySender,
         operators: OperatorHost,
         engine: MovingEngine,
         owners: OperatorRegisters,
         records: RecordAcceptors,
+        arriving: dict[str, Arrival],
     ) -> None:
-        sender = self.sender = CopySender(context.clock, settings, context.executor, context.failpoint)
         context.server.on_copy(sender.serve)
         receiver = self.receiver = CopyReceiver(
             context.peers,
@@ -47,7 +48,7 @@ class Moves:
         self.departures = Departures(context, operators, engine, sender, owners, engine_settings, settings)
         self.host_check = HostCheck(context, owners, settings)
         starter = self.starter = FollowerStarter(context, operators.ports, engine, receiver, engine_settings, settings)
-        self.arrivals = Arrivals(context, operators, engine, starter, owners, records, settings, self.host_check)
+        self.arrivals = Arrivals(context, operators, engine, starter, owners, records, settings, self.host_check, arriving)
 
     def start(self) -> None:
         """Go on with moves of an earlier run, as far as they may be committed; its copies are of no use any more."""

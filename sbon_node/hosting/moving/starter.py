@@ -17,9 +17,9 @@ from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.ends import Frozen, Target
-from sbon_node.hosting.ports import OperatorPorts
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.port import Following

@@ -3,51 +3,108 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from sbon_node.base.tasks import Tasks
-from sbon_node.connectors.sources.runner import RowsBackup
 from sbon_node.context import Context
 from sbon_node.engine.copies.listing import CopyLimits
+from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.hosting.moving.moves import Moves
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
 from sbon_node.hosting.standby.keeper import BackupKeeper
+from sbon_node.hosting.standby.kept import Kept, StoredBackup
 from sbon_node.hosting.standby.operator import BackupParts, OperatorBackup, OperatorKeeper
 from sbon_node.hosting.standby.rehearsal import Rehearsals
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.standby.source import SourceBackup, SourceBackupParts, SourceKeeper
+from sbon_node.hosting.standby.source import SourceBackup, SourceBackups, SourceKeeper
 from sbon_node.hosting.sweep import checkpoint_of
-from sbon_node.model.records import SourceRegister
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.ownership.sources import SourceRegisters
-from sbon_node.ownership.store.registers import Registers
 from sbon_node.streams.port import Backup
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.catalogue import SourceDeclaration
-from sbon_protocol.api.durability import HOT, LOCAL, REPLICATED, BackupInfo
+from sbon_protocol.api.durability import HOT, LOCAL, BackupInfo
 from sbon_protocol.api.operators import OperatorSpec
+
+
+class OperatorBackups:
+    """The backups at other nodes of this node's operators: :class:`sbon_node.hosting.operators.ports.Backups`."""
+
+    def __init__(
+        self,
+        context: Context,
+        engine: MovingEngine,
+        sender: CopySender,
+        owners: OperatorRegisters,
+        settings: BackupSettings,
+    ) -> None:
+        self.tasks = Tasks()
+        self._parts = BackupParts(context, engine, sender, owners, settings, self.tasks)
+        self.known: dict[str, OperatorBackup] = {}
+        self.recovered: dict[str, str] = {}
+        """How operators that go on here were taken over, by operator."""
+        self.stuck_since_s: dict[str, float] = {}
+        """Since when the engine has not run, by operators that wait for it."""
+
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
+        if spec.durability == LOCAL:
+            return None
+        backup = self.known[spec.id] = OperatorBackup(spec, acceptors, self._parts, ports)
+        return backup
+
+    def begin(self, operator: str) -> None:
+        backup = self.known.get(operator)
+        if backup is not None:
+            self.tasks.start(f"prepare {operator}", backup.prepare())
+
+    def info(self, operator: str) -> BackupInfo | None:
+        backup = self.known.get(operator)
+        return (
+            None
+            if backup is None
+            else msgspec.structs.replace(backup.info(), recovered=self.recovered.get(operator, "")[:MAX_REASON])
+        )
+
+    async def close(self, operator: str) -> None:
+        await self.tasks.stop(f"prepare {operator}")
+        backup = self.known.get(operator)
+        if backup is not None:
+            await backup.close()
+
+    def drop(self, operator: str) -> None:
+        backup = self.known.get(operator)
+        if backup is not None:
+            backup.drop()
+
+    def forget(self, operator: str) -> None:
+        self.known.pop(operator, None)
+        self.stuck_since_s.pop(operator, None)
+        self.recovered.pop(operator, None)
+
+
+# -- A node's part in backups: it looks from time to time whether its own are still needed, and keeps those of others ---
 
 B = TypeVar("B", OperatorBackup, SourceBackup)
 
 
 class _Backups(ABC, Generic[B]):
-    """Backups of this node's operators or sources, which look from time to time whether they are still needed."""
+    """The ``known`` backups of this node's operators or sources, and a keeper of those of other nodes."""
 
     keeper: BackupKeeper[Any, Any]
     """The backups of other nodes' operators or sources."""
 
-    def __init__(self, context: Context, settings: BackupSettings) -> None:
-        self._context, self._settings = context, settings
-        self._known: dict[str, B] = {}
-        self._tasks = Tasks()
+    def __init__(self, context: Context, settings: BackupSettings, known: Mapping[str, B], tasks: Tasks) -> None:
+        self._context, self._settings, self._tasks = context, settings, tasks
+        self._known: Mapping[str, B] = known
 
     @abstractmethod
     async def _look(self, backed: str, backup: B) -> None:
@@ -72,30 +129,27 @@ class _Backups(ABC, Generic[B]):
 
 
 class NodeBackups(_Backups[OperatorBackup]):
-    """The backups of operators: as :class:`sbon_node.hosting.standby.interface.Backups`, and as a keeper."""
+    """A node's part in the backups of operators; the keeper's are ``kept``."""
 
     def __init__(
         self,
         context: Context,
+        own: OperatorBackups,
         operators: OperatorHost,
         moves: Moves,
         engine: MovingEngine,
         owners: OperatorRegisters,
         settings: BackupSettings,
         engine_settings: EngineSettings,
+        kept: dict[str, Kept[StoredBackup]],
     ) -> None:
-        super().__init__(context, settings)
-        self._parts = BackupParts(context, operators, engine, moves.sender, owners, settings, self._tasks)
-        self._operators = operators
-        self._stuck_since: dict[str, float] = {}
-        """Since when the engine has not run, by operators that wait for it."""
+        super().__init__(context, settings, own.known, own.tasks)
+        self._own, self._operators = own, operators
         limits = CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes)
         self._rehearsals = Rehearsals(engine, context.clock, checkpoint_of(context, ""), settings.rehearse_s)
         self._engine, self.followers = engine, BackupFollowers(context, engine, moves.starter, settings)
-        self.keeper: OperatorKeeper = OperatorKeeper(
-            context, operators, moves.receiver, owners, settings, moves.host_check, self._warm, limits, self.followers
-        )
-        operators.ports.backups = self
+        keeping = (settings, moves.host_check, self._warm, limits, self.followers, kept, own.recovered)
+        self.keeper: OperatorKeeper = OperatorKeeper(context, operators, moves.receiver, owners, *keeping)
 
     async def _warm(self, spec: OperatorSpec) -> None:
         """Prepare the engine for an operator; a follower of a hot one does the rest."""
@@ -104,68 +158,36 @@ class NodeBackups(_Backups[OperatorBackup]):
     async def _look(self, backed: str, backup: OperatorBackup) -> None:
         """Yield an operator, too, that the engine has not run for long."""
         if await backup.check():
-            self.begin(backed)
+            self._own.begin(backed)
         if (known := self._known.get(backed)) is not None and self._is_stuck(backed):
             await known.yield_operator()
 
     def _is_stuck(self, operator: str) -> bool:
         """Return whether the engine has not run at all for so long, though an operator waits for it."""
-        now_s = self._context.clock.now()
+        now_s, stuck_since_s = self._context.clock.now(), self._own.stuck_since_s
         if self._engine.status == "running" or self._operators.is_running(operator):
-            self._stuck_since.pop(operator, None)
+            stuck_since_s.pop(operator, None)
             return False
-        return now_s - self._stuck_since.setdefault(operator, now_s) >= self._settings.yield_after_s
-
-    # -- of this node's operators -------------------------------------------------------------------------------------
-
-    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...]) -> Backup | None:
-        if spec.durability == LOCAL:
-            return None
-        backup = self._known[spec.id] = OperatorBackup(spec, acceptors, self._parts)
-        return backup
-
-    def begin(self, operator: str) -> None:
-        backup = self._known.get(operator)
-        if backup is not None:
-            self._tasks.start(f"prepare {operator}", backup.prepare())
-
-    def info(self, operator: str) -> BackupInfo | None:
-        backup = self._known.get(operator)
-        return (
-            None
-            if backup is None
-            else msgspec.structs.replace(backup.info(), recovered=self.keeper.recovered.get(operator, "")[:MAX_REASON])
-        )
-
-    async def close(self, operator: str) -> None:
-        await self._tasks.stop(f"prepare {operator}")
-        backup = self._known.get(operator)
-        if backup is not None:
-            await backup.close()
-
-    def drop(self, operator: str) -> None:
-        backup = self._known.get(operator)
-        if backup is not None:
-            backup.drop()
-
-    def forget(self, operator: str) -> None:
-        self._known.pop(operator, None)
-        self._stuck_since.pop(operator, None)
-        self.keeper.recovered.pop(operator, None)
+        return now_s - stuck_since_s.setdefault(operator, now_s) >= self._settings.yield_after_s
 
 
 class NodeSourceBackups(_Backups[SourceBackup]):
-    """The backups of sources: as :class:`sbon_node.hosting.standby.interface.SourceBackups`, and as a keeper."""
+    """A node's part in the backups of sources."""
 
     def __init__(
-        self, context: Context, catalogue: Catalogue, registers: Registers, settings: BackupSettings, sources: SourceHost
+        self,
+        context: Context,
+        own: SourceBackups,
+        catalogue: Catalogue,
+        registers: SourceRegisters,
+        settings: BackupSettings,
+        check: Callable[[SourceDeclaration], bool],
+        go_on: Callable[[SourceDeclaration], Awaitable[None]],
     ) -> None:
-        super().__init__(context, settings)
-        self.registers = SourceRegisters(context, registers, catalogue)
-        self.keeper: SourceKeeper = SourceKeeper(context, catalogue, self.registers, settings, sources.check_here, sources.go_on)
-        self._parts = SourceBackupParts(context, self.registers, settings, self._moved)
-        self._sources = sources
-        sources.backups = self
+        """Create it; ``check`` and ``go_on`` are those of :class:`SourceKeeper`."""
+        super().__init__(context, settings, own.known, Tasks())
+        self.registers = registers
+        self.keeper: SourceKeeper = SourceKeeper(context, catalogue, registers, settings, check, go_on)
 
     def start(self) -> None:
         super().start()
@@ -174,22 +196,6 @@ class NodeSourceBackups(_Backups[SourceBackup]):
     async def _look(self, backed: str, backup: SourceBackup) -> None:
         await backup.check()
 
-    # -- of this node's sources ---------------------------------------------------------------------------------------
-
-    def attach(self, source: SourceDeclaration) -> None:
-        self.registers.attach(source.id)
-
-    def of(self, source: SourceDeclaration) -> RowsBackup | None:
-        if source.durability != REPLICATED:
-            return None
-        backup = self._known[source.id] = SourceBackup(source, self._parts)
-        return backup
-
-    def close(self, source_id: str) -> None:
-        self._known.pop(source_id, None)
-
     def kept(self) -> list[str]:
+        """Return the sources of other nodes of which this node keeps a backup."""
         return self.keeper.kept()
-
-    def _moved(self, source: SourceDeclaration, register: SourceRegister) -> None:
-        self._sources.moved(source, register.host, register.epoch)

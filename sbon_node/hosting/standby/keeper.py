@@ -36,7 +36,7 @@ R = TypeVar("R", bound=OperatorRegister | SourceRegister)
 
 
 class BackupKeeper(ABC, Generic[S, R]):
-    """The backups of this node, by operator or source."""
+    """The backups of this node, by operator or source; ``known`` is filled with them."""
 
     noun: ClassVar[str]
     """The key of the operator or source in logs."""
@@ -45,10 +45,11 @@ class BackupKeeper(ABC, Generic[S, R]):
     progress: ClassVar[tuple[str, ...]]
     """Fields of a stored backup that stay when its host asks for it again."""
 
-    def __init__(self, context: Context, settings: BackupSettings, stored: type[S]) -> None:
+    def __init__(self, context: Context, settings: BackupSettings, stored: type[S], known: dict[str, Kept[S]]) -> None:
         self._context, self._settings, self._tasks = context, settings, Tasks()
         now_s = context.clock.now()
-        self._known = {one: Kept(known, now_s) for one, known in context.store.all(self.table, stored).items()}
+        self._known = known
+        self._known.update((one, Kept(record, now_s)) for one, record in context.store.all(self.table, stored).items())
 
     def start(self) -> None:
         """Delete what no backup needs, and look after the hosts."""
@@ -60,6 +61,10 @@ class BackupKeeper(ABC, Generic[S, R]):
 
     async def close(self) -> None:
         await self._tasks.close()
+
+    def stored(self, backed: str) -> S:
+        """Return the backup of an operator or source, as it was stored last."""
+        return self._known[backed].stored
 
     @property
     def me(self) -> Expected:

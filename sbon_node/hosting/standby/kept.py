@@ -16,7 +16,7 @@ import msgspec
 from sbon_node.context import Context
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Expected
 from sbon_node.streams.links.channel import race

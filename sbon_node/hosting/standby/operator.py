@@ -20,10 +20,11 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.moving.widths import check_cut, check_stream
-from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.operators.host import OperatorHost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
 from sbon_node.hosting.standby.keeper import BackupKeeper
 from sbon_node.hosting.standby.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
@@ -57,7 +58,6 @@ class BackupParts(NamedTuple):
     """Parts for each backup of this node's operators."""
 
     context: Context
-    operators: OperatorHost
     engine: MovingEngine
     sender: CopySender
     owners: OperatorRegisters
@@ -70,9 +70,9 @@ class OperatorBackup(BackupOwner[int]):
 
     noun, unit, hint = "operator", "batch", "add a node, or submit with --durability local"
 
-    def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: BackupParts) -> None:
+    def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: BackupParts, ports: OperatorPorts) -> None:
         super().__init__(spec.id, parts.context, BackupChoice(parts.context, parts.settings))
-        self._spec, self._acceptors, self._parts, self._ports = spec, acceptors, parts, parts.operators.ports
+        self._spec, self._acceptors, self._parts, self._ports = spec, acceptors, parts, ports
         folder = parts.context.data_dir / "copies" / f"backup of {spec.id}"
         self._copy = CheckpointCopy(spec.id, parts.engine, folder, parts.context.executor)
         self._known: frozenset[str] = frozenset()
@@ -137,7 +137,7 @@ class OperatorBackup(BackupOwner[int]):
         except SbonError as error:
             check_cancelled()
             if error.code in FENCED:
-                self._parts.operators.fence(self.id)
+                self._ports.fence(self.id)
             return False
         if self._lock.locked() or self._backup is None or not self._context.presence.away(self._backup.node):
             return False
@@ -186,7 +186,7 @@ class OperatorBackup(BackupOwner[int]):
         return epoch
 
     async def _fence(self) -> str:
-        self._parts.operators.fence(self.id)
+        self._ports.fence(self.id)
         return "its backup says"
 
     def _lineages_now(self) -> dict[str, int]:
@@ -292,13 +292,14 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         warm: Callable[[OperatorSpec], Awaitable[None]],
         limits: CopyLimits,
         followers: BackupFollowers,
+        known: dict[str, Kept[StoredBackup]],
+        recovered: dict[str, str],
     ) -> None:
-        super().__init__(context, settings, StoredBackup)
+        """Create it; ``recovered`` is told by operator how those that go on here were taken over."""
+        super().__init__(context, settings, StoredBackup, known)
         self._operators, self._receiver, self._owners = operators, receiver, owners
         self._host_check, self._warm, self._limits, self._followers = host_check, warm, limits, followers
-        self.recovered: dict[str, str] = {}
-        """How operators that go on here were taken over, by operator."""
-        operators.backed = self._known
+        self._recovered = recovered
         for kept in self._known.values():
             operators.expect(kept.stored.hosted, use_of(kept.stored.spec))
         handle = context.server.handle
@@ -502,7 +503,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         if why_not:
             log.warning("follower-not-live", operator=operator, reason=why_not)
         from_checkpoint = "from its stored checkpoint" + (f": {why_not}" if why_not else "")
-        self.recovered[operator] = BY_FOLLOWER if is_hot and not why_not else from_checkpoint
+        self._recovered[operator] = BY_FOLLOWER if is_hot and not why_not else from_checkpoint
 
     async def _release(self, kept: Kept[StoredBackup]) -> None:
         await self._followers.remove(kept)

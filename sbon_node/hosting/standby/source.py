@@ -25,7 +25,7 @@ from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.copies import Growth, StreamState
 from sbon_protocol.api.catalogue import SourceDeclaration
-from sbon_protocol.api.durability import BackupInfo
+from sbon_protocol.api.durability import REPLICATED, BackupInfo
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
@@ -39,12 +39,15 @@ UNKNOWN = "record-unknown"
 
 
 class SourceBackupParts(NamedTuple):
-    """Parts for each backup of this node's sources. ``moved`` is called for a source that another node hosts by now."""
+    """Parts for each backup of this node's sources."""
 
     context: Context
     registers: SourceRegisters
     settings: BackupSettings
-    moved: Callable[[SourceDeclaration, SourceRegister], None]
+
+
+Moved = Callable[[SourceDeclaration, SourceRegister], None]
+"""Called for a source that another node hosts by now."""
 
 
 class Transaction(NamedTuple):
@@ -61,9 +64,9 @@ class SourceBackup(BackupOwner[Transaction]):
     fencing = FENCED - {UNKNOWN}
     raised = frozenset({"frame-too-large"})
 
-    def __init__(self, source: SourceDeclaration, parts: SourceBackupParts) -> None:
+    def __init__(self, source: SourceDeclaration, parts: SourceBackupParts, moved: Moved) -> None:
         super().__init__(source.id, parts.context, BackupChoice(parts.context, parts.settings, insists=True))
-        self._source, self._parts = source, parts
+        self._source, self._parts, self._moved = source, parts, moved
         self._epoch = 0
         self._sent = 0
         """The last frame sent since this node started: its backup has no later one, unless this node has lost it."""
@@ -135,7 +138,7 @@ class SourceBackup(BackupOwner[Transaction]):
         if (register.host, register.instance) == me:
             return
         if register.host != me.node:
-            self._parts.moved(self._source, register)
+            self._moved(self._source, register)
         message = f"it belongs to {register.host} in epoch {register.epoch}"
         if register.host == me.node:
             message = f"{register.backup} is its backup, and goes on with what this node has lost"
@@ -221,6 +224,29 @@ def _within(frames: Sequence[Frame]) -> list[Frame]:
     return kept
 
 
+class SourceBackups:
+    """The backups at other nodes of this node's sources, by source in ``known``."""
+
+    def __init__(self, context: Context, registers: SourceRegisters, settings: BackupSettings) -> None:
+        self._parts = SourceBackupParts(context, registers, settings)
+        self.known: dict[str, SourceBackup] = {}
+
+    def attach(self, source: SourceDeclaration) -> None:
+        """Prepare for a replicated source that is about to be attached here, before the catalogue has it."""
+        self._parts.registers.attach(source.id)
+
+    def of(self, source: SourceDeclaration, moved: Moved) -> SourceBackup | None:
+        """Return the backup for a source that is about to run; None for a local one."""
+        if source.durability != REPLICATED:
+            return None
+        backup = self.known[source.id] = SourceBackup(source, self._parts, moved)
+        return backup
+
+    def close(self, source_id: str) -> None:
+        """Forget the backup of a source that does not run any more; ignore an unknown one."""
+        self.known.pop(source_id, None)
+
+
 # -- at the backup ----------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +269,7 @@ class SourceKeeper(BackupKeeper[StoredSource, SourceRegister]):
         check: Callable[[SourceDeclaration], bool],
         go_on: Callable[[SourceDeclaration], Awaitable[None]],
     ) -> None:
-        super().__init__(context, settings, StoredSource)
+        super().__init__(context, settings, StoredSource, {})
         self._catalogue, self._registers, self._check_here, self._go_on_here = catalogue, registers, check, go_on
         self._checks = CallerChecks(context.settings.checks, "control.checks")
         handle = context.server.handle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sbon_node.context import Context
-from sbon_node.hosting.room import Room
+from sbon_node.hosting.operators.room import Room
 from sbon_node.papers.ants.algorithm.centralized import centralized
 from sbon_node.papers.ants.algorithm.strategy import ants
 from sbon_node.papers.ants.network.leader import AntLeader
@@ -13,7 +13,7 @@ from sbon_node.papers.ants.network.reuse import AntReuse
 from sbon_node.papers.ants.network.service import AntService
 from sbon_node.papers.ants.network.updates import AntUpdates
 from sbon_node.papers.ants.settings import AntSettings
-from sbon_node.papers.interface import Paper, Queries, QueryWork
+from sbon_node.papers.interface import Leading, Paper, QueryWork
 from sbon_node.placement.model.queueing import Flow
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.profiles import BY_HOSTS, KNOWN, REFUSED, Profile
@@ -48,7 +48,7 @@ class Ants(Paper):
     def booked(self, query: str) -> Sequence[Flow]:
         return self.service.booked(query)
 
-    def for_queries(self, queries: Queries) -> QueryWork:
-        book, mover, decisions, reuse = queries
-        updates = AntUpdates(self._context, book, mover, decisions, self.leader, self.service.settings, self._placement)
-        return QueryWork((AntReuse(self._context, self.leader, reuse, self._placement),), (updates.led,))
+    def for_queries(self, leading: Leading) -> QueryWork:
+        queries, mover, decisions = leading
+        updates = AntUpdates(self._context, queries.book, mover, decisions, self.leader, self.service.settings, self._placement)
+        return QueryWork((AntReuse(self._context, self.leader, queries.reuse, self._placement),), (updates,))

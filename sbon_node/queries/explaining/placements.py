@@ -21,11 +21,11 @@ from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placement.strategies.registry import Strategies, Strategy
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 from sbon_node.placing import LiveNetworkView
+from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.explaining.compare import Known, alternative, turning_point, weigh
 from sbon_node.queries.explaining.knowledge import Knowledge
-from sbon_node.queries.lookup import QueryLookup
-from sbon_node.queries.planning import Planning
-from sbon_node.queries.reuse import Reuse
+from sbon_node.queries.submitting.planning import Planning
+from sbon_node.queries.submitting.reuse import Reuse
 from sbon_protocol.api.adaptation import OFF, Adapt
 from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.operators import Needs

@@ -9,7 +9,7 @@ import msgspec
 
 from sbon_node.connectors.sources.result import query_of
 from sbon_node.model.measurements import Measurement
-from sbon_node.queries.terminal_description import state_of_component
+from sbon_node.queries.describing.terminal_description import state_of_component
 from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow
 from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_protocol.api.queries import OperatorInfo

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterable
 
 from sbon_node.context import Context
-from sbon_node.hosting.sources import SourceHost
+from sbon_node.hosting.sources.host import SourceHost
+from sbon_node.queries.describing.lookup import QueryLookup
 from sbon_node.queries.explaining.plan_explanation import explained
-from sbon_node.queries.lookup import QueryLookup
-from sbon_node.queries.planning import Planning
-from sbon_node.queries.reuse import Reuse
+from sbon_node.queries.submitting.planning import Planning
+from sbon_node.queries.submitting.reuse import Reuse
 from sbon_protocol.api.explanations import Explanation
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import QueryInfo, QuerySpec

@@ -30,22 +30,19 @@ from sbon_protocol.messages import Data, Ended, Hello, Message, OpenShared, Prog
 
 log = structlog.get_logger()
 
-AdmitFollower = Callable[[str, Hello], Awaitable[None]]
-"""Raises :class:`SbonError` for a node that may not follow an operator under the name of this subscriber."""
 
+class ReaderChecks(NamedTuple):
+    """Checks of the nodes that read. Both raise :class:`SbonError` for a node that may not.
 
-async def nobody(follower: str, hello: Hello) -> None:
-    """Admit no follower."""
-    raise SbonError("not-owner", f"{hello.node} may not follow here", where=follower)
+    ``admit`` is asked for followers alone: a stream has few places for them, and they may hold up its other readers.
+    ``check_host`` is asked for a reader that could end, or acknowledge for, another one: unless it reads as it did before, or is
+    new to a stream that is in its first epoch, as the reader is.
+    """
 
-
-CheckHost = Callable[[str, int, Hello], Awaitable[None]]
-"""Raises :class:`SbonError` for a node that does not host this operator or sink in this epoch."""
-
-
-async def no_host(component: str, epoch: int, hello: Hello) -> None:
-    """Admit nobody in place of another reader."""
-    raise SbonError("not-owner", f"{hello.node} may not read in epoch {epoch}", where=component)
+    admit: Callable[[str, Hello], Awaitable[None]]
+    """Whether the node may follow an operator under the name of this subscriber."""
+    check_host: Callable[[str, int, Hello], Awaitable[None]]
+    """Whether the node hosts this operator or sink in this epoch."""
 
 
 class _Process(NamedTuple):
@@ -77,23 +74,9 @@ class _Serving:
 
 
 class Publisher:
-    """Serves every subscription to the streams of one outbox.
+    """Serves every subscription to the streams of one outbox."""
 
-    ``admit`` is asked for followers alone: a stream has few places for them, and they may hold up its other readers.
-    ``check_host`` is asked for a reader that could end, or acknowledge for, another one: unless it reads as it did before, or is
-    new to a stream that is in its first epoch, as the reader is.
-    """
-
-    def __init__(
-        self,
-        outbox: Outbox,
-        clock: Clock,
-        settings: StreamSettings,
-        failpoint: Failpoints = unobserved,
-        admit: AdmitFollower = nobody,
-    ) -> None:
-        self.admit = admit
-        self.check_host: CheckHost = no_host
+    def __init__(self, outbox: Outbox, clock: Clock, settings: StreamSettings, failpoint: Failpoints = unobserved) -> None:
         self._outbox, self._clock, self._settings, self._failpoint = outbox, clock, settings, failpoint
         self._serving: dict[tuple[str, str], _Serving] = {}
         self._admitted: dict[tuple[str, str], _Process] = {}
@@ -120,7 +103,7 @@ class Publisher:
         serving = self._serving.get((stream, subscriber))
         return None if serving is None else serving.number
 
-    async def serve(self, channel: FrameChannel, hello: Hello) -> None:
+    async def serve(self, channel: FrameChannel, hello: Hello, checks: ReaderChecks) -> None:
         """Serve the subscription of one connection, or all of a shared one, until the connection ends, then close it.
 
         A new subscription of the same subscriber replaces the old one. Raises :class:`ProtocolError`, after closing, for a peer
@@ -130,10 +113,10 @@ class Publisher:
             async with self._clock.timeout(self._settings.handshake_s):
                 first = await channel.receive()
             if isinstance(first, OpenShared):
-                one = partial(self._serve_one, hello)
+                one = partial(self._serve_one, hello, checks)
                 await SharedServing(channel, first, one, self._clock, self._settings.handshake_s).serve()
             else:
-                await self._serve_one(hello, channel, first, alone)
+                await self._serve_one(hello, checks, channel, first, alone)
         except TimeoutError as error:
             log.debug("subscriber_lost", peer=hello.node, reason=str(error))
         finally:
@@ -141,13 +124,15 @@ class Publisher:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _serve_one(self, hello: Hello, channel: FrameChannel, first: Message, sharers: Sharers) -> None:
+    async def _serve_one(
+        self, hello: Hello, checks: ReaderChecks, channel: FrameChannel, first: Message, sharers: Sharers
+    ) -> None:
         """Serve one subscription from its Subscribe, which has come ``first``, until it ends, then close its channel."""
         peer = hello.node
         serving: _Serving | None = None
         try:
             async with self._clock.timeout(self._settings.handshake_s):
-                serving = await self._accept(channel, hello, first, sharers)
+                serving = await self._accept(channel, hello, checks, first, sharers)
             if serving is not None:
                 await race(self._ended(serving), self._send(serving), self._receive(serving))
         except ProtocolError as error:
@@ -164,14 +149,16 @@ class Publisher:
                     self._outbox.unsubscribe(serving.stream, serving.subscriber)
             channel.close()
 
-    async def _accept(self, channel: FrameChannel, hello: Hello, message: Message, sharers: Sharers) -> _Serving | None:
+    async def _accept(
+        self, channel: FrameChannel, hello: Hello, checks: ReaderChecks, message: Message, sharers: Sharers
+    ) -> _Serving | None:
         if not isinstance(message, Subscribe):
             raise ProtocolError("unexpected", f"a stream's connection opened with {type(message).__name__}")
         stream, subscriber = message.stream, message.subscriber
         try:
             self._outbox.epoch(stream)  # A register is read for streams of this node alone.
             _check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
-            await self._check_in_time(message, hello)
+            await self._check_in_time(message, hello, checks)
             epoch = self._outbox.epoch(stream)
             _check_leap(message.epoch, epoch, "of the host")
             reader = Reader(message.lineage, message.acknowledged, message.reader_epoch)
@@ -191,18 +178,21 @@ class Publisher:
             replaced.end(SbonError("replaced", "the subscriber has connected anew"))
         return serving
 
-    async def _check_in_time(self, message: Subscribe, hello: Hello) -> None:
+    async def _check_in_time(self, message: Subscribe, hello: Hello, checks: ReaderChecks) -> None:
         """Check the reader or follower; raise ``no-majority`` before it stops waiting for an answer."""
         subscriber = message.subscriber
         try:
             async with self._clock.timeout(self._settings.handshake_s / 2):
-                await (self.admit(subscriber, hello) if is_follower(subscriber) else self._check_reader(message, hello))
+                if is_follower(subscriber):
+                    await checks.admit(subscriber, hello)
+                else:
+                    await self._check_reader(message, hello, checks)
         except TimeoutError as error:
             component = component_of(subscriber)
             reason = f"too few of the nodes that keep the register of {component} answer"
             raise SbonError("no-majority", reason, where=message.stream, hint="start them again") from error
 
-    async def _check_reader(self, message: Subscribe, hello: Hello) -> None:
+    async def _check_reader(self, message: Subscribe, hello: Hello, checks: ReaderChecks) -> None:
         """Raise unless the reader was admitted before, or hosts its operator or sink by the register of that.
 
         What is stored of readers may be older than their present epoch: this node may be the successor of the stream's host, or
@@ -213,7 +203,7 @@ class Publisher:
             return
         is_first = epoch <= 1 and self._outbox.epoch(stream) <= 1 and self._outbox.reader_epoch(stream, subscriber) == 0
         if not is_first or is_further_sink(subscriber):  # One that was removed reads no more.
-            await self.check_host(component_of(subscriber), epoch, hello)
+            await checks.check_host(component_of(subscriber), epoch, hello)
 
     def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:
         self._admitted.pop((stream, subscriber), None)

@@ -26,7 +26,7 @@ def sized(cores: float) -> Config:
 
 
 async def explained(cluster: SimulatedCluster) -> PlacementExplanation:
-    found: PlacementExplanation = await ask(cluster, "b", cluster.at("b").daemon.explain_query_placement("q"))
+    found: PlacementExplanation = await ask(cluster, "b", cluster.at("b").daemon.queries.placement_explainer.query("q"))
     return found
 
 

@@ -51,7 +51,7 @@ def in_plane(tmp_path: Path, test: Callable[[SimulatedCluster], Awaitable[None]]
 
 def keep_busy(cluster: SimulatedCluster, node: str, rows_s: float) -> None:
     """Let a node serve foreign rows that take 10 ms each."""
-    room: Any = cluster.at(node).daemon._operators._room
+    room: Any = cluster.at(node).daemon.hosting.room
     flow = ServedFlow(rows_s=rows_s, row_ms=10.0, row_scv=1.0)
     room.measured = lambda load, query: ServerReport(flows=(flow,))
 
@@ -111,7 +111,7 @@ def test_a_query_passes_through_a_running_operator_where_that_is_cheaper(
         uid = {True: uid_of(cluster, "first"), False: uid_of(cluster, "second")}[passes]
         assert (shared, own) == (([f"{uid}.b0"], []) if passes else ([], [f"{uid}.b0"]))
         await cluster.clock.sleep(3.0)
-        await ask(cluster, "a", cluster.at("a").daemon.stop_query("first"))
+        await ask(cluster, "a", cluster.at("a").daemon.queries.lookup.stop("first"))
         await finished(cluster, "second")
         assert values(tmp_path / "second.ndjson", "id") == list(range(0, ROWS, 3))
 
@@ -189,7 +189,9 @@ def test_ants_place_the_own_operators_of_a_query_from_where_shared_ones_are_now(
         assert [one.node for one in (*info.shared, *info.operators)] == ["m", "m"]
 
         async def move() -> None:
-            async for _ in cluster.at("a").daemon.move_operator("first", MoveRequest(operator=info.shared[0].id, to="g")):
+            async for _ in cluster.at("a").daemon.adaptation.requested.move(
+                "first", MoveRequest(operator=info.shared[0].id, to="g")
+            ):
                 pass
 
         await ask(cluster, "a", move())

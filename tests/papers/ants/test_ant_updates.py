@@ -35,14 +35,14 @@ def latency_s(one: str, other: str) -> float:
 
 def keep_busy(cluster: SimulatedCluster, node: str, rows_s: float) -> None:
     """Let a node serve foreign rows that take 10 ms each."""
-    room: Any = cluster.at(node).daemon._operators._room
+    room: Any = cluster.at(node).daemon.hosting.room
     flow = ServedFlow(rows_s=rows_s, row_ms=10.0, row_scv=1.0)
     room.measured = lambda load, query: ServerReport(flows=(flow,) if rows_s else ())
 
 
 def updates_of(cluster: SimulatedCluster, node: str) -> LedQueries[Any]:
     """Those of ants are the first of a node."""
-    return next(one for one in cluster.at(node).daemon._unasked if isinstance(one, LedQueries))
+    return next(one for one in cluster.at(node).daemon.services if isinstance(one, LedQueries))
 
 
 async def host(cluster: SimulatedCluster) -> str:

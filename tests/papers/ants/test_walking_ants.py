@@ -137,7 +137,7 @@ async def placed(cluster: SimulatedCluster, leader: str, problem: PlacementProbl
 
 def promised(cluster: SimulatedCluster) -> dict[str, tuple[str, ...]]:
     """Reserved operators by node, where there are any."""
-    each = {node: cluster.at(node).daemon._operators.promised() for node in NODES}
+    each = {node: cluster.at(node).daemon.hosting.operators.promised() for node in NODES}
     return {node: operators for node, operators in each.items() if operators}
 
 

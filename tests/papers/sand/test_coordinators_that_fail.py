@@ -133,7 +133,7 @@ def test_a_query_whose_coordinators_stay_away_is_refused_whole(tmp_path: Path) -
         assert (refused.value.code, refused.value.where in silent) == ("zone-failed", True)
         assert cluster.clock.now() - before < 6.0
         for name in NAMES:
-            operators = cluster.at(name).daemon._operators
+            operators = cluster.at(name).daemon.hosting.operators
             assert (operators.hosted(), operators._reservations.operators()) == ((), ())
         await cluster.sleep(PlacementSettings().zones_kept_s)
         assert not any(cluster.at(name).daemon.paper(Sand).table.mapped() for name in NAMES)

@@ -32,7 +32,9 @@ async def keep_posting(cluster: SimulatedCluster, flow: Flow, every_s: float, rn
         if count:
             rows = rows_of(flow, count, number * STRIDE, cluster.clock.wall_ms() - 1000 * every_s, every_s, rng)
             post = Post(MEDIA_TYPE, _body(b"\n".join(rows)))
-            pushed = await cluster.answer(flow.source.node, daemon.push(flow.source.stream, flow.source.name, post))
+            pushed = await cluster.answer(
+                flow.source.node, daemon.hosting.pushes.push(flow.source.stream, flow.source.name, post)
+            )
             if pushed.rows != count:
                 raise SbonError(
                     "simulation-failed", f"{pushed.rows} of {count} rows were taken: {pushed}", where=flow.source.name

@@ -219,9 +219,9 @@ class _Run:
         for number, query in enumerate(self._world.queries):
             daemon = self._cluster.nodes[query.consumer].daemon
             for stream in query.streams:
-                await self._cluster.answer(query.consumer, daemon.create_stream(stream))
+                await self._cluster.answer(query.consumer, daemon.queries.declarations.create_stream(stream))
             for part, flow in enumerate(query.flows):
-                await self._cluster.answer(query.consumer, daemon.attach_source(flow.source))
+                await self._cluster.answer(query.consumer, daemon.hosting.sources.attach(flow.source))
                 rng = np.random.default_rng((self._seed, 43, number, part))
                 tasks.append(asyncio.create_task(keep_posting(self._cluster, flow, post_s, rng)))
         return tasks
@@ -241,7 +241,7 @@ class _Run:
                 sink=SinkSpec(kind="blackhole"),
                 reuse="never",
             )
-            async for event in daemon.submit(submission):
+            async for event in daemon.submitting.submitter.submit(submission):
                 if isinstance(event, Accepted):
                     self._first[query.name] = event.query.hosts()
                     self._probes += event.query.placement.probes if event.query.placement is not None else 0
@@ -283,7 +283,9 @@ class _Run:
         return [name for name, node in self._cluster.nodes.items() if node.load_per_core >= BUSY_LOAD]
 
     async def _look(self, query: DrawnQuery, now_s: float) -> None:
-        info: QueryInfo = await self._cluster.answer(query.consumer, self._cluster.nodes[query.consumer].daemon.query(query.name))
+        info: QueryInfo = await self._cluster.answer(
+            query.consumer, self._cluster.nodes[query.consumer].daemon.queries.lookup.query(query.name)
+        )
         if info.state != query_states.RUNNING or info.plan is None:
             self._failed[query.name] = f"{info.state}: {info.reason}"
             if self._may_fail:

@@ -190,8 +190,10 @@ class Live:
         """Declare the stream and the source, submit the query, and post rows from now on."""
         cluster, at, source = self._cluster, query.consumer, query.flow.source
         daemon = cluster.nodes[at].daemon
-        await cluster.answer(at, daemon.create_stream(StreamDeclaration(name=source.stream, schema=SCHEMA, event_time="ts")))
-        await cluster.answer(at, daemon.attach_source(source))
+        await cluster.answer(
+            at, daemon.queries.declarations.create_stream(StreamDeclaration(name=source.stream, schema=SCHEMA, event_time="ts"))
+        )
+        await cluster.answer(at, daemon.hosting.sources.attach(source))
         rng = np.random.default_rng((self._plan.seed, 47, len(self._tasks)))
         self._tasks.append(asyncio.create_task(keep_posting(cluster, query.flow, POST_S, rng)))
 
@@ -200,7 +202,7 @@ class Live:
             submission = Submission(
                 sql=sql, name=query.name, strategy=strategy, decompose="never", adapt=adapt, sink=sink, reuse="never"
             )
-            accepted = [event async for event in daemon.submit(submission) if isinstance(event, Accepted)]
+            accepted = [event async for event in daemon.submitting.submitter.submit(submission) if isinstance(event, Accepted)]
             if len(accepted) != 1:
                 raise SbonError("simulation-failed", f"{query.name} was not accepted", where=at)
 
@@ -212,7 +214,7 @@ class Live:
         while True:
             for name, cross in zip(self._names, self.cross, strict=True):
                 node, load = self._cluster.nodes[name], float(cross)
-                for operator in node.daemon._operators.hosted():
+                for operator in node.daemon.hosting.operators.hosted():
                     query = self.running.get(operator.partition("-")[0])
                     if query is not None:
                         load += query.rates_s()[_number(operator)] * self.work_s(operator)
@@ -223,7 +225,7 @@ class Live:
         hosts: dict[str, list[str]] = {}
         for name, query in self.running.items():
             at = query.consumer
-            info: QueryInfo = await self._cluster.answer(at, self._cluster.nodes[at].daemon.query(name))
+            info: QueryInfo = await self._cluster.answer(at, self._cluster.nodes[at].daemon.queries.lookup.query(name))
             if info.state != query_states.RUNNING:
                 raise SbonError("simulation-failed", f"{name} is {info.state}: {info.reason}")
             hosts[name] = [one.node for one in sorted(info.operators, key=lambda one: _number(one.id))]

@@ -137,9 +137,9 @@ class _Run:
         at = self._world.names[0]
         daemon = self._cluster.nodes[at].daemon
         for stream in streams.values():
-            await self._cluster.answer(at, daemon.create_stream(stream.declaration))
+            await self._cluster.answer(at, daemon.queries.declarations.create_stream(stream.declaration))
         for source in sources_of(self._world, streams):
-            await self._cluster.answer(at, daemon.attach_source(source))
+            await self._cluster.answer(at, daemon.hosting.sources.attach(source))
 
     async def _begin(self, query: Query) -> None:
         """Submit a query at its consumer once it arrives."""
@@ -151,7 +151,7 @@ class _Run:
             submission = Submission(
                 sql=query.template.sql, name=query.name, reuse=self._reuse, sink=SinkSpec(kind="file", options=options)
             )
-            async for event in daemon.submit(submission):
+            async for event in daemon.submitting.submitter.submit(submission):
                 if isinstance(event, Accepted):
                     return event.query
             raise SbonError("simulation-failed", "a submission has ended without an answer", where=query.name)
@@ -170,14 +170,14 @@ class _Run:
         chosen = owners(self._accepted) or sorted(self._accepted)
         self._stopped = chosen[int(np.random.default_rng((self._seed, 67)).integers(len(chosen)))]
         at = self._world.names[0]
-        await cluster.answer(at, cluster.nodes[at].daemon.stop_query(self._stopped))
+        await cluster.answer(at, cluster.nodes[at].daemon.queries.lookup.stop(self._stopped))
 
     async def _end(self, query: Query) -> QueryInfo:
         """Wait for the end of a query, and return it; raise :class:`SbonError` ``simulation-failed`` for any other end."""
         cluster, daemon = self._cluster, self._cluster.nodes[query.consumer].daemon
         expected = query_states.STOPPED if query.name == self._stopped else query_states.FINISHED
         while True:
-            info: QueryInfo = await cluster.answer(query.consumer, daemon.query(query.name))
+            info: QueryInfo = await cluster.answer(query.consumer, daemon.queries.lookup.query(query.name))
             if info.state == expected:
                 return info
             late = cluster.loop.time() > cluster.met.virtual_s + self._world.seconds + PATIENCE_S

@@ -1,7 +1,7 @@
 """Reuse by ants (ANTS, section 3.10): scouts weigh the running operators that a new query may read against its own.
 
-The walk along the streams finds the operators that may be read (:mod:`sbon_node.queries.reuse`). Only these travel with the
-scouts, so a peer that lies changes the cost of a placement, and not which operator is read. Nothing is reserved here.
+The walk along the streams finds the operators that may be read (:mod:`sbon_node.queries.submitting.reuse`). Only these travel
+with the scouts, so a peer that lies changes the cost of a placement, and not which operator is read. Nothing is reserved here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import AUTO, Strategy
 from sbon_node.placing import LiveNetworkView
-from sbon_node.queries.reuse import EqualOperators, Reuse
-from sbon_node.queries.shared_plan import Choice, with_shared
+from sbon_node.queries.submitting.reuse import EqualOperators, Reuse
+from sbon_node.queries.submitting.shared_plan import Choice, with_shared
 from sbon_protocol.ants import MAX_RUNNING, MAX_TASKS
 from sbon_protocol.api.adaptation import ANTS, Adapt
 from sbon_protocol.api.plan import Plan

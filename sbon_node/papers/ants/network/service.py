@@ -14,7 +14,7 @@ import numpy as np
 from sbon_node.base.tasks import Tasks
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.context import Context
-from sbon_node.hosting.room import Room
+from sbon_node.hosting.operators.room import Room
 from sbon_node.papers.ants.algorithm.cell import Cell
 from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt, exceeds
 from sbon_node.papers.ants.algorithm.terrain import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.look import LookView
 from sbon_node.adaptation.requested import RequestedMoves
-from sbon_node.adaptation.whole.led_queries import LedQueries, move_all, settled_hosts
+from sbon_node.adaptation.whole.led_queries import LedQueries, settled_hosts
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.papers.ants.network.leader import AntLeader
@@ -23,7 +23,7 @@ from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.driving.holder import QueryHolder
 from sbon_protocol.api.adaptation import ANTS, MOVES, STAYS
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
@@ -43,8 +43,10 @@ class _Kept:
         self.due_s, self.latency_ms, self.rests_until_s = due_s, math.inf, -math.inf
 
 
-class AntUpdates:
+class AntUpdates(LedQueries[_Kept]):
     """Looks after the placements of the queries that this node leads and that ants adapt."""
+
+    adapt = ANTS
 
     def __init__(
         self,
@@ -56,19 +58,13 @@ class AntUpdates:
         settings: AntSettings,
         placement: PlacementSettings,
     ) -> None:
-        self._context, self._book, self._mover, self._decisions, self._leader = context, book, mover, decisions, leader
-        self._settings, self._placement = settings, placement
-        self.led = LedQueries(
-            context,
-            book,
-            decisions,
-            wanted=lambda record: record.adapt == ANTS,
-            every_s=self._settings.update_s / LOOKS,
-            remembers=lambda now: _Kept(now + self._settings.update_s),
-            look=self._update,
-        )
+        super().__init__(context, book, mover, decisions, placement, settings.update_s / LOOKS)
+        self._leader, self._settings = leader, settings
 
-    async def _update(self, record: QueryRecord, kept: _Kept) -> None:
+    def _begin(self, now_s: float) -> _Kept:
+        return _Kept(now_s + self._settings.update_s)
+
+    async def _look(self, record: QueryRecord, kept: _Kept) -> None:
         """Look at the latency; send ants if that is due, and move the operators if they find a faster placement."""
         context, settings, now = self._context, self._settings, self._context.clock.now()
         if now < kept.rests_until_s:
@@ -96,7 +92,7 @@ class AntUpdates:
             return self._decisions.enter(info, STAYS, TOO_BUSY, f"{text}, but a host has become too busy for it")
         self._decisions.enter(info, MOVES, FASTER, text, found)
         try:
-            await move_all(self._mover, self._decisions, record.id, hosts, found, text)
+            await self._move_operators(record.id, hosts, found, text)
         except SbonError:
             self._leader.release(claims)
             raise

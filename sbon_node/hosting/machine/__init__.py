@@ -1,0 +1,1 @@
+"""This node's machine: its resources, their reservation, and its load."""

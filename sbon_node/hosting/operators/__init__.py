@@ -1,0 +1,1 @@
+"""Operators at this node."""

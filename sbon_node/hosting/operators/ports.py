@@ -1,0 +1,331 @@
+"""The ports of this node's operators: how each reads its inputs and writes its output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
+from sbon_node.context import Context
+from sbon_node.engine.checkpoint_copy import copied_bytes
+from sbon_node.hosting.machine.capacity import measured_cost
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.hosting.operators.lineages import Lineages
+from sbon_node.hosting.operators.skipped_rows import OperatorLetters
+from sbon_node.hosting.stream_hosts import StreamHost
+from sbon_node.hosting.sweep import checkpoint_of, spill_of
+from sbon_node.ownership.acceptors import RecordAcceptors
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.streams.measures.meter import OperatorMeter
+from sbon_node.streams.port import Backup, Following, NodePort, PortInput
+from sbon_protocol.api.durability import BackupInfo
+from sbon_protocol.api.measures import MeasureSums, OperatorMeasures
+from sbon_protocol.api.operators import InputSpec, Needs, OperatorSpec
+from sbon_protocol.api.query_ids import uid_of
+from sbon_protocol.api.subscribers import component_of
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError, SbonError
+from sbon_protocol.moving import ComponentHost, LocateComponent
+
+log = structlog.get_logger()
+
+READER_FENCED = "reader-fenced"
+
+
+class Backups(Protocol):
+    """The backups at other nodes of this node's operators."""
+
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
+        """Return the backup for an operator whose port is opened; None for an operator that has none."""
+        ...
+
+    def begin(self, operator: str) -> None:
+        """Find a backup for an operator that this node hosts, and give it what was shown before."""
+        ...
+
+    def info(self, operator: str) -> BackupInfo | None:
+        """Return how current the backup of an operator is; None for an operator that has none."""
+        ...
+
+    async def close(self, operator: str) -> None:
+        """Store nothing more for now: the operator's port is closed."""
+        ...
+
+    def drop(self, operator: str) -> None:
+        """Tell the backup that it is not needed any more: the operator is over."""
+        ...
+
+    def forget(self, operator: str) -> None:
+        """Forget an operator that this node does not host any more; another node may need its backup."""
+        ...
+
+
+class OperatorPorts:
+    """The open ports by operator, with the lineages that they have read and the files of skipped rows."""
+
+    def __init__(
+        self, context: Context, connectors: ConnectorSettings, records: RecordAcceptors, speed: float, backups: Backups
+    ) -> None:
+        self._context, self._connectors, self._records, self.backups = context, connectors, records, backups
+        self.lineages = Lineages(context.store)
+        self.open: dict[str, NodePort] = {}
+        self._hosts: dict[str, list[StreamHost]] = {}
+        """The hosts of the inputs of open ports."""
+        self.letters: dict[str, OperatorLetters] = {}
+        self.readers = ReaderHosts(context, records)
+        self.measures = KeptMeasures(context, self.open, speed)
+        self._on_fenced: list[Callable[[str], None]] = []
+
+    async def connect(self, spec: OperatorSpec, acceptors: Iterable[Acceptor], *, following: Following | None = None) -> NodePort:
+        """Open the port of an operator, in place of its earlier one."""
+        await self.disconnect(spec.id)
+        meter = self.measures.meter(spec, follows=following is not None)
+        context, known = self._context, tuple(acceptors)
+        hosts = [StreamHost(context, self._records, spec.query, one.stream, one.node, known) for one in spec.inputs]
+        self._hosts[spec.id] = hosts
+        port = self.open[spec.id] = NodePort(
+            spec.id,
+            [self._input(spec, position, one, host) for position, (one, host) in enumerate(zip(spec.inputs, hosts, strict=True))],
+            outbox=context.outbox,
+            peers=context.connections,
+            clock=context.clock,
+            settings=context.stream_settings,
+            rng=context.rng,
+            failpoint=context.failpoint,
+            limits=context.stream_settings.batch_limits(
+                has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced
+            ),
+            epoch=spec.epoch,
+            letters=self._letters_of(spec),
+            following=following,
+            meter=meter,
+            backup=self.backups.of(spec, known, self),
+        )
+        self.measures.opened(spec.id)
+        return port
+
+    def on_fenced(self, listener: Callable[[str], None]) -> None:
+        """Have ``listener`` called with each operator that :meth:`fence` is called for."""
+        self._on_fenced.append(listener)
+
+    def fence(self, operator: str) -> None:
+        """Note that an operator may belong to another node by now."""
+        for listener in self._on_fenced:
+            listener(operator)
+
+    def is_fenced(self, operator: str) -> bool:
+        """Return whether a host of an input has heard of a later epoch of the operator, which another node may have."""
+        port = self.open.get(operator)
+        failures = () if port is None else (link.failure for link in port.links)
+        return any(failure is not None and failure.code == READER_FENCED for failure in failures)
+
+    def present(self, spec: OperatorSpec) -> OperatorSpec:
+        """Return the specification with the nodes that host its inputs now, as far as known here."""
+        hosts = self._hosts.get(spec.id)
+        if hosts is None:
+            return spec
+        inputs = (msgspec.structs.replace(one, node=host.node) for one, host in zip(spec.inputs, hosts, strict=True))
+        return msgspec.structs.replace(spec, inputs=tuple(inputs))
+
+    def described(self, operator: str) -> OperatorMeasures | None:
+        """Return the measures of an operator, and the errors of its inputs' clocks; None without an open port."""
+        port = self.open.get(operator)
+        if port is None:
+            return None
+        measures = port.measures()
+        inputs = (
+            msgspec.structs.replace(read, clock_error_ms=host.clock_error_ms)
+            for read, host in zip(measures.inputs, self._hosts[operator], strict=True)
+        )
+        return msgspec.structs.replace(measures, inputs=tuple(inputs))
+
+    def all_measures(self) -> list[OperatorMeasures]:
+        """Return the measures of all operators with an open port, in the order of their ids."""
+        return [port.measures() for _, port in sorted(self.open.items())]
+
+    def _input(self, spec: OperatorSpec, position: int, one: InputSpec, host: StreamHost) -> PortInput:
+        return PortInput(
+            stream=one.stream,
+            locate=host.locate,
+            expect=host.expect,
+            search=host.search,
+            own_time=host.own_time,
+            lineage=self.lineages.of(spec.id, one.stream),
+            learn=self.lineages.learner(spec.id, one.stream),
+            lag_ms=one.lag_ms,
+            ahead_ms=one.ahead_ms,
+            whole=one.whole,
+            start_after=one.after,
+            columns=tuple(column.name for column in one.schema) if one.by_position else (),
+            spill_to=spill_of(self._context, spec.id) / str(position) if one.shared else None,
+        )
+
+    def _letters_of(self, spec: OperatorSpec) -> OperatorLetters | None:
+        """Read when the operator is connected, so that rows skipped earlier count."""
+        if spec.on_error != "skip":
+            return None
+        letters = self.letters[spec.id] = OperatorLetters(self.letters_folder, spec.id, self._connectors)
+        return letters
+
+    @property
+    def letters_folder(self) -> Path:
+        return self._context.data_dir / DEAD_LETTERS
+
+    async def disconnect(self, operator: str, *, unsubscribe: bool = False) -> None:
+        port = self.open.pop(operator, None)
+        self._hosts.pop(operator, None)
+        if port is not None:
+            self.measures.keep(operator, port)
+            await port.close(unsubscribe=unsubscribe)
+        await self.backups.close(operator)
+
+    def forget(self, operator: str) -> None:
+        """Forget what a removed operator has read and skipped."""
+        self.backups.forget(operator)
+        self.lineages.forget(operator)
+        self.readers.forget(operator)
+        self.measures.forget(operator)
+        if (letters := self.letters.pop(operator, None)) is not None:
+            letters.close()
+
+
+# -- The measures of this node's operators, kept over restarts and handed over when an operator moves (docs/design/measures.md) --
+
+
+class KeptMeasures:
+    """Meters for the open ``ports``, and their sums in the store. Nothing depends on them: a full disk only makes them older."""
+
+    def __init__(self, context: Context, ports: Mapping[str, NodePort], speed: float) -> None:
+        self._context, self._ports, self._speed = context, ports, speed
+        self._taken: dict[str, MeasureSums] = {}
+        """Sums that came with operators whose ports are not open yet."""
+        self._kept: dict[str, int] = {}
+        """The newest batch whose sums are stored, by operator."""
+
+    def meter(self, spec: OperatorSpec, *, follows: bool) -> OperatorMeter:
+        """Return a meter for an operator that starts here, with the sums of earlier runs unless it ``follows`` another host."""
+        return OperatorMeter(
+            [one.stream for one in spec.inputs],
+            half_life_s=self._context.stream_settings.measures_half_life_s,
+            speed=self._speed,
+            sums=None if follows else self.sums(spec.id),
+        )
+
+    def cost(self, operator: str, needs: Needs) -> Needs:
+        """Return what an operator takes here, by its measures, and by its estimated ``needs`` until it has run for long."""
+        port = self._ports.get(operator)
+        if port is None:
+            return needs
+        half_life_s = self._context.stream_settings.measures_half_life_s
+        return measured_cost(needs, port.measures(), speed=self._speed, half_life_s=half_life_s)
+
+    def sums(self, operator: str) -> MeasureSums | None:
+        """Return the newest sums of an operator, whether it runs or not; None where there are none."""
+        port = self._ports.get(operator)
+        if port is not None:
+            return port.meter.sums(self._context.clock.now())
+        if operator in self._taken:
+            return self._taken[operator]
+        try:
+            return self._context.store.get("measures", operator, MeasureSums)
+        except SbonError as error:
+            log.warning("measures-unreadable", operator=operator, reason=str(error))
+            return None
+
+    def take(self, operator: str, value: Any) -> None:
+        """Go on with sums that another host has measured; count and ignore impossible ones, which must not stop a move."""
+        if value is None:
+            return
+        try:
+            sums: MeasureSums = decode_record(value, MeasureSums)
+        except ProtocolError as error:
+            self._context.counters.refuse("measures-refused", operator=operator, reason=str(error))
+            return
+        port = self._ports.get(operator)
+        if port is not None:
+            port.meter.restore(sums)
+        else:
+            self._taken[operator] = sums
+
+    async def run(self) -> None:
+        """Store the sums, and look how large the checkpoints are, every ``control.measure_interval_s``."""
+        while True:
+            await self._context.clock.sleep(self._context.settings.measure_interval_s)
+            for operator, port in list(self._ports.items()):
+                self.keep(operator, port)
+                try:
+                    await self._weigh(operator, port)
+                except SbonError as error:  # It has ended since.
+                    log.info("state-not-weighed", operator=operator, reason=str(error))
+
+    def keep(self, operator: str, port: NodePort) -> None:
+        """Store an operator's sums, if it has run a batch since it last did."""
+        newest = port.meter.newest
+        if newest < 0 or self._kept.get(operator) == newest:
+            return
+        try:
+            self._context.store.put("measures", operator, port.meter.sums(self._context.clock.now()))
+        except SbonError as error:
+            log.info("measures-not-stored", operator=operator, reason=str(error))
+            return
+        self._kept[operator] = newest
+
+    async def _weigh(self, operator: str, port: NodePort) -> None:
+        batch = port.visible_batch()
+        if batch >= 0:
+            size = await self._context.executor(partial(copied_bytes, checkpoint_of(self._context, operator), batch))
+            port.meter.state_bytes = port.meter.state_bytes if size is None else size
+        await asyncio.sleep(0)
+
+    def opened(self, operator: str) -> None:
+        """The operator's port is open, with its sums."""
+        self._taken.pop(operator, None)
+
+    def forget(self, operator: str) -> None:
+        """Forget an operator that has ended or left."""
+        self._taken.pop(operator, None)
+        self._kept.pop(operator, None)
+        self._context.store.delete("measures", operator)
+
+
+# -- The nodes of the readers of this node's operators, asked for once for each connection ----------------------------
+
+
+class ReaderHosts:
+    """The nodes that host the readers of this node's operators, by their registers.
+
+    A register is read once for each connection of a reader: a reader that moves connects anew.
+    """
+
+    def __init__(self, context: Context, records: RecordAcceptors) -> None:
+        self._context, self._records = context, records
+        self._known: dict[str, dict[str, tuple[int, str]]] = {}
+        """The connection and the node of each subscriber, by operator."""
+
+    async def node_of(self, hosted: HostedOperator, subscriber: str) -> str:
+        """Return the node that hosts a subscriber of an operator; errors are those of :meth:`RecordAcceptors.ask`."""
+        operator, reader = hosted.spec.id, component_of(subscriber)
+        query = uid_of(reader)
+        connection = self._context.publisher.connection(operator, subscriber)
+        known = self._known.get(operator, {}).get(subscriber)
+        if known is not None and known[0] == connection:
+            return known[1]
+        acceptors = next((one.acceptors for one in hosted.readers if one.query == query), ())
+        call = LocateComponent(query=query, component=reader)
+        node = (await self._records.ask(query, acceptors, call, ComponentHost)).node
+        if connection is not None:
+            served = self._context.outbox.link_counts(operator).links
+            others = {one: found for one, found in self._known.get(operator, {}).items() if one in served}
+            self._known[operator] = others | {subscriber: (connection, node)}
+        return node
+
+    def forget(self, operator: str) -> None:
+        """Forget an operator that is no more hosted here."""
+        self._known.pop(operator, None)

@@ -1,0 +1,1 @@
+"""Sinks at this node."""

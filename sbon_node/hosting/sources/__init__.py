@@ -1,0 +1,1 @@
+"""Sources at this node, and what is known of their rows."""

@@ -1,0 +1,337 @@
+"""The sources pinned to this node: attached, run, resumed, dropped with their stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from sbon_node.base.tasks import Tasks
+from sbon_node.connectors.access.secrets import check_no_secrets
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.registry import check_moves, open_source
+from sbon_node.connectors.sources.result import check_not_result
+from sbon_node.connectors.sources.runner import SourceRunner
+from sbon_node.connectors.sources.sample import Beginning, RowSample, read_beginning, with_beginning
+from sbon_node.context import Context
+from sbon_node.hosting.standby.source import SourceBackups
+from sbon_node.model.records import SourceRegister
+from sbon_node.model.schema import check_source
+from sbon_node.model.shown import shown_source
+from sbon_node.net.peers import Caller
+from sbon_node.ownership.catalogue import Catalogue
+from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
+from sbon_protocol.api.durability import REPLICATED
+from sbon_protocol.api.states import source_states
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.streams import SourceInfo, StreamInfo, unknown_at
+from sbon_protocol.calls import AttachSource, DescribeSources, SourceStates
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError, SbonError
+
+log = structlog.get_logger()
+
+
+class HostedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored identity of the source whose frames the outbox holds.
+
+    A stream that is declared again under the same name is a different stream.
+    """
+
+    source: SourceDeclaration
+    stream: StreamDeclaration
+    version: int
+
+
+BEGINNING_S = 2.0
+"""Seconds that the reading of a source's beginning for a plan may take."""
+
+
+class TakenSample(NamedTuple):
+    """A sample of a source; ``rows`` is the expected number of all its rows, ``read_rows_s`` as in :class:`Beginning`."""
+
+    sample: RowSample
+    rows: float | None = None
+    read_rows_s: float | None = None
+
+
+class SourceHost:
+    """Runs a :class:`SourceRunner` for every source of the catalogue that names this node."""
+
+    def __init__(self, context: Context, catalogue: Catalogue, settings: ConnectorSettings, backups: SourceBackups) -> None:
+        self._context, self._catalogue, self._settings, self._backups = context, catalogue, settings, backups
+        self._wanted: dict[str, HostedSource] = {}
+        self._running: dict[str, HostedSource] = {}
+        self._runners: dict[str, SourceRunner] = {}
+        self._refused: dict[str, str] = {}
+        self._beginnings: dict[str, tuple[HostedSource, Beginning]] = {}
+        self._reading = asyncio.Lock()
+        self._tasks = Tasks()
+        catalogue.listen(self._changed)
+        context.server.handle(AttachSource, self._handle_attach)
+        context.server.handle(DescribeSources, self._handle_describe)
+
+    def start(self, backed: Collection[str] = ()) -> None:
+        """Resume the sources of an earlier run, and delete the remains of those that are gone.
+
+        Of the sources ``backed``, which other nodes host, this node keeps a backup.
+        """
+        for entry in self._catalogue.entries.values():
+            self._changed(entry)
+        context = self._context
+        left = {*context.store.all("source", HostedSource), *filter(is_source, context.outbox.streams())}
+        # Of a source that this node is about to go on with, the stream may be here before the catalogue says so.
+        for source_id in sorted(left - self._wanted.keys() - set(backed)):
+            self._tasks.start(f"switch {source_id}", self._switch(source_id))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def attach(self, source: SourceDeclaration) -> None:
+        """Attach a source at the node that it names, or at this one if it names none.
+
+        Raises :class:`SbonError` for options that the connector refuses, and for an unreachable node.
+        """
+        source = msgspec.structs.replace(source, node=source.node or self._context.name)
+        check_no_secrets(source.options)
+        if source.node == self._context.name:
+            await self._attach_here(source)
+        else:
+            await self._context.call(source.node, AttachSource(source=source))
+            # The source's node pushes the entry to all members, and this node may be the last.
+            try:
+                await self._catalogue.pull(source.node)
+            except SbonError as error:
+                log.info("catalogue-pull-failed", member=source.node, reason=str(error))
+
+    async def all(self) -> list[StreamInfo]:
+        """Return every stream of the catalogue as :meth:`describe` does."""
+        return [await self.describe(name) for name in self._catalogue.entries]
+
+    async def describe(self, name: str) -> StreamInfo:
+        """Return the stream with the states of its sources; each node reports only its own sources."""
+        entry = self._catalogue.entry(name)
+        nodes = sorted({s.node for s in entry.sources})
+        answers = await asyncio.gather(*(self._ask(node, name) for node in nodes))
+        unanswered = {node for node, infos in zip(nodes, answers, strict=True) if infos is None}
+        reported = {(node, info.source.name): info for node, infos in zip(nodes, answers, strict=True) for info in infos or ()}
+        infos_of = (reported.get((s.node, s.name)) or unreported_source(s, unanswered) for s in entry.sources)
+        return StreamInfo(
+            entry=msgspec.structs.replace(entry, sources=tuple(shown_source(s) for s in entry.sources)),
+            sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in infos_of),
+        )
+
+    def report(self, source_id: str) -> SourceInfo | None:
+        """Return the report of a source that runs, or has run, on this node."""
+        runner = self._runners.get(source_id)
+        return runner.describe() if runner is not None else None
+
+    def reports_of(self, streams: Iterable[str]) -> list[SourceInfo]:
+        """Return reports for local sources among these streams.
+
+        A node that starts reports the sources of its earlier run as ``idle``: they are not lost.
+        """
+        return [report for source_id in streams if (report := self._report_of(source_id)) is not None]
+
+    def _report_of(self, source_id: str) -> SourceInfo | None:
+        if source_id in self._running:
+            return self._report_of_running(source_id, self._running[source_id])
+        stored = self._context.store.get("source", source_id, HostedSource)
+        return SourceInfo(source=stored.source, state=source_states.IDLE) if stored is not None else None
+
+    def reports(self) -> list[SourceInfo]:
+        """Return the reports of all sources on this node, in the order of their ids."""
+        return [self._report_of_running(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
+
+    def _report_of_running(self, source_id: str, hosted: HostedSource) -> SourceInfo:
+        runner = self._runners.get(source_id)
+        if runner is not None:
+            return runner.describe()
+        refused = self._refused.get(source_id, "")
+        return SourceInfo(source=hosted.source, state=f"{source_states.FAILED}: {refused}", trouble=refused)
+
+    def runner(self, source_id: str) -> SourceRunner | None:
+        """Return the runner of a source that runs, or has run, on this node."""
+        return self._runners.get(source_id)
+
+    async def sample(self, source_id: str) -> TakenSample | None:
+        """Return a sample of a source of this node: of the rows that have passed or, if these are fewer, of its beginning."""
+        hosted = self._running.get(source_id)
+        if hosted is None:
+            return None
+        beginning = await self._beginning(hosted)
+        runner = self._runners.get(source_id)
+        passed = runner.sample if runner is not None else RowSample()
+        if beginning is None:
+            return TakenSample(passed) if passed.seen else None
+        report = runner.describe() if runner is not None else None
+        rows, read_rows_s = beginning.rows, beginning.read_rows_s
+        if report is not None and report.read_share and report.rows >= passed.seen >= beginning.sample.seen:
+            rows = report.rows / report.read_share
+        if runner is not None and report is not None and read_rows_s is not None and not report.paced:
+            read_rows_s = runner.observed_rows_s or read_rows_s
+        sample = passed if passed.seen >= beginning.sample.seen else beginning.sample
+        return TakenSample(sample, max(rows, float(sample.seen)) if rows is not None else None, read_rows_s)
+
+    async def _beginning(self, hosted: HostedSource) -> Beginning | None:
+        """Return the beginning of a finite source, which is read once; None if it has none or cannot be read in time."""
+        name = hosted.source.id
+        async with self._reading:
+            known = self._beginnings.get(name)
+            if known is not None and known[0] == hosted:
+                return known[1]
+            beginning = None
+            try:
+                opened = open_source(hosted.source, hosted.stream, self._settings, self._context.clock)
+                if opened.finite:
+                    async with self._context.clock.timeout(BEGINNING_S):
+                        beginning = await read_beginning(opened, self._context.clock, name, self._settings.sample_rows)
+            except (SbonError, TimeoutError) as error:
+                log.info("source-not-sampled", source=name, reason=str(error))
+            if beginning is not None:
+                self._beginnings[name] = (hosted, beginning)
+            return beginning
+
+    async def _ask(self, node: str, name: str) -> list[SourceInfo] | None:
+        """Ask a node for its sources of a stream; None if it gives no valid answer."""
+        try:
+            answer = await self._context.ask(node, DescribeSources(stream=name), SourceStates)
+            infos: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
+            return [info for info in infos if info.source.node == node]
+        except (SbonError, ProtocolError) as error:
+            log.info("sources-not-described", stream=name, node=node, reason=str(error))
+            return None
+
+    def check_here(self, source: SourceDeclaration) -> bool:
+        """Check that a replicated source could run here, and return whether it is finite.
+
+        Raises :class:`SbonError` ``source-bound``, and as :meth:`attach` for options that are refused here.
+        """
+        check_moves(source.connector)
+        opened = open_source(source, self._catalogue.entry(source.stream).declaration, self._settings, self._context.clock)
+        opened.check()
+        return opened.finite
+
+    async def go_on(self, source: SourceDeclaration) -> None:
+        """Run a source of which this node was the backup, and tell all members."""
+        declaration = self._catalogue.entry(source.stream).declaration
+        hosted = HostedSource(source=source, stream=declaration, version=source.version)
+        self._context.store.put("source", source.id, hosted)
+        await self._catalogue.move(source)
+
+    def _moved(self, source: SourceDeclaration, register: SourceRegister) -> None:
+        """Release a source that another node hosts by now."""
+        present = msgspec.structs.replace(source, node=register.host, epoch=register.epoch)
+        self._tasks.start(f"moved {source.id}", self._catalogue.move(present))
+
+    async def _attach_here(self, source: SourceDeclaration) -> None:
+        self._context.drained.check()
+        if source.durability == REPLICATED:
+            check_moves(source.connector)
+        check_no_secrets(source.options)
+        check_not_result(entry := self._catalogue.entry(source.stream))
+        declaration = entry.declaration
+        check_source(source, declaration)
+        opened = open_source(source, declaration, self._settings, self._context.clock)
+        opened.check()
+        known = source.row_bytes is not None and source.rows_s is not None
+        beginning = None
+        if opened.finite and not known:
+            beginning = await read_beginning(opened, self._context.clock, source.id, self._settings.sample_rows)
+        source = self._catalogue.named(with_beginning(source, beginning))
+        if source.durability == REPLICATED:
+            self._backups.attach(source)
+        await self._catalogue.attach(source)
+        named = (source.stream, source.name)
+        hosted = next((hosted for hosted in self._wanted.values() if (hosted.source.stream, hosted.source.name) == named), None)
+        if hosted is not None and beginning is not None:
+            self._beginnings[hosted.source.id] = (hosted, beginning)
+
+    def _changed(self, entry: CatalogEntry) -> None:
+        """Start new sources, and stop those that are gone or have changed."""
+        name, stream = entry.declaration.name, entry.declaration
+        own = {
+            s.id: HostedSource(source=s, stream=stream, version=entry.version)
+            for s in entry.sources
+            if s.node == self._context.name
+        }
+        before = {i: hosted for i, hosted in self._wanted.items() if hosted.stream.name == name}
+        for source_id in before.keys() - own.keys():
+            del self._wanted[source_id]
+            self._beginnings.pop(source_id, None)
+        self._wanted |= own
+        for source_id in sorted(before.keys() | own.keys()):
+            if before.get(source_id) != own.get(source_id):
+                self._tasks.start(f"switch {source_id}", self._switch(source_id))
+
+    async def _switch(self, source_id: str) -> None:
+        """Start and stop runners until they match the catalogue, however often it changes meanwhile."""
+        while True:
+            await self._tasks.stop(f"run {source_id}")
+            self._backups.close(source_id)
+            self._runners.pop(source_id, None)
+            self._running.pop(source_id, None)
+            wanted = self._wanted.get(source_id)
+            try:
+                self._drop_earlier(source_id, wanted)
+            except SbonError as error:
+                log.warning("source-not-switched", source=source_id, reason=str(error))
+                await self._context.clock.sleep(self._context.settings.retry_s)
+                continue
+            if wanted is not None:
+                self._run(wanted)
+            if self._running.get(source_id) == self._wanted.get(source_id):
+                return
+
+    def _drop_earlier(self, source_id: str, wanted: HostedSource | None) -> None:
+        """Delete frames of an earlier stream of that name, which another query may have read."""
+        store = self._context.store
+        stored = store.get("source", source_id, HostedSource)
+        if wanted is None or (stored is not None and stored != wanted):
+            present = self._catalogue.node_of(source_id)
+            self._context.outbox.drop_stream(source_id, moved=present not in ("", self._context.name))
+            store.delete("source", source_id)
+        if wanted is not None and stored != wanted:
+            store.put("source", source_id, wanted)
+
+    def _run(self, wanted: HostedSource) -> None:
+        context, source = self._context, wanted.source
+        self._running[source.id] = wanted
+        self._refused.pop(source.id, None)
+        try:
+            opened = open_source(source, wanted.stream, self._settings, context.clock)
+        except SbonError as error:
+            log.warning("source-refused", source=source.id, reason=str(error))
+            self._refused[source.id] = str(error)
+            return
+        runner = SourceRunner(
+            source,
+            wanted.stream,
+            opened,
+            outbox=context.outbox,
+            clock=context.clock,
+            settings=self._settings,
+            dead_letters=context.data_dir / "dead-letters",
+            backup=self._backups.of(source, self._moved),
+        )
+        self._runners[source.id] = runner
+        self._tasks.start(f"run {source.id}", runner.run())
+
+    async def _handle_attach(self, call: AttachSource, caller: Caller) -> None:
+        source: SourceDeclaration = decode_record(call.source, SourceDeclaration)
+        if source.node != self._context.name:
+            raise SbonError("unknown-node", f"this is {self._context.name}, not {source.node}", where="node")
+        await self._attach_here(source)
+
+    async def _handle_describe(self, call: DescribeSources, caller: Caller) -> SourceStates:
+        return SourceStates(sources=tuple(report for report in self.reports() if report.source.stream == call.stream))
+
+
+def unreported_source(source: SourceDeclaration, unanswered: Collection[str]) -> SourceInfo:
+    """Describe a source that its node does not report; those in ``unanswered`` are silent."""
+    if source.node in unanswered:
+        return SourceInfo(source=source, state=UNREACHABLE)
+    return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))

@@ -1,0 +1,1 @@
+"""Descriptions of queries for users: found, asked for at their hosts, summarised."""

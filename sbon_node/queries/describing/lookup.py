@@ -1,0 +1,358 @@
+"""Query lookup: any node answers questions about queries whose records other nodes hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from sbon_node.context import Context
+from sbon_node.ownership.acceptors import in_turn
+from sbon_node.ownership.names import NameRecord
+from sbon_node.ownership.store.registers import UNDECIDED
+from sbon_node.queries.describing.listing import QueryList, Unanswered
+from sbon_node.queries.describing.summary import stale
+from sbon_protocol.api.queries import ForeignComponent, OperatorInfo, QueryInfo
+from sbon_protocol.api.query_ids import name_of
+from sbon_protocol.api.states.lifecycle import LOST, UNREACHABLE
+from sbon_protocol.api.states.query_states import LIVE, QueryState
+from sbon_protocol.api.usage import QueryUsage
+from sbon_protocol.calls import (
+    CheckQueries,
+    ListQueries,
+    QueriesChecked,
+    QueryDescription,
+    QueryRecords,
+    ShowQuery,
+    StopQuery,
+)
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError, SbonError
+
+log = structlog.get_logger()
+T = TypeVar("T")
+NO_HISTORY = 2**53
+"""Later than every point."""
+
+
+class Answer(NamedTuple):
+    """A node's answer: None for ``queries`` if it did not answer.
+
+    ``components`` are the parts it hosts of queries whose records other nodes hold.
+    """
+
+    node: str
+    queries: list[QueryInfo] | None
+    components: tuple[ForeignComponent, ...] = ()
+
+
+class Kept(NamedTuple):
+    """A query's uid, and the nodes that may answer for it, the best first."""
+
+    uid: str
+    nodes: tuple[str, ...]
+
+
+class QueryLookup:
+    """Finds the acceptors of a query's record by asking every member, and forwards the request to one of them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def all(self) -> QueryList:
+        """Return the queries of all nodes that answer, each as the acceptor with the newest state knows it; the oldest first.
+
+        For queries whose record no node that answers has, return what the hosts of their components know.
+        """
+        answers = await self._ask_all()
+        answered = frozenset(answer.node for answer in answers if answer.queries is not None)
+        known = [_marked(info, answered) for info in _newest_states(answers)]
+        lost = [self._without_record(query, parts, answered) for query, parts in (await self._orphans(answers)).items()]
+        return QueryList(sorted([*_newest(known), *lost], key=_by_age), self._unanswered(answers))
+
+    async def is_over(self, name: NameRecord) -> bool:
+        """Return whether the query of that record is known to be over, or was never accepted.
+
+        It may live while a node hosts parts of it, and while its holder does not answer, unless another member remembers its end.
+        """
+        answers = await self._ask_all(name.uid)
+        known = [info.state for answer in answers for info in answer.queries or () if info.uid == name.uid]
+        if known:
+            return not any(state in LIVE for state in known)
+        if any(component.query == name.uid for answer in answers for component in answer.components):
+            return False
+        if not any(answer.node == name.holder and answer.queries is None for answer in answers):
+            return True
+        return any(await asyncio.gather(*(self._remembers_end(name.uid, answer) for answer in answers)))
+
+    async def _remembers_end(self, uid: str, answer: Answer) -> bool:
+        """Return whether a member that has answered was an acceptor of the query's record, and knows that it is over."""
+        if answer.queries is None:
+            return False
+        call, timeout_s = CheckQueries(queries=(uid,)), self._context.settings.component_timeout_s
+        try:
+            checked = await self._context.ask(answer.node, call, QueriesChecked, timeout_s=timeout_s)
+        except SbonError as error:
+            log.info("end-not-asked", query=uid, node=answer.node, code=error.code, reason=str(error))
+            return False
+        return uid in (*checked.over, *checked.refused)
+
+    async def show(self, query: str, history_after_ms: int = NO_HISTORY) -> tuple[QueryInfo, QueryUsage]:
+        """Return the query with its network usage and the history points later than ``history_after_ms``."""
+        kept = await self._kept(query)
+        answer = await self._first(kept, ShowQuery(query=kept.uid, history_after_ms=history_after_ms))
+        return _decoded(answer.query, tuple[QueryInfo, QueryUsage])
+
+    async def query(self, query: str) -> QueryInfo:
+        """Return the query."""
+        return (await self.show(query))[0]
+
+    async def usage(self, query: str, after_ms: int = -1) -> QueryUsage:
+        """Return the network usage of the query, with the points of its history later than ``after_ms``."""
+        return (await self.show(query, after_ms))[1]
+
+    async def stop(self, query: str) -> QueryInfo:
+        kept = await self._kept(query, lost=True)
+        answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)
+        return _decoded(answer.query, QueryInfo)
+
+    async def keepers(self, query: str) -> Kept:
+        """Return who keeps the record of a query, by uid or name."""
+        return await self._kept(query)
+
+    async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
+        """Return the answer of the first acceptor that gives one, the leader first; else raise the last error."""
+
+        async def ask(node: str) -> QueryDescription:
+            return await self._context.ask(node, call, QueryDescription, timeout_s=timeout_s)
+
+        return await in_turn(self._context, kept.nodes, ask, tells_more=lambda error: error.code in UNDECIDED)
+
+    async def check_unread(self, stream: str) -> None:
+        """Raise ``stream-in-use`` if a live query reads the stream, ``peer-unreachable`` if one may.
+
+        A query may read it if a member does not answer, even if that member is away or dead. Nodes that have left for good hold
+        no queries.
+        """
+        answers = await self._ask_all()
+        users = sorted({info.id for info in _newest_states(answers) if info.state in LIVE and stream in info.streams})
+        if users:
+            raise SbonError("stream-in-use", f"{stream} is read by {', '.join(users)}", where="stream", hint="stop them first")
+        unanswered = [answer.node for answer in answers if answer.queries is None]
+        if unanswered:
+            hint = "try again when it is back, or has left for good"
+            raise SbonError(
+                "peer-unreachable", f"no answer from {', '.join(unanswered)}: a query there may read it", where=stream, hint=hint
+            )
+
+    async def _kept(self, query: str, *, lost: bool = False) -> Kept:
+        """Return who keeps the record of a query, by uid or name; with ``lost``, acceptors that have lost it count.
+
+        The others are not waited for, nor asked if this node keeps it, unless ``query`` names a query that is over: a newer one
+        may have that name.
+        """
+        own = await self._ask(self._context.name, query)
+        if (found := next((info for info in own.queries or () if _is_it(info, query)), None)) is not None:
+            return _kept(found, own.node)
+        asking = [asyncio.ensure_future(self._ask(node, query)) for node in self._members() if node != self._context.name]
+        answers = [own]
+        try:
+            for answered in asyncio.as_completed(asking):
+                answer = await answered
+                answers.append(answer)
+                if (found := next((info for info in answer.queries or () if _is_it(info, query)), None)) is not None:
+                    return _kept(found, answer.node)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        over = [(info.submitted_ms, answer.node, info) for answer in answers for info in answer.queries or () if info.id == query]
+        if over:
+            _, node, info = max(over, key=lambda one: one[:2])
+            return _kept(info, node)
+        answered_nodes = frozenset(answer.node for answer in answers if answer.queries is not None)
+        if (components := _of_query(await self._orphans(answers), query)) is not None:
+            return self._without_acceptors(components, answered_nodes, lost=lost)
+        raise self._not_found(query, answers)
+
+    def _without_acceptors(self, components: list[ForeignComponent], answered: frozenset[str], *, lost: bool) -> Kept:
+        """Return the acceptors of a query whose record is lost, for its end; raise why it cannot be asked for otherwise."""
+        uid, acceptors = components[0].query, components[0].acceptors
+        hosts = ", ".join(sorted({component.node for component in components}))
+        if not _have_majority(acceptors, answered):
+            silent = [node for node in acceptors if node not in answered]
+            raise SbonError(
+                "holder-unreachable",
+                f"no answer from {self._all_shown(silent)}, which keep the record of {name_of(uid)!r}; parts are at {hosts}",
+                where="query",
+                hint=f"start {' and '.join(silent)} again, or restore the network; until then only its rows are available",
+            )
+        if lost:
+            return Kept(uid, tuple(node for node in acceptors if node in answered))
+        message = f"{', '.join(acceptors)} have lost the record of {name_of(uid)!r}; parts of it are at {hosts}"
+        hint = f"end them with: sbon query stop {name_of(uid)}; then submit the query again"
+        raise SbonError("record-lost", message, where="query", hint=hint)
+
+    def _not_found(self, query: str, answers: list[Answer]) -> SbonError:
+        unanswered = self._unanswered(answers)
+        if not unanswered:
+            return SbonError("unknown-query", f"there is no query {query!r}", where="query", hint="see: sbon query list")
+        message = (
+            f"no node that answers has the query {query!r}; no answer from {', '.join(map(str, unanswered))}: it may be there"
+        )
+        names = " and ".join(answer.node for answer in unanswered)
+        hint = f"start {names} again, or restore the network to them; or check the name: sbon query list"
+        return SbonError("unknown-query", message, where="query", hint=hint, details=tuple(map(str, unanswered)))
+
+    async def _orphans(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:
+        """Return components by query, in order, of whose query no node that answers has the record.
+
+        The acceptors are asked twice, because a submission or an ending may have been in progress.
+        """
+        known = {info.uid for answer in answers for info in answer.queries or ()}
+        candidates = _by_query(answers, lambda component: component.query not in known)
+        again = await asyncio.gather(*(self._is_recorded(query, parts[0].acceptors) for query, parts in candidates.items()))
+        return {query: parts for (query, parts), recorded in zip(candidates.items(), again, strict=True) if not recorded}
+
+    async def _is_recorded(self, query: str, acceptors: Iterable[str]) -> bool:
+        present = [node for node in acceptors if not self._context.presence.away(node)]
+        return any(answer.queries for answer in await asyncio.gather(*(self._ask(node, query) for node in present)))
+
+    def _without_record(self, query: str, components: list[ForeignComponent], answered: frozenset[str]) -> QueryInfo:
+        """Describe a query by its components' hosts: its acceptors do not answer, or have lost the record."""
+        acceptors, sink = components[0].acceptors, f"{query}.sink"
+        lost = _have_majority(acceptors, answered)
+        consumer = next((component.node for component in components if component.component == sink), "")
+        left = ", ".join(f"{component.component} at {component.node}" for component in components)
+        if lost:
+            stop = f"sbon query stop {name_of(query)}"
+            reason = f"{', '.join(acceptors)} have lost its record; left are {left}, which end with: {stop}"
+        else:
+            silent = [node for node in acceptors if node not in answered]
+            reason = f"no answer from {self._all_shown(silent)}, which keep its record; there are {left}"
+        state: QueryState = LOST if lost else UNREACHABLE
+        operators = tuple(
+            OperatorInfo(id=component.component, node=component.node, fragment="", state=state, stats=None)
+            for component in components
+            if component.component != sink
+        )
+        return QueryInfo(
+            id=name_of(query),
+            uid=query,
+            sql="",
+            state=state,
+            reason=reason,
+            node=next(iter(acceptors), ""),
+            acceptors=acceptors,
+            consumer=consumer,
+            operators=operators,
+        )
+
+    def _all_shown(self, nodes: Iterable[str]) -> str:
+        return ", ".join(map(self._shown, nodes))
+
+    def _shown(self, node: str) -> str:
+        return str(Unanswered(node, self._state(node)))
+
+    def _state(self, node: str) -> str:
+        member = self._context.membership.get(node)
+        return member.state if member is not None else "unknown"
+
+    def _unanswered(self, answers: Iterable[Answer]) -> list[Unanswered]:
+        return sorted(Unanswered(answer.node, self._state(answer.node)) for answer in answers if answer.queries is None)
+
+    def _members(self) -> list[str]:
+        """Return all members by name, this node included.
+
+        Nodes that have left for good are left out, because they hold nothing.
+        """
+        return [member.name for member in self._context.membership.members() if member.state != "left"]
+
+    async def _ask_all(self, query: str = "") -> list[Answer]:
+        return await asyncio.gather(*(self._ask(node, query) for node in self._members()))
+
+    async def _ask(self, node: str, query: str = "") -> Answer:
+        """Ask a node for all queries, or for one ``query``."""
+        call, timeout_s = ListQueries(query=query), self._context.settings.component_timeout_s
+        try:
+            answer = await self._context.ask(node, call, QueryRecords, timeout_s=timeout_s)
+            queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
+            components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
+            return Answer(node, queries, tuple(component for component in components if component.node == node))
+        except (SbonError, ProtocolError) as error:
+            self._context.counters.refuse("queries-not-listed", node=node, reason=str(error))
+            return Answer(node, None)
+
+
+def _by_query(answers: Iterable[Answer], chosen: Callable[[ForeignComponent], bool]) -> dict[str, list[ForeignComponent]]:
+    """Return the chosen parts by query, in order."""
+    by_query: dict[str, list[ForeignComponent]] = {}
+    for component in sorted(
+        (component for answer in answers for component in answer.components),
+        key=lambda component: (component.query, component.component),
+    ):
+        if chosen(component):
+            by_query.setdefault(component.query, []).append(component)
+    return by_query
+
+
+def _kept(info: QueryInfo, node: str) -> Kept:
+    nodes = dict.fromkeys(one for one in (info.node, node, *info.acceptors) if one)
+    return Kept(info.uid, tuple(nodes))
+
+
+def _have_majority(acceptors: Collection[str], answered: Collection[str]) -> bool:
+    return 2 * sum(node in answered for node in acceptors) > len(acceptors)
+
+
+def _newest_states(answers: Iterable[Answer]) -> list[QueryInfo]:
+    """Return each query in its newest state, of equal ones that of its leader."""
+    newest: dict[str, tuple[tuple[int, bool], QueryInfo]] = {}
+    for answer in answers:
+        for info in answer.queries or ():
+            order = info.version, info.node == answer.node
+            if info.uid not in newest or order > newest[info.uid][0]:
+                newest[info.uid] = order, info
+    return [info for _, info in newest.values()]
+
+
+def _marked(info: QueryInfo, answered: Collection[str]) -> QueryInfo:
+    """Mark a query as stale if too few of its acceptors have answered."""
+    if not info.acceptors or _have_majority(info.acceptors, answered) or info.state not in LIVE:
+        return info
+    silent = ", ".join(node for node in info.acceptors if node not in answered)
+    return stale(info, f"no answer from {silent}, which keep its record")
+
+
+def _is_it(info: QueryInfo, query: str) -> bool:
+    """Return whether this is the query of that uid, or the live one of that name."""
+    return info.uid == query or (info.id == query and info.state in LIVE)
+
+
+def _of_query(by_query: Mapping[str, list[ForeignComponent]], query: str) -> list[ForeignComponent] | None:
+    """Return the parts of a query by uid or name."""
+    return next((components for uid, components in by_query.items() if query in (uid, name_of(uid))), None)
+
+
+def _by_age(info: QueryInfo) -> tuple[bool, int, str]:
+    """Sort by the time of submission; queries without a known one come last."""
+    return not info.submitted_ms, info.submitted_ms, info.id
+
+
+def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:
+    """Return one query of each name: the live one, or else the newest. The others are shown by their uids."""
+    newest: dict[str, QueryInfo] = {}
+    for info in known:
+        other = newest.get(info.id)
+        if other is None or (info.state in LIVE, info.submitted_ms) > (other.state in LIVE, other.submitted_ms):
+            newest[info.id] = info
+    return list(newest.values())
+
+
+def _decoded(value: object, type_: type[T]) -> T:
+    try:
+        return decode_record(value, type_)
+    except ProtocolError as error:
+        raise SbonError("bad-answer", str(error), where="query", hint="do all nodes run the same version?") from error

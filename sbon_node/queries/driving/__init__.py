@@ -1,0 +1,1 @@
+"""Records of queries, and the work of their leaders."""

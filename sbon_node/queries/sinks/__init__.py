@@ -1,0 +1,1 @@
+"""Sinks of running queries: followed, added, removed, moved to other nodes."""

@@ -1,0 +1,1 @@
+"""Submission of queries: planned, placed, shared with running ones, deployed."""
