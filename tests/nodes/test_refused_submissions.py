@@ -123,9 +123,9 @@ def test_a_record_that_is_refused_late_is_not_taken_for_that_of_a_node_that_rest
         seen = []
         for _ in range(60):
             await cluster.sleep(1.0)
-            seen += [info.reason for info in await ask(cluster, "b", cluster.at("b").daemon.queries())]
+            seen += [info.reason for info in await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.all())]
         assert not [reason for reason in seen if "restarted" in reason]
-        assert await ask(cluster, "b", cluster.at("b").daemon.queries()) == []
+        assert await ask(cluster, "b", cluster.at("b").daemon.queries.lookup.all()) == []
 
     in_cluster(tmp_path, "abc", test, call_timeout_s=1.0, takeover_s=3600.0)
 
