@@ -65,18 +65,10 @@ OWN = (
             "usage": Verb("sbon_cli.commands.queries.query:query_usage", "Shows what a query cost the network."),
         },
     ),
-    Section(
-        "Trying",
-        {
-            "demo": Verb("sbon_cli.commands.demo.demo:demo", "Six nodes in six cities."),
-        },
-    ),
+    Section("Trying", {"demo": Verb("sbon_cli.commands.demo.demo:demo", "Six nodes in six cities.")}),
 )
 LAST = Section(
-    "This command",
-    {
-        "completion": Verb("sbon_cli.commands.completion:completion", "Prints the completion script of a shell."),
-    },
+    "This command", {"completion": Verb("sbon_cli.commands.completion:completion", "Prints the completion script of a shell.")}
 )
 
 

@@ -32,10 +32,7 @@ class Guard:
 
     def __init__(self, settings: ApiSettings, host_names: HostNames, counters: Counters) -> None:
         self._host_names, self._counters = host_names, counters
-        self._buckets = TokenBuckets(
-            each=lambda: TokenBucket(settings.request_burst, settings.requests_per_s),
-            most=MAX_CLIENTS,
-        )
+        self._buckets = TokenBuckets(each=lambda: TokenBucket(settings.request_burst, settings.requests_per_s), most=MAX_CLIENTS)
 
     def middleware(self) -> Middleware:
         @web.middleware

@@ -252,12 +252,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, node: LocalNode) -> NodeState:
         created_s = psutil.Process(node.pid).create_time()
         return cls(
-            name=node.name,
-            address=node.address,
-            api=node.api,
-            pid=node.pid,
-            created_s=created_s,
-            arguments=node.arguments,
+            name=node.name, address=node.address, api=node.api, pid=node.pid, created_s=created_s, arguments=node.arguments
         )
 
     def process(self) -> psutil.Process | None:

@@ -28,12 +28,7 @@ from sbon_node.config.config import load
 @click.pass_context
 @reports_errors
 def node(
-    context: click.Context,
-    /,
-    config_file: Path | None,
-    settings: tuple[str, ...],
-    until_stdin_closes: bool,
-    **named: str | None,
+    context: click.Context, /, config_file: Path | None, settings: tuple[str, ...], until_stdin_closes: bool, **named: str | None
 ) -> None:
     """Runs a node in the foreground.
 

@@ -26,11 +26,7 @@ def rtt(api: str, a: str, b: str, measure: bool | None, json_: bool) -> None:
     (pair,) = Client(api).rtt(question)
     if pair.code:
         raise SbonError(
-            pair.code,
-            pair.reason,
-            where=pair.where,
-            hint=pair.hint,
-            details=(f"by the coordinates: {_ms(pair.coordinates_ms)}",),
+            pair.code, pair.reason, where=pair.where, hint=pair.hint, details=(f"by the coordinates: {_ms(pair.coordinates_ms)}",)
         )
     if json_:
         print_json(pair)

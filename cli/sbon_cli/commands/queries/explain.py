@@ -49,13 +49,7 @@ explain.add_command(placement)
 @click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with its measurements.")
 @query_options("decompose", "join_window_ms", "on_error", "state_provider", "begin", "reuse")
 @asks_node
-def plan(
-    api: str,
-    sql: str,
-    query_id: str,
-    fields: dict[str, Any],
-    json_: bool,
-) -> None:
+def plan(api: str, sql: str, query_id: str, fields: dict[str, Any], json_: bool) -> None:
     """Shows the plan of a query that is not submitted, or of one that is; changes nothing.
 
     From the sink down to the sources: where each operator is, or where the strategy would have it now, its rows a second, row

@@ -40,13 +40,7 @@ SHOWN = 8
     help="Draw query and candidates in the cost space: .png, .svg or .pdf.",
 )
 @asks_node
-def placement(
-    api: str,
-    what: str,
-    fields: dict[str, Any],
-    file: Path | None,
-    json_: bool,
-) -> None:
+def placement(api: str, what: str, fields: dict[str, Any], file: Path | None, json_: bool) -> None:
     """Explains the placement of each operator; starts and reserves nothing.
 
     It shows for each operator the candidates, the query's cost with the operator there (by the coordinates, and by measurements),

@@ -90,10 +90,7 @@ _OPTIONS = {
         help="Refuse hosts that cannot send so much: 10kB/s.",
     ),
     "adapt": click.option(
-        "--adapt",
-        type=click.Choice(get_args(Adapt)),
-        metavar="HOW",
-        help="Moves of operators: off, local, ants, full.",
+        "--adapt", type=click.Choice(get_args(Adapt)), metavar="HOW", help="Moves of operators: off, local, ants, full."
     ),
     "decompose": click.option(
         "--decompose",
@@ -123,10 +120,7 @@ _OPTIONS = {
         help="State: auto (by size), hdfs, rocksdb.",
     ),
     "durability": click.option(
-        "--durability",
-        type=click.Choice(get_args(Durability)),
-        metavar="WHERE",
-        help="Copies of state: local, replicated, hot.",
+        "--durability", type=click.Choice(get_args(Durability)), metavar="WHERE", help="Copies of state: local, replicated, hot."
     ),
     "begin": click.option(
         "--from",
@@ -136,13 +130,7 @@ _OPTIONS = {
         default="earliest",
         help="Rows to begin with: earliest (default), now.",
     ),
-    "reuse": click.option(
-        "--no-reuse",
-        "reuse",
-        flag_value="never",
-        default="auto",
-        help="Share no operator of another query.",
-    ),
+    "reuse": click.option("--no-reuse", "reuse", flag_value="never", default="auto", help="Share no operator of another query."),
     "allow_restart_from_sources": click.option(
         "--allow-restart-from-sources",
         "allow_restart_from_sources",

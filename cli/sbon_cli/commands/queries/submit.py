@@ -60,12 +60,7 @@ GROUPS = {
     metavar="KIND",
     help="csv, ndjson or parquet; by default the extension of --to.",
 )
-@click.option(
-    "--follow/--no-follow",
-    "follow",
-    default=None,
-    help="Wait for rows (default without --to), or the end.",
-)
+@click.option("--follow/--no-follow", "follow", default=None, help="Wait for rows (default without --to), or the end.")
 @click.option("--rm", is_flag=True, help="Stop the query at the end; with --to, add --follow.")
 @click.option("--name", default="", metavar="NAME", help="Name of the query; by default a random one.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")

@@ -49,12 +49,7 @@ def _not_blank(context: click.Context, option: click.Parameter, text: str) -> st
 @click.option("--event-time", default="", metavar="COLUMN", help="The column with a row's event time.")
 @click.option("--delay", default="0s", show_default=True, help="Longest delay of a row behind the newest one: 500ms, 10s, 5m.")
 @click.option(
-    "--view",
-    "sql",
-    default="",
-    callback=_not_blank,
-    metavar='"SELECT ..."|@FILE|-',
-    help="Create a view: a name for this query.",
+    "--view", "sql", default="", callback=_not_blank, metavar='"SELECT ..."|@FILE|-', help="Create a view: a name for this query."
 )
 @click.option(
     "--as",
@@ -102,14 +97,7 @@ def create(
             from_attributes=True,
         )
     except msgspec.ValidationError as error:
-        raise _misused(
-            error,
-            {
-                "name": NAMES,
-                "event_time": "--event-time",
-                "delay_ms": "--delay, in milliseconds",
-            },
-        ) from error
+        raise _misused(error, {"name": NAMES, "event_time": "--event-time", "delay_ms": "--delay, in milliseconds"}) from error
     tell(Client(api).create_stream(declaration), json_, f"{name} created")
 
 
@@ -153,15 +141,7 @@ def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> No
 )
 @asks_node
 def attach(
-    api: str,
-    /,
-    stream_name: str,
-    node_name: str,
-    name: str,
-    options: tuple[str, ...],
-    durability: str,
-    json_: bool,
-    **short: Any,
+    api: str, /, stream_name: str, node_name: str, name: str, options: tuple[str, ...], durability: str, json_: bool, **short: Any
 ) -> None:
     """Attaches a physical source to STREAM, at any node; a query over the stream gets a branch for each source."""
     connector, chosen = connector_of(options, **short)
