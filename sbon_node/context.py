@@ -31,8 +31,8 @@ from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.links.shared.reading import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 T = TypeVar("T")

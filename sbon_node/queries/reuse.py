@@ -33,9 +33,8 @@ from sbon_protocol.api.queries import QuerySpec, Submission
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.api.sharing import EQUAL, NEVER
 from sbon_protocol.api.strategies import DEFAULT_STRATEGY
-from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.calls import DestroyComponents, OperatorShared, ShareOperator
 from sbon_protocol.errors import SbonError
-from sbon_protocol.sharing import OperatorShared, ShareOperator
 
 log = structlog.get_logger()
 

@@ -27,9 +27,9 @@ from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.sources import Growth
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
+from sbon_protocol.calls import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 
 log = structlog.get_logger()
 
