@@ -96,10 +96,9 @@ from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.upkeep import return_disk
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
-from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.explanations import Explanation, PlacementExplanation
 from sbon_protocol.api.moves import MoveCancelled, Moved, MoveRequest, Moving
 from sbon_protocol.api.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
-from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_protocol.api.states.operator_states import OperatorState
 from sbon_protocol.api.streams import Pushed, StreamInfo

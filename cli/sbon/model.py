@@ -13,7 +13,20 @@ from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamD
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import FOLLOW, Finished, Reader, Rows, Sample, SinkDelay, SinkReport
 from sbon_protocol.api.durability import BackupInfo, Loss, Survival
-from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow
+from sbon_protocol.api.explanations import (
+    Alternative,
+    BoundCheck,
+    ExplainedComponent,
+    ExplainedLink,
+    Explanation,
+    Flow,
+    KnownNode,
+    PlacementExplanation,
+    TurningPoint,
+    WeighedLink,
+    WeighedNode,
+    WeighedOperator,
+)
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
 from sbon_protocol.api.moves import DrainStep, MoveCancelled, Moved, MoveProgress, Moving, NodeDrained
 from sbon_protocol.api.nodes import (
@@ -29,16 +42,6 @@ from sbon_protocol.api.nodes import (
 )
 from sbon_protocol.api.operators import Needs, OperatorStats, PlannedInput
 from sbon_protocol.api.placement import Assignment, Candidate, Placement
-from sbon_protocol.api.placement_explanations import (
-    Alternative,
-    BoundCheck,
-    KnownNode,
-    PlacementExplanation,
-    TurningPoint,
-    WeighedLink,
-    WeighedNode,
-    WeighedOperator,
-)
 from sbon_protocol.api.plan import Plan, PlannedOperator, PlannedSource, Rate, SharedOperator
 from sbon_protocol.api.queries import (
     Accepted,
@@ -55,9 +58,8 @@ from sbon_protocol.api.queries import (
     Submission,
 )
 from sbon_protocol.api.shown import Listing
-from sbon_protocol.api.stream_counts import SpillCount
 from sbon_protocol.api.streams import Pushed, RefusedRow, SourceInfo, StreamInfo
-from sbon_protocol.api.usage import LinkUsage, QueryUsage, QueryUsagePoint
+from sbon_protocol.api.usage import LinkUsage, QueryUsage, QueryUsagePoint, SpillCount
 
 __all__ = [
     "FOLLOW",

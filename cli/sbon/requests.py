@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sbon_protocol.api.nodes import Problem
 from sbon_protocol.errors import SbonError
 
 R_co = TypeVar("R_co", covariant=True)
@@ -45,19 +46,6 @@ class Ask(NamedTuple, Generic[R_co]):
             return msgspec.json.decode(body or b"null", type=self.reply)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise bad_answer(self, str(error)) from error
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's error in its wire form."""
-
-    code: str
-    message: str
-    where: str = ""
-    hint: str = ""
-    details: tuple[str, ...] = ()
-
-    def error(self) -> SbonError:
-        return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
 
 
 def bad_answer(ask: Ask[Any], problem: str) -> SbonError:

@@ -12,11 +12,18 @@ from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.queries.listing import QueryList
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.delivery import Finished, Rows
-from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.explanations import Explanation, PlacementExplanation
 from sbon_protocol.api.moves import DrainStep, MoveCancelled, Moved, MoveRequest, Moving, NodeDrained
-from sbon_protocol.api.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, Readiness, RttRequest
-from sbon_protocol.api.operations import DebugDump, Resources
-from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.nodes import (
+    DebugDump,
+    MachineUsagePoint,
+    MemberInfo,
+    NodeStatus,
+    PairInfo,
+    Readiness,
+    Resources,
+    RttRequest,
+)
 from sbon_protocol.api.queries import (
     Accepted,
     LinkInfo,

@@ -26,13 +26,12 @@ from sbon_node.queries.running_operators import HostedStream, ReadableOperator, 
 from sbon_node.queries.shared_plan import Choice, with_shared
 from sbon_node.queries.step_times import StepTimes
 from sbon_protocol.api.columns import Schema
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Computation
 from sbon_protocol.api.plan import ContainedOperator, Plan, PlannedOperator, SharedOperator
 from sbon_protocol.api.queries import QuerySpec, Submission
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.api.sharing import EQUAL, NEVER
-from sbon_protocol.api.strategies import DEFAULT_STRATEGY
+from sbon_protocol.api.strategies import DEFAULT_STRATEGY, Bounds
 from sbon_protocol.calls import DestroyComponents, OperatorShared, ShareOperator
 from sbon_protocol.errors import SbonError
 

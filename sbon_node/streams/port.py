@@ -21,8 +21,8 @@ from sbon_node.streams.port_output import Backup, Discarded, PortOutput, Publish
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
 from sbon_protocol.api.measures import OperatorMeasures
-from sbon_protocol.api.stream_counts import SpillCount
 from sbon_protocol.api.subscribers import follower_of, input_of
+from sbon_protocol.api.usage import SpillCount
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 FOLLOWER_WAIT_S = 1.0  # Least time for which a follower waits for its host to show more.

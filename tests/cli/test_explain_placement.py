@@ -11,7 +11,7 @@ import pytest
 
 from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_node.papers.table import STRATEGIES
-from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.explanations import PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec, Submission
 from sbon_protocol.errors import SbonError
 from tests.api.explained_placement import explained_placement

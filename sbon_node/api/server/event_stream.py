@@ -16,8 +16,8 @@ from aiohttp import web
 
 from sbon_node.api.encoding import decode, encode
 from sbon_node.api.routes.route import EventStream
-from sbon_node.api.server.problems import Problem
 from sbon_protocol.api.delivery import Rows
+from sbon_protocol.api.nodes import Problem
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()

@@ -12,10 +12,11 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from sbon_node.api.server.host_names import HostNames
-from sbon_node.api.server.problems import RETRY_AFTER_S, Problem, status_of
+from sbon_node.api.server.problems import RETRY_AFTER_S, status_of
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.config.api import ApiSettings
 from sbon_node.net.counters import Counters
+from sbon_protocol.api.nodes import Problem
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()

@@ -31,7 +31,7 @@ from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.sources import SourceStreams
 from sbon_node.streams.outbox.store import PAGE_BYTES, FrameStore, check_size
 from sbon_node.streams.settings import StreamSettings
-from sbon_protocol.api.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
+from sbon_protocol.api.usage import LinkCount, OutboxBytes, OutboxCount, StreamCount
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 Written = Literal["written", "replaced", "dropped"]
