@@ -61,88 +61,17 @@ from sbon_protocol.api.shown import Listing
 from sbon_protocol.api.streams import Pushed, RefusedRow, SourceInfo, StreamInfo
 from sbon_protocol.api.usage import LinkUsage, QueryUsage, QueryUsagePoint, SpillCount
 
-__all__ = [
-    "FOLLOW",
-    "Accepted",
-    "Alternative",
-    "Assignment",
-    "BackupInfo",
-    "BoundCheck",
-    "Candidate",
-    "CatalogEntry",
-    "Column",
-    "DrainStep",
-    "ExplainedComponent",
-    "ExplainedLink",
-    "Explanation",
-    "Finished",
-    "Flow",
-    "HeldCapacity",
-    "InputMeasures",
-    "Joined",
-    "KnownNode",
-    "LinkInfo",
-    "LinkUsage",
-    "Listing",
-    "Loss",
-    "MemberInfo",
-    "MoveCancelled",
-    "MoveDecision",
-    "MoveInfo",
-    "MoveProgress",
-    "Moved",
-    "Moving",
-    "Needs",
-    "NodeCapacity",
-    "NodeDrained",
-    "NodeStatus",
-    "OperatorInfo",
-    "OperatorMeasures",
-    "OperatorStats",
-    "PairInfo",
-    "PastMove",
-    "Placement",
-    "PlacementExplanation",
-    "Plan",
-    "PlannedInput",
-    "PlannedOperator",
-    "PlannedSource",
-    "Progress",
-    "Pushed",
-    "QueryInfo",
-    "QueryList",
-    "QueryProgress",
-    "QuerySpec",
-    "QueryUsage",
-    "QueryUsagePoint",
-    "Rate",
-    "Reader",
-    "Readiness",
-    "Reason",
-    "RefusedRow",
-    "Rows",
-    "RttRequest",
-    "Sample",
-    "SharedOperator",
-    "SinkDelay",
-    "SinkInfo",
-    "SinkReport",
-    "SinkRequest",
-    "SinkSpec",
-    "SourceDeclaration",
-    "SourceInfo",
-    "SpillCount",
-    "StreamDeclaration",
-    "StreamInfo",
-    "Submission",
-    "Survival",
-    "TurningPoint",
-    "Unanswered",
-    "ViewDeclaration",
-    "WeighedLink",
-    "WeighedNode",
-    "WeighedOperator",
-]
+__all__ = ["FOLLOW", "Accepted", "Alternative", "Assignment", "BackupInfo", "BoundCheck", "Candidate", "CatalogEntry"]
+__all__ += ["Column", "DrainStep", "ExplainedComponent", "ExplainedLink", "Explanation", "Finished", "Flow", "HeldCapacity"]
+__all__ += ["InputMeasures", "Joined", "KnownNode", "LinkInfo", "LinkUsage", "Listing", "Loss", "MemberInfo", "MoveCancelled"]
+__all__ += ["MoveDecision", "MoveInfo", "MoveProgress", "Moved", "Moving", "Needs", "NodeCapacity", "NodeDrained", "NodeStatus"]
+__all__ += ["OperatorInfo", "OperatorMeasures", "OperatorStats", "PairInfo", "PastMove", "Placement", "PlacementExplanation"]
+__all__ += ["Plan", "PlannedInput", "PlannedOperator", "PlannedSource", "Progress", "Pushed", "QueryInfo", "QueryList"]
+__all__ += ["QueryProgress", "QuerySpec", "QueryUsage", "QueryUsagePoint", "Rate", "Reader", "Readiness", "Reason"]
+__all__ += ["RefusedRow", "Rows", "RttRequest", "Sample", "SharedOperator", "SinkDelay", "SinkInfo", "SinkReport"]
+__all__ += ["SinkRequest", "SinkSpec", "SourceDeclaration", "SourceInfo", "SpillCount", "StreamDeclaration", "StreamInfo"]
+__all__ += ["Submission", "Survival", "TurningPoint", "Unanswered", "ViewDeclaration", "WeighedLink", "WeighedNode"]
+__all__ += ["WeighedOperator"]
 
 
 class Unanswered(NamedTuple):

@@ -18,8 +18,7 @@ from click.core import ParameterSource
 
 from sbon import SbonError, endpoints
 from sbon.client import Client
-from sbon.local.cluster import STATE as STATE
-from sbon.local.cluster import LocalCluster
+from sbon.local.cluster import EMULATION, STATE, LocalCluster
 from sbon.local.node import LocalNode
 from sbon.local.processes import end_all
 from sbon_cli.commands.nodes.members import health
@@ -229,7 +228,7 @@ def _purge(folder: Path, state: ClusterState) -> None:
     (folder / STATE).unlink(missing_ok=True)
     for node in state.nodes:
         shutil.rmtree(folder / node.name, ignore_errors=True)
-    (folder / "emulation.json").unlink(missing_ok=True)
+    (folder / EMULATION).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
