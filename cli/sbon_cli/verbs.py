@@ -42,7 +42,7 @@ OWN = (
             "members": Verb(
                 "sbon_cli.commands.nodes.members:members", "Lists the nodes of the cluster as the node asked sees them."
             ),
-            "rtt": Verb("sbon_cli.commands.nodes.rtt:rtt", "Shows the round-trip time between nodes A and B."),
+            "rtt": Verb("sbon_cli.commands.nodes.members:rtt", "Shows the round-trip time between nodes A and B."),
             "map": Verb("sbon_cli.commands.nodes.map:map_", "Draws the cost space: distances between nodes."),
             "monitor": Verb("sbon_cli.commands.nodes.monitor:monitor", "Prints the events of the node asked."),
             "doctor": Verb("sbon_cli.commands.nodes.doctor:doctor", "Examines all nodes."),

@@ -1,4 +1,4 @@
-"""``sbon members`` and ``sbon status``: the cluster, and the state of a node."""
+"""``sbon members``, ``sbon status`` and ``sbon rtt``: the cluster, the state of a node, and the round-trip time of two."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from sbon.model import MemberInfo, NodeCapacity, NodeStatus
+from sbon import SbonError
+from sbon.model import MemberInfo, NodeCapacity, NodeStatus, PairInfo, RttRequest
 from sbon_cli.client import Client
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
-from sbon_cli.terminal.output import asks_node, cell_text, print_json, print_table
+from sbon_cli.terminal.output import asks_node, cell_text, print_table, tell
 
 STATES = ("alive", "suspect", "away", "dead", "left")
 
@@ -35,10 +36,7 @@ def members(api: str, near: str, within: float | None, states: tuple[str, ...], 
     wanted = _wanted(tags)
     answer = Client(api).members(near, within)
     shown = [m for m in answer if (not states or m.state in states) and wanted.items() <= m.tags.items()]
-    if json_:
-        print_json(shown)
-    else:
-        show_members(shown, near, within)
+    tell(shown, json_, lambda listed: show_members(listed, near, within))
 
 
 def _wanted(tags: tuple[str, ...]) -> dict[str, str]:
@@ -71,10 +69,10 @@ def show_members(shown: Sequence[MemberInfo], near: str = "", within: float | No
 @asks_node
 def status(api: str, json_: bool) -> None:
     """Shows the node asked: engine, operators, what takes its capacity, coordinate, counters."""
-    node = Client(api).status()
-    if json_:
-        print_json(node)
-        return
+    tell(Client(api).status(), json_, _show_status)
+
+
+def _show_status(node: NodeStatus) -> None:
     shown = msgspec.to_builtins(node)
     shown["coordinate"] = (
         f"{_point(node.coordinate)}, height {node.height:.1f} ms, error {node.error:.2f}, load {_load(node.load_per_core)}"
@@ -119,12 +117,39 @@ def health(member: MemberInfo | NodeStatus) -> str:
 
 def _last(member: MemberInfo) -> tuple[str, str, str]:
     """Return the last columns: coordinate, tags, health."""
-    return (*_place_and_words(member), health(member))
-
-
-def _place_and_words(member: MemberInfo) -> tuple[str, str]:
-    return _point(member.coordinate), ", ".join(f"{key}={value}" for key, value in sorted(member.tags.items()))
+    tags = ", ".join(f"{key}={value}" for key, value in sorted(member.tags.items()))
+    return _point(member.coordinate), tags, health(member)
 
 
 def _point(coordinate: tuple[float, ...] | None) -> str:
     return "-" if coordinate is None else "(" + ", ".join(f"{x:.1f}" for x in coordinate) + ")"
+
+
+@click.command()
+@click.argument("a", type=NODE, metavar="A")
+@click.argument("b", type=NODE, metavar="[B]", default="")
+@click.option("--measure/--cached", default=None, help="Always measure, or never.")
+@asks_node
+def rtt(api: str, a: str, b: str, measure: bool | None, json_: bool) -> None:
+    """Shows the round-trip time between nodes A and B, by default the node asked.
+
+    Estimated from the coordinates, and measured: the least of three pings, which A sends unless B is the node asked. A pair that
+    was measured within directory.fresh_s is not measured again.
+    """
+    question = RttRequest(pairs=((a, b),), max_age_s=0.0 if measure else None, cached=measure is False)
+    (pair,) = Client(api).rtt(question)
+    if pair.code:
+        ms = "not known" if pair.coordinates_ms is None else f"{pair.coordinates_ms:.1f} ms"
+        raise SbonError(pair.code, pair.reason, where=pair.where, hint=pair.hint, details=(f"by the coordinates: {ms}",))
+    tell(pair, json_, _show_pair)
+
+
+def _show_pair(pair: PairInfo) -> None:
+    measured = "not lately" if pair.age_s is None else f"{pair.age_s:.1f} s ago by {pair.by}, the least of three pings"
+    used = {"probes": "this node's own probes, filtered", "unknown": "unknown"}
+    rows = [
+        ("by the coordinates", pair.coordinates_ms, ""),
+        ("measured", pair.measured_ms, measured),
+        ("used by placement", pair.estimate_ms, used.get(pair.estimate_source, pair.estimate_source)),
+    ]
+    print_table((f"{pair.a} to {pair.b}", "ms", ""), rows)

@@ -13,8 +13,7 @@ from rich.markup import escape
 from sbon import SbonError
 from sbon.model import Alternative, BoundCheck, PlacementExplanation, QuerySpec, TurningPoint, WeighedOperator
 from sbon_cli.client import Client
-from sbon_cli.commands.nodes.map import check_suffix, write_figure
-from sbon_cli.commands.nodes.picture_labels import label
+from sbon_cli.commands.nodes.map import check_suffix, label, write_figure
 from sbon_cli.commands.queries.query_flags import query_options
 from sbon_cli.options.names import QUERY
 from sbon_cli.terminal.output import asks_node, bytes_text, cell_text, err, print_json, print_table, say

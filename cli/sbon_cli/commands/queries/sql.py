@@ -30,8 +30,7 @@ def sql(api: str, file: str | None, command: str | None, fields: dict[str, Any],
         raise click.UsageError("give either --file or --command")
     client = Client(api)
     if file is None and command is None and sys.stdin.isatty():
-        from sbon_cli.shell.known import Known
-        from sbon_cli.shell.prompt import converse
+        from sbon_cli.shell.prompt import Known, converse
 
         status = client.status()
         greeting = f"at {status.name} of {status.cluster}, {counted(status.members, 'member')}; \\help for help"

@@ -15,9 +15,9 @@ from sbon import SbonError, endpoints
 from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
+from sbon_cli.commands.queries.sink_urls import options_of
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.lineage import Line, Lineage
-from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
 from sbon_cli.options.durations import duration_of, milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
