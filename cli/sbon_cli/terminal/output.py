@@ -6,7 +6,7 @@ Results go to stdout, everything else (progress, hints, errors) to stderr, so th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -139,6 +139,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         table.add_row(*(escape(cell_text(value)) for value in row))
     console = out() if sys.stdout.isatty() else Console(file=sys.stdout, highlight=False, width=UNLIMITED)
     console.print(table, crop=False)
+
+
+def print_records(records: Iterable[Mapping[str, object]], *, empty: str = "nothing") -> None:
+    """Print a table of records, which have the same headings."""
+    listing = list(records)
+    print_table(list(listing[0]) if listing else (), [list(record.values()) for record in listing], empty=empty)
 
 
 def plain(value: object) -> str:

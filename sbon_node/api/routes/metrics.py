@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sbon_node.api.server.request_counts import Answered
+from sbon_node.api.server.serving import Answered
 from sbon_node.connectors.sources.runner import SourceCounts
 from sbon_node.hosting.open_sinks import OPENING
 from sbon_node.operations.metrics_snapshot import NodeMetrics

@@ -166,7 +166,7 @@ def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
             results = run(cluster, show, strategy, seconds, days)
         finally:
             _deaf()
-            show.stopping(len(cluster.nodes))
+            show.line(f"[dim]stopping the {len(cluster.nodes)} nodes[/]")
     if json_:
         print_json({"name": "demo", "rows": [result.figures(strategy) for result in results]})
     sys.exit(EXIT_REFUSED if any(result.wrong for result in results) else 0)
@@ -188,7 +188,7 @@ def run(cluster: LocalCluster, show: Show, strategy: str, seconds: float, days: 
         wrong = compare(rows, query, inputs)
         show.verdict(len(rows), wrong)
         results.append(Result(query, len(rows), wrong, query_usage))
-    show.summary([(result.query, result.rows, result.wrong, result.query_usage) for result in results])
+    show.summary(results)
     return results
 
 
@@ -411,7 +411,7 @@ class Show:
         else:
             self.line(f"\n[bold green]{rows:,} rows, 0 wrong[/]: each equal to DuckDB's answer on the same input\n")
 
-    def summary(self, results: Sequence[tuple[DemoQuery, int, int, QueryUsage]]) -> None:
+    def summary(self, results: Sequence[Result]) -> None:
         self._console.rule("[bold]In all", align="left")
         self.line()
         table = _table("query", *map(_right, ("rows", "wrong", "byte-seconds", "all rows sent", "share")))
@@ -421,9 +421,6 @@ class Show:
             table.add_row(query.name, f"{rows:,}", str(wrong), usage, baseline, share)
         self._console.print(table)
         self.line()
-
-    def stopping(self, nodes: int) -> None:
-        self.line(f"[dim]stopping the {nodes} nodes[/]")
 
 
 def _short(stream: str) -> str:

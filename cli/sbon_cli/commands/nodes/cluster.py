@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,7 +168,8 @@ def down(purge: bool, folder: Path) -> None:
     going = {process: node.name for node in state.nodes if (process := node.process())}
     for process in going:
         for signum in (signal.SIGCONT, signal.SIGTERM):
-            _signal(process, signum)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signum)
     _, late = psutil.wait_procs(list(going), timeout=NODES_END_S)
     killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
     if purge:
@@ -214,13 +216,6 @@ def _seen(node: NodeState) -> Seen:
     place = (node.pid, node.address, node.api)
     state = "running" if status.ready is not False else NOT_READY
     return Seen(node.name, state, health(status), *place, status.members, status.engine, len(status.operators))
-
-
-def _signal(process: psutil.Process, signum: signal.Signals) -> None:
-    try:
-        process.send_signal(signum)
-    except psutil.NoSuchProcess:
-        return
 
 
 def _purge(folder: Path, state: ClusterState) -> None:

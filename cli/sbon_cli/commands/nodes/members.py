@@ -10,8 +10,8 @@ import msgspec
 from sbon import SbonError
 from sbon.model import MemberInfo, NodeCapacity, NodeStatus, PairInfo, RttRequest
 from sbon_cli.client import Client
-from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
+from sbon_cli.options.types import milliseconds_of
 from sbon_cli.terminal.output import asks_node, cell_text, print_table, tell
 
 STATES = ("alive", "suspect", "away", "dead", "left")

@@ -52,12 +52,15 @@ def drain(api: str, name: str | None, dry_run: bool, yes: bool, json_: bool) -> 
     member = _member(api, name)
     if not dry_run and not yes:
         click.confirm("The node takes no part in queries any more, and leaves for good. Continue?", abort=True)
-    lines = DrainLines()
+    shown: dict[str, tuple[str, str, str]] = {}
     for event in _events(api, member, dry_run):
         if json_:
             print_json(event)
         elif isinstance(event, DrainStep):
-            lines.show(event)
+            new = (event.step, event.target, event.reason)
+            if event.step != "stays" and shown.get(event.operator) != new:  # the end lists those that stay
+                shown[event.operator] = new
+                err().print(f"[dim]{escape(drain_text(event))}[/]")
         else:
             show_end(event, dry_run)
         if isinstance(event, NodeDrained) and not event.has_left and event.stays:
@@ -89,19 +92,6 @@ def _events(api: str, member: MemberInfo | None, dry_run: bool) -> Iterator[Drai
         message = f"{member.name}, which is {member.state}, does not answer: {error.message}"
         hint = "start it and drain it again; if it runs, name an address of its API that can be reached from here with --node URL"
         raise SbonError(error.code, message, where=member.name, hint=hint) from error
-
-
-class DrainLines:
-    """A line on stderr for each new step of an operator; the end of the drain lists those that stay, with their reasons."""
-
-    def __init__(self) -> None:
-        self._shown: dict[str, tuple[str, str, str]] = {}
-
-    def show(self, step: DrainStep) -> None:
-        new = (step.step, step.target, step.reason)
-        if step.step != "stays" and self._shown.get(step.operator) != new:
-            self._shown[step.operator] = new
-            err().print(f"[dim]{escape(drain_text(step))}[/]")
 
 
 def drain_text(step: DrainStep) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from contextlib import closing
 
 import click
 from rich.markup import escape
@@ -50,7 +50,7 @@ def migrate(api: str, query_id: str, operator: str, to: str | None, how: str, ca
 
 
 def _move(client: Client, query_id: str, operator: str, to: str, how: str, *, json_: bool) -> None:
-    with MoveSteps() as steps:
+    with closing(MoveSteps()) as steps:
         for event in client.move_operator(query_id, operator, to, how):
             if json_:
                 print_json(event)
@@ -92,12 +92,6 @@ class MoveSteps:
         self._console = err()
         self._status: Status | None = None
         self._step = ""
-
-    def __enter__(self) -> MoveSteps:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def show(self, text: str) -> None:
         if not self._console.is_terminal:

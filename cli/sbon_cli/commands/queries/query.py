@@ -21,7 +21,18 @@ from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.sinks import show_sinks, sink
 from sbon_cli.options.names import LIVE_QUERY, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import asks_node, bytes_text, counted, err, milliseconds_text, print_table, rows_text, say, tell
+from sbon_cli.terminal.output import (
+    asks_node,
+    bytes_text,
+    counted,
+    err,
+    milliseconds_text,
+    print_records,
+    print_table,
+    rows_text,
+    say,
+    tell,
+)
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states.query_states import QueryState
 
@@ -197,34 +208,20 @@ def _show_measures(info: QueryInfo) -> None:
     """Print what running operators have measured, weighted towards the present."""
     measured = [(o.id, o.measures) for o in info.operators if o.measures is not None and o.measures.batch_ms is not None]
     if measured:
-        print_table(
-            (
-                "measured",
-                "rows/s in",
-                "rows/s out",
-                "bytes/s in",
-                "bytes/s out",
-                "rows out / in",
-                "ms a row",
-                "CPU ms a row",
-                "ms a batch",
-                "state",
-            ),
-            [
-                (
-                    operator,
-                    one.rows_in_s,
-                    one.rows_out_s,
-                    bytes_text(sum(read.bytes_s or 0.0 for read in one.inputs)),
-                    bytes_text(one.bytes_out_s or 0.0),
-                    "-" if one.selectivity is None else f"{one.selectivity:.3g}",
-                    one.row_ms,
-                    one.cpu_row_ms,
-                    one.batch_ms,
-                    "-" if one.state_bytes is None else bytes_text(one.state_bytes),
-                )
-                for operator, one in measured
-            ],
+        print_records(
+            {
+                "measured": operator,
+                "rows/s in": one.rows_in_s,
+                "rows/s out": one.rows_out_s,
+                "bytes/s in": bytes_text(sum(read.bytes_s or 0.0 for read in one.inputs)),
+                "bytes/s out": bytes_text(one.bytes_out_s or 0.0),
+                "rows out / in": "-" if one.selectivity is None else f"{one.selectivity:.3g}",
+                "ms a row": one.row_ms,
+                "CPU ms a row": one.cpu_row_ms,
+                "ms a batch": one.batch_ms,
+                "state": "-" if one.state_bytes is None else bytes_text(one.state_bytes),
+            }
+            for operator, one in measured
         )
 
 

@@ -10,8 +10,8 @@ from typing import Any, get_args
 import click
 
 from sbon import SbonError
-from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
+from sbon_cli.options.types import milliseconds_of
 from sbon_protocol.api.adaptation import Adapt
 from sbon_protocol.api.durability import Durability
 from sbon_protocol.api.operators import OnError, StateChoice

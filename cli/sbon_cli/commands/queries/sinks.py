@@ -11,7 +11,7 @@ from sbon_cli.commands.queries.follow import begins
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.names import LIVE_QUERY, NODE, QUERY
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import asks_node, print_json, print_table, tell
+from sbon_cli.terminal.output import asks_node, print_table, tell
 from sbon_protocol.api.queries import SinkBegin
 
 
@@ -65,10 +65,7 @@ def remove(api: str, query_id: str, sink_id: str, json_: bool) -> None:
 def list_(api: str, query_id: str, json_: bool) -> None:
     """Lists the sinks of a query, the first one included."""
     info = Client(api).query(query_id)
-    if json_:
-        print_json(sinks_of(info))
-    else:
-        show_sinks(info)
+    tell(sinks_of(info), json_, lambda sinks: show_sinks(info))
 
 
 def sinks_of(info: QueryInfo) -> list[SinkInfo]:

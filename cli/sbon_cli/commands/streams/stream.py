@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
@@ -19,15 +19,17 @@ from sbon_cli.commands.queries.sink_urls import options_of
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.lineage import Line, Lineage
 from sbon_cli.commands.streams.push import push
-from sbon_cli.options.durations import duration_of, milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
+from sbon_cli.options.types import duration_of, milliseconds_of
 from sbon_cli.terminal.output import asks_node, bytes_text, print_json, print_table, reports_errors, say, tell
 from sbon_cli.terminal.reading import text_of
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import parse_schema
 from sbon_node.model.times import utc_text
 from sbon_protocol.api.durability import LOCAL, SourceDurability
+
+D = TypeVar("D", bound=msgspec.Struct)
 
 NAMES = "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first"
 
@@ -80,33 +82,19 @@ def create(
         tell(info, json_, f"{name} created: the result of {info.id} at {info.consumer}")
         return
     if sql:
-        _create_view(api, name, text_of(sql, "--view"), comment, json_)
+        fields = {"name": name, "sql": text_of(sql, "--view"), "comment": comment}
+        view = _converted(fields, ViewDeclaration, {"name": NAMES, "sql": "--view"})
+        tell(Client(api).create_view(view), json_, f"{name} created")
         return
     if not schema or not event_time:
         raise click.UsageError(f"{'--event-time' if schema else '--schema'} is missing; or --view, or --as")
-    try:
-        declaration = msgspec.convert(
-            {
-                "name": name,
-                "schema": parse_schema(text_of(schema, "--schema").strip()),
-                "event_time": event_time,
-                "delay_ms": milliseconds_of(delay, "--delay"),
-                "comment": comment,
-            },
-            StreamDeclaration,
-            from_attributes=True,
-        )
-    except msgspec.ValidationError as error:
-        raise _misused(error, {"name": NAMES, "event_time": "--event-time", "delay_ms": "--delay, in milliseconds"}) from error
+    columns, delay_ms = parse_schema(text_of(schema, "--schema").strip()), milliseconds_of(delay, "--delay")
+    declaration = _converted(
+        {"name": name, "schema": columns, "event_time": event_time, "delay_ms": delay_ms, "comment": comment},
+        StreamDeclaration,
+        {"name": NAMES, "event_time": "--event-time", "delay_ms": "--delay, in milliseconds"},
+    )
     tell(Client(api).create_stream(declaration), json_, f"{name} created")
-
-
-def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> None:
-    try:
-        view = msgspec.convert({"name": name, "sql": sql, "comment": comment}, ViewDeclaration)
-    except msgspec.ValidationError as error:
-        raise _misused(error, {"name": NAMES, "sql": "--view"}) from error
-    tell(Client(api).create_view(view), json_, f"{name} created")
 
 
 @stream.command()
@@ -147,20 +135,9 @@ def attach(
     connector, chosen = connector_of(options, **short)
     client = Client(api)
     at = node_name or client.status().name
-    fields: dict[str, Any] = {
-        "stream": stream_name,
-        "name": name or at,
-        "node": at,
-        "connector": connector,
-        "options": chosen,
-        "durability": durability,
-    }
-    if short["rate"] is not None:
-        fields["rows_s"] = short["rate"]
-    try:
-        source = msgspec.convert(fields, SourceDeclaration)
-    except msgspec.ValidationError as error:
-        raise _misused(error, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"}) from error
+    fields = {"stream": stream_name, "name": name or at, "node": at, "connector": connector, "options": chosen}
+    fields |= {"durability": durability} | ({} if short["rate"] is None else {"rows_s": short["rate"]})
+    source = _converted(fields, SourceDeclaration, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"})
     tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
 
 
@@ -303,10 +280,13 @@ def drop(api: str, name: str) -> None:
 stream.add_command(push)
 
 
-def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.UsageError:
-    """Return the refusal of a declaration as a usage error that names the flag."""
-    field, message = in_plain_words(error)
-    return click.UsageError(f"{flags.get(field, field)}: {message}" if field else message)
+def _converted(fields: dict[str, Any], kind: type[D], flags: dict[str, str]) -> D:
+    """Return a declaration; a usage error names the flag of a field that is not allowed."""
+    try:
+        return msgspec.convert(fields, kind, from_attributes=True)
+    except msgspec.ValidationError as error:
+        field, message = in_plain_words(error)
+        raise click.UsageError(f"{flags.get(field, field)}: {message}" if field else message) from error
 
 
 def connector_of(
@@ -320,10 +300,9 @@ def connector_of(
     rate: float | None,
 ) -> tuple[str, dict[str, Any]]:
     """Return the connector and its options by the flags; raise a usage error for contradictions."""
-    connectors = [
-        c for c, is_chosen in (("file", path is not None), ("generator", generator), (connector, bool(connector))) if is_chosen
-    ]
-    if len(set(connectors)) != 1:
+    named = {"file": path is not None, "generator": generator} | ({connector: True} if connector else {})
+    connectors = [name for name, is_chosen in named.items() if is_chosen]
+    if len(connectors) != 1:
         raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
     if connectors[0] != "file" and (format_ or replay is not None):
         raise click.UsageError("--format and --replay are for --file")
