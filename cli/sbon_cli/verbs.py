@@ -32,10 +32,10 @@ OWN = (
         {
             "node": Verb("sbon_cli.commands.nodes.node:node", "Runs a node in the foreground."),
             "cluster": Verb("sbon_cli.commands.nodes.cluster:cluster", "Runs a cluster of nodes on this machine."),
-            "join": Verb("sbon_cli.commands.nodes.membership:join", "Joins the cluster of the nodes at these addresses."),
-            "leave": Verb("sbon_cli.commands.nodes.membership:leave", "Makes the node leave for good."),
+            "join": Verb("sbon_cli.commands.nodes.members:join", "Joins the cluster of the nodes at these addresses."),
+            "leave": Verb("sbon_cli.commands.nodes.members:leave", "Makes the node leave for good."),
             "drain": Verb(
-                "sbon_cli.commands.nodes.membership:drain",
+                "sbon_cli.commands.nodes.members:drain",
                 "Moves a node's operators to other nodes, while their queries run, and makes it leave for good.",
             ),
             "status": Verb("sbon_cli.commands.nodes.members:status", "Shows the node asked."),

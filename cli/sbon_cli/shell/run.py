@@ -13,8 +13,7 @@ from sbon import SbonError, endpoints
 from sbon.model import Explanation, PlacementExplanation, QuerySpec, StreamInfo, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
-from sbon_cli.commands.queries.explain import show_explanation
-from sbon_cli.commands.queries.explain_placement import show_placement
+from sbon_cli.commands.queries.explain import show_explanation, show_placement
 from sbon_cli.commands.queries.query import print_unanswered, show_queries, show_query, show_query_usage
 from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.submit import submitted

@@ -22,8 +22,8 @@ from sbon.client import Client
 from sbon.local.cluster import EMULATION, STATE, LocalCluster
 from sbon.local.node import LocalNode
 from sbon.local.processes import end_all
+from sbon_cli.commands.nodes.config import flags_of
 from sbon_cli.commands.nodes.members import health
-from sbon_cli.commands.nodes.settings_flags import flags_of
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import EXIT_REFUSED, counted, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load

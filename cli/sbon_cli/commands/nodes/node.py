@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from sbon_cli.commands.nodes.membership import drain
-from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
+from sbon_cli.commands.nodes.config import flags_of, settings_options
+from sbon_cli.commands.nodes.members import drain
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import reports_errors
 from sbon_node.base.logging import output

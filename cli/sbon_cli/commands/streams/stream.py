@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import click
 import msgspec
@@ -12,17 +13,17 @@ from click.core import ParameterSource
 from rich.markup import escape
 
 from sbon import SbonError, endpoints
-from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
+from sbon.model import QueryInfo, SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
+from sbon.states import LIVE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
 from sbon_cli.commands.queries.sink_urls import options_of
 from sbon_cli.commands.queries.submit import submitted
-from sbon_cli.commands.streams.lineage import Line, Lineage
 from sbon_cli.commands.streams.push import push
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.options.types import duration_of, milliseconds_of
-from sbon_cli.terminal.output import asks_node, bytes_text, print_json, print_table, reports_errors, say, tell
+from sbon_cli.terminal.output import asks_node, bytes_text, print_json, print_records, print_table, reports_errors, say, tell
 from sbon_cli.terminal.reading import text_of
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import parse_schema
@@ -180,18 +181,17 @@ def list_(api: str, json_: bool) -> None:
 
 def show_streams(streams: Sequence[StreamInfo]) -> None:
     """Print the streams as a table."""
-    print_table(
-        ("stream", "columns", "event time", "delay ms", "sources"),
-        [
-            (
-                s.entry.declaration.name,
-                ", ".join(c.name for c in s.entry.declaration.schema),
-                s.entry.declaration.event_time,
-                s.entry.declaration.delay_ms,
-                "a view" if s.entry.declaration.sql else ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
-            )
+    print_records(
+        (
+            {
+                "stream": s.entry.declaration.name,
+                "columns": ", ".join(c.name for c in s.entry.declaration.schema),
+                "event time": s.entry.declaration.event_time,
+                "delay ms": s.entry.declaration.delay_ms,
+                "sources": "a view" if s.entry.declaration.sql else ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
+            }
             for s in streams
-        ],
+        ),
         empty="no streams",
     )
 
@@ -240,25 +240,24 @@ def show_stream(info: StreamInfo) -> None:
     if declaration.sql:
         print(declaration.sql)
         return
-    print_table(
-        ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "watermark", "late", "bad", "too large", "dropped"),
-        [
-            (
-                s.source.name,
-                s.source.node,
-                s.source.connector,
-                s.state,
-                s.rows,
-                bytes_text(s.bytes),
-                s.rows_s,
-                utc_text(s.watermark_ms) if s.watermark_ms is not None else "-",
-                s.late,
-                s.bad,
-                s.too_large,
-                s.dropped,
-            )
+    print_records(
+        (
+            {
+                "source": s.source.name,
+                "node": s.source.node,
+                "connector": s.source.connector,
+                "state": s.state,
+                "rows": s.rows,
+                "bytes": bytes_text(s.bytes),
+                "rows/s": s.rows_s,
+                "watermark": utc_text(s.watermark_ms) if s.watermark_ms is not None else "-",
+                "late": s.late,
+                "bad": s.bad,
+                "too large": s.too_large,
+                "dropped": s.dropped,
+            }
             for s in info.sources
-        ],
+        ),
         empty="no sources: sbon stream attach",
     )
     show_source_backups(info.sources)
@@ -316,3 +315,100 @@ def connector_of(
     if connectors[0] == "generator" and rate is not None:
         chosen["rate"] = rate
     return connectors[0], chosen
+
+
+# -- Where a stream comes from, and what reads it: through views, and queries whose results are streams ---------------
+
+
+VIEW = "view"
+
+
+class Line(NamedTuple):
+    """A stream, view or query, ``depth`` steps from the stream that is shown."""
+
+    depth: int
+    kind: str
+    name: str
+    detail: str = ""
+
+
+class Lineage:
+    """The streams of an overlay, and its queries: those that make streams, and the live ones."""
+
+    def __init__(self, streams: Iterable[StreamInfo], queries: Iterable[QueryInfo]) -> None:
+        self._streams = {info.entry.declaration.name: info for info in streams}
+        self._queries = {query.uid: query for query in queries}
+        self._made = {uid: name for name, info in self._streams.items() if (uid := made_by(info))}
+
+    def upstream(self, name: str) -> list[Line]:
+        """Return the query that makes the stream, and what that reads; or its sources, or what the view reads."""
+        return list(self._upstream(name, 1, {name}))
+
+    def _upstream(self, name: str, depth: int, seen: set[str]) -> Iterator[Line]:
+        info = self._streams.get(name)
+        if info is None:
+            return
+        if info.entry.declaration.sql:
+            yield from self._with_upstream(self._read_by(info), depth, seen)
+            return
+        query = self._queries.get(made_by(info))
+        if query is None:
+            for source in info.entry.sources:
+                yield Line(depth, "source", source.name, f"{source.connector} at {source.node}")
+            return
+        yield _line(depth, query)
+        yield from self._with_upstream(query.streams, depth + 1, seen)
+
+    def _with_upstream(self, names: Iterable[str], depth: int, seen: set[str]) -> Iterator[Line]:
+        for name in names:
+            yield Line(depth, self._kind(name), name)
+            if name not in seen:
+                yield from self._upstream(name, depth + 1, seen | {name})
+
+    def downstream(self, name: str) -> list[Line]:
+        """Return the views and live queries that read the stream, and what reads their results."""
+        return list(self._downstream(name, 1, {name}))
+
+    def _downstream(self, name: str, depth: int, seen: set[str]) -> Iterator[Line]:
+        for view, info in sorted(self._streams.items()):
+            if name in self._read_by(info):
+                yield Line(depth, VIEW, view)
+                if view not in seen:
+                    yield from self._downstream(view, depth + 1, seen | {view})
+        for uid, query in sorted(self._queries.items()):
+            if name not in query.streams or query.state not in LIVE:
+                continue
+            yield _line(depth, query)
+            made = self._made.get(uid, "")
+            if made:
+                yield Line(depth + 1, "stream", made)
+            if made and made not in seen:
+                yield from self._downstream(made, depth + 2, seen | {made})
+
+    def _kind(self, name: str) -> str:
+        info = self._streams.get(name)
+        return VIEW if info is not None and info.entry.declaration.sql else "stream"
+
+    def _read_by(self, info: StreamInfo) -> list[str]:
+        """Return the streams and views that a view reads, by name; none for a stream."""
+        names = _tables(info.entry.declaration.sql) if info.entry.declaration.sql else set()
+        return sorted({name for table in names for name in (table, table.lower()) if name in self._streams})
+
+
+def _tables(sql: str) -> set[str]:
+    sqlglot: Any = importlib.import_module("sqlglot")  # Slow to load, and few lineages have views.
+    try:
+        tree = sqlglot.parse_one(sql, dialect="spark")
+    except sqlglot.errors.SqlglotError:
+        return set()
+    return {table.name for table in tree.find_all(sqlglot.exp.Table)}
+
+
+def made_by(info: StreamInfo) -> str:
+    """Return the uid of the query whose result the stream is; empty if it is none's."""
+    made: Sequence[Mapping[str, object]] = [one.options for one in info.entry.sources if one.connector == "query"]
+    return str(made[0].get("query", "")) if made else ""
+
+
+def _line(depth: int, query: QueryInfo) -> Line:
+    return Line(depth, "query", query.id, f"{query.state}, to {query.sink.kind} at {query.consumer}")
