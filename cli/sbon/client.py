@@ -13,8 +13,7 @@ from sbon_protocol.errors import SbonError
 from . import endpoints
 from .http import Http
 from .model import Accepted, Finished, Listing, MemberInfo, QueryInfo, QueryList, Reader, Readiness, Reason, Rows, Submission
-from .requests import DEFAULT_API, Ask, base_url, not_accepted
-from .transport import nothing
+from .requests import DEFAULT_API, Ask, base_url, not_accepted, nothing
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from sbon_protocol.errors import SbonError
 
 from . import endpoints, states
 from .model import Finished, Reader, Rows
-from .transport import Transport
+from .requests import Transport
 
 Frames = AsyncGenerator[tuple[Rows, Callable[[], None]], None]
 

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 
-from .requests import SILENCE_S, Ask, bad_answer, base_url, frozen, problem_of, unreachable
+from .requests import SILENCE_S, Answer, Ask, bad_answer, base_url, frozen, nothing, problem_of, unreachable
 from .signs_of_life import CONNECT_S, Watch, longest_silence_s
-from .transport import Answer, nothing
 
 R = TypeVar("R")
 
@@ -25,7 +24,7 @@ NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
 class Http:
-    """A blocking client of one node, safe for threads; its calls are those of :class:`.transport.Transport`."""
+    """A blocking client of one node, safe for threads; its calls are those of :class:`.requests.Transport`."""
 
     def __init__(self, api: str) -> None:
         self.api = api

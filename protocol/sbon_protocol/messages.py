@@ -45,7 +45,6 @@ class Coordinate(Message, frozen=True):
 
 MemberState = Literal["alive", "suspect", "away", "left", "dead"]
 
-
 MAX_REASONS = 16
 
 

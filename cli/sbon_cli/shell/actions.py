@@ -146,7 +146,6 @@ def declaration_of(text: str) -> Declaration | None:
 _OF_STREAM = frozenset({"stream-exists", "stream-in-use", "unknown-stream", "bad-name", "is-a-view", "not-a-view"})
 _OF_SOURCE = frozenset({"ambiguous-source", "source-exists", "unknown-source"})
 
-
 _POSITION = re.compile(r"line \d+, column \d+")
 
 
@@ -305,9 +304,8 @@ def _delay_ms(reader: Reader, positions: dict[str, str]) -> int:
         text = f"{text} {reader.name('a unit of time')}"
     delay_ms = parse_ms(text)
     if delay_ms is None:
-        raise SbonError(
-            "bad-statement", f"{text!r} is no length of time", where=positions["delay_ms"], hint="such as '10 seconds'"
-        )
+        where = positions["delay_ms"]
+        raise SbonError("bad-statement", f"{text!r} is no length of time", where=where, hint="such as '10 seconds'")
     return delay_ms
 
 
@@ -487,12 +485,8 @@ def action_of(text: str) -> Action:
         for shown in SHOWN:
             if shown == shown_kind:
                 return Show(shown)
-        raise _bad(
-            "SHOW what?",
-            clean,
-            len(clean.rstrip()) if len(words) == 1 else clean.find(words[1]),
-            "SHOW STREAMS, QUERIES, MEMBERS, STREAM name or QUERY name",
-        )
+        at = len(clean.rstrip()) if len(words) == 1 else clean.find(words[1])
+        raise _bad("SHOW what?", clean, at, "SHOW STREAMS, QUERIES, MEMBERS, STREAM name or QUERY name")
     for word, kind, of in (
         ("describe", Describe, "STREAM"),
         ("desc", Describe, "STREAM"),
@@ -533,9 +527,8 @@ def _explain(clean: str) -> Action:
         return Explain("", match[2].strip("`"), placement=bool(match[1]))
     rest = clean[match.end() :]
     if not rest.strip():
-        raise _bad(
-            "EXPLAIN what?", clean, len(clean.rstrip()), "EXPLAIN SELECT ..., EXPLAIN PLACEMENT SELECT ... or EXPLAIN QUERY name"
-        )
+        hint = "EXPLAIN SELECT ..., EXPLAIN PLACEMENT SELECT ... or EXPLAIN QUERY name"
+        raise _bad("EXPLAIN what?", clean, len(clean.rstrip()), hint)
     return Explain(re.sub(r"[^\n]", " ", clean[: match.end()]) + rest, "", placement=bool(match[1]))
 
 

@@ -57,9 +57,9 @@ def complain(error: SbonError) -> None:
     console = err()
     prefix = f"{error.where}: " if error.where else ""
     console.print(f"[bold red]error[/]: {escape(prefix + error.message)}")
-    details = [d for d in error.details if d != error.message]
-    for detail in details:
-        console.print(f"  - {escape(detail)}")
+    for detail in error.details:
+        if detail != error.message:
+            console.print(f"  - {escape(detail)}")
     if error.hint:
         console.print(f"  [dim]hint:[/] {escape(_of_command(error.hint))}")
 
@@ -149,9 +149,7 @@ def print_records(records: Iterable[Mapping[str, object]], *, empty: str = "noth
 
 def plain(value: object) -> str:
     """Return a cell as plain text: numbers for programs, empty for None, no tabs or line breaks."""
-    if value is None:
-        return ""
-    return " ".join(str(value).split())
+    return "" if value is None else " ".join(str(value).split())
 
 
 def headings(columns: Iterable[str]) -> list[str]:

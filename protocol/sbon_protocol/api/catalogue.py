@@ -22,7 +22,6 @@ ASSUMED_ROW_BYTES = 100.0
 _SOURCE = "source/"
 _ID = re.compile(r"source/([a-z0-9_]{1,63})@(\d{1,16})/([^/~]*)(?:~(\d{1,16}))?")
 
-
 MAX_VIEW_CHARACTERS = 65_536
 
 

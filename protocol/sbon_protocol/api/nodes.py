@@ -215,7 +215,6 @@ class DebugDump(msgspec.Struct, frozen=True, kw_only=True):
 ProcessKind = Literal["daemon", "planner", "engine", "jvm", "zygote", "python"]
 """The node itself, its planner, its engine process with the JVM and the fork server, and Spark's Python processes."""
 
-
 DiskKind = Literal[
     "stream",
     "outbox-overhead",

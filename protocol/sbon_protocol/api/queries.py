@@ -30,11 +30,9 @@ MAX_SHOWN_DECISIONS = 16
 
 HELD_BACK = "held back: its subscribers have not received what there is"
 
-
 AHEAD = "ahead of its other inputs"
 """Like ``HELD_BACK``, why an operator takes no batch of its available input; the names of inputs precede it."""
 ENGINE_STARTS = "its node's engine is starting"
-
 
 Begin = Literal["earliest", "now"]
 """The rows that a query begins with."""

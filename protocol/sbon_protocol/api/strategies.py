@@ -81,10 +81,8 @@ def check_strategy(name: str) -> None:
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise SbonError(
-        "unknown-strategy", f"there is no strategy {name!r}", where="strategy", hint=f"{guess}there are {', '.join(known)}"
-    )
+    hint = f"{f'did you mean {near[0]}? ' if near else ''}there are {', '.join(known)}"
+    raise SbonError("unknown-strategy", f"there is no strategy {name!r}", where="strategy", hint=hint)
 
 
 def objective_named(name: str) -> Objective:

@@ -17,7 +17,6 @@ from sbon_protocol.errors import SbonError
 
 State = Literal["starting", "ready", "stopping"]
 
-
 UNKNOWN = "unknown"
 """The route of requests that match none."""
 

@@ -261,9 +261,8 @@ def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any
             rows.extend(frame.rows)
             show.rows(frame)
             if frame.rows:
-                waiting(
-                    f"{rows_text(len(rows))}, {str(frame.rows[-1][0])[:10]}, {frame.delay_ms / 1000:.1f} s from source to here"
-                )
+                day = str(frame.rows[-1][0])[:10]
+                waiting(f"{rows_text(len(rows))}, {day}, {frame.delay_ms / 1000:.1f} s from source to here")
 
         end = Follower(cluster[CONSUMER].client, info.id, take).run()
     if end.state != states.FINISHED:
@@ -393,9 +392,8 @@ class Show:
             carried = bytes_text(line.bytes), latency, _byte_seconds(line.byte_ms)
             table.add_row(_short(line.stream), line.source_node, line.target_node, *carried)
         if local_links:
-            table.add_row(
-                f"{len(local_links)} within a node", "", "", bytes_text(sum(line.bytes for line in local_links)), "", "0"
-            )
+            local_bytes = bytes_text(sum(line.bytes for line in local_links))
+            table.add_row(f"{len(local_links)} within a node", "", "", local_bytes, "", "0")
         table.add_section()
         table.add_row("[bold]in all[/]", "", "", "", "", f"[bold]{_byte_seconds(query_usage.byte_ms)}[/]")
         shipped = bytes_text(sum(line.bytes for line in query_usage.baseline))

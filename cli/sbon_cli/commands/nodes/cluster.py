@@ -45,9 +45,9 @@ class Seen(NamedTuple):
     pid: int
     address: str
     api: str
-    members: int | None
-    engine: str
-    operators: int | None
+    members: int | None = None
+    engine: str = ""
+    operators: int | None = None
 
 
 folder_option = click.option(
@@ -207,13 +207,13 @@ def _show(state: ClusterState, json_: bool) -> bool:
 
 
 def _seen(node: NodeState) -> Seen:
+    place = (node.pid, node.address, node.api)
     if node.process() is None:
-        return Seen(node.name, "down", "", node.pid, node.address, node.api, None, "", None)
+        return Seen(node.name, "down", "", *place)
     try:
         status = Client(node.api).ask(endpoints.status()._replace(within_s=ANSWER_S))
     except SbonError:  # stopped, hung or starting: its process runs
-        return Seen(node.name, NO_ANSWER, "", node.pid, node.address, node.api, None, "", None)
-    place = (node.pid, node.address, node.api)
+        return Seen(node.name, NO_ANSWER, "", *place)
     state = "running" if status.ready is not False else NOT_READY
     return Seen(node.name, state, health(status), *place, status.members, status.engine, len(status.operators))
 

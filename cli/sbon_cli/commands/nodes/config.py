@@ -12,7 +12,7 @@ import msgspec
 
 from sbon import SbonError
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import json_option, print_json, print_table, reports_errors, say
+from sbon_cli.terminal.output import json_option, print_records, reports_errors, say, tell
 from sbon_cli.terminal.reading import ReadablePath
 from sbon_node.config.config import DEPENDING, Given, keys, load
 from sbon_node.config.values import allowed
@@ -111,10 +111,7 @@ def show(
         if explain:
             row["meaning"] = key.description
         rows.append(row)
-    if json_:
-        print_json(rows)
-    else:
-        print_table(list(rows[0]), [[_shown(v) for v in row.values()] for row in rows])
+    tell(rows, json_, lambda rows: print_records({name: _shown(v) for name, v in row.items()} for row in rows))
 
 
 @config.command()

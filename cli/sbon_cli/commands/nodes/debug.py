@@ -160,6 +160,5 @@ def _write(path: Path, folder: str, files: dict[str, bytes]) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(written.getvalue())
     except OSError as error:
-        raise SbonError(
-            "bad-output", f"cannot be written: {error.strerror}", where=str(path), hint="name another with --out"
-        ) from error
+        message = f"cannot be written: {error.strerror}"
+        raise SbonError("bad-output", message, where=str(path), hint="name another with --out") from error

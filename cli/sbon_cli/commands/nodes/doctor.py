@@ -30,7 +30,6 @@ REMEDIES = {
 }
 """For sources that do not run, by the first word of their state."""
 
-
 NOT_OVER = frozenset({*LIVE, UNREACHABLE, LOST})
 MAX_QUERIES = 100
 """Most queries that are checked; each asks its nodes."""

@@ -132,11 +132,8 @@ def show_query(info: QueryInfo) -> None:
     _show_decisions(info)
     for o in info.operators:
         if o.skipped:
-            say(
-                escape(
-                    f"{o.id} has skipped {rows_text(o.skipped)} because expressions raised errors: {o.dead_letters} at {o.node}"
-                )
-            )
+            skipped = f"{o.id} has skipped {rows_text(o.skipped)} because expressions raised errors"
+            say(escape(f"{skipped}: {o.dead_letters} at {o.node}"))
     if info.plan is not None:
         say()
         print_table(("operator", "fragment"), [(o.id, o.fragment) for o in info.plan.operators])

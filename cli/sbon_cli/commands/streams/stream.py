@@ -165,9 +165,8 @@ def source_of(info: StreamInfo, name: str, node: str) -> str:
         return names[0]
     description = " ".join(part for part in (repr(name) if name else "", f"at {node}" if node else "") if part)
     if names:
-        raise SbonError(
-            "ambiguous-source", f"{stream} has {len(names)} sources {description}", hint=f"name one: --name {' or '.join(names)}"
-        )
+        hint = f"name one: --name {' or '.join(names)}"
+        raise SbonError("ambiguous-source", f"{stream} has {len(names)} sources {description}", hint=hint)
     known = ", ".join(f"{s.name} at {s.node}" for s in sources) or "none"
     raise SbonError("unknown-source", f"{stream} has no source {description}", hint=f"there is {known}")
 
