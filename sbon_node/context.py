@@ -34,8 +34,8 @@ from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.links.shared import SharedConnections
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 
 LOOK_S, MISSES = 5.0, 3
 """Pause between two looks at whether a node that is to answer is still there, in seconds, and looks in a row without it."""

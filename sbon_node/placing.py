@@ -18,10 +18,10 @@ from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Answered,
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.base import Call
 from sbon_protocol.calls import CALLS, AskNode, NodeAnswer, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.messages import Call
 from sbon_protocol.zones import PlacedOperators
 
 T = TypeVar("T")

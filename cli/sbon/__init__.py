@@ -18,19 +18,8 @@ if TYPE_CHECKING:
     from .local.node import LocalNode
     from .model import SinkSpec
 
-__all__ = [
-    "AsyncConnection",
-    "AsyncQuery",
-    "Client",
-    "Connection",
-    "LocalCluster",
-    "LocalNode",
-    "Query",
-    "SbonError",
-    "SinkSpec",
-    "connect",
-    "connect_async",
-]
+__all__ = ["AsyncConnection", "AsyncQuery", "Client", "Connection", "LocalCluster", "LocalNode", "Query", "SbonError"]
+__all__ += ["SinkSpec", "connect", "connect_async"]
 
 _MODULES = {
     **dict.fromkeys(("AsyncConnection", "AsyncQuery", "connect_async"), f"{__name__}.async_connection"),

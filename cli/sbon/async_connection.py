@@ -48,10 +48,9 @@ from .model import (
     ViewDeclaration,
 )
 from .pushed_rows import Tabular
-from .requests import DEFAULT_API, not_moved
+from .requests import DEFAULT_API, Transport, not_moved
 from .schema import Tables
 from .states import LIVE
-from .transport import Transport
 
 PAUSE_S = 0.2
 """Seconds between two looks at a query while waiting for it."""

@@ -1,4 +1,4 @@
-"""A :class:`.transport.Transport` on asyncio: a cancelled task closes its socket at once, and no thread is used."""
+"""A :class:`.requests.Transport` on asyncio: a cancelled task closes its socket at once, and no thread is used."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from httpx_sse import EventSource
 
 from . import signs_of_life
 from .http import NOT_KEPT, IdleTimedStream, answered, decoded, errors, line, no_authorities, plain, streaming
-from .requests import Ask, base_url, frozen, problem_of
-from .transport import Answer, Work, nothing
+from .requests import Answer, Ask, Work, base_url, frozen, nothing, problem_of
 
 R = TypeVar("R")
 

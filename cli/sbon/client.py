@@ -26,9 +26,8 @@ from .model import (
     Rows,
     Submission,
 )
-from .requests import DEFAULT_API, Ask, base_url
+from .requests import DEFAULT_API, Ask, base_url, nothing
 from .synchronous import SynchronousTransport, each, run
-from .transport import nothing
 
 P = ParamSpec("P")
 R = TypeVar("R")

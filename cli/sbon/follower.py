@@ -5,20 +5,69 @@ The follower acknowledges a frame only after its rows have been written out. It 
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
 from sbon_protocol.errors import SbonError
 
-from . import endpoints, following, states
-from .following import Following, Unacknowledged, connection_ended, perhaps_terminal, recorded_end
+from . import endpoints, states
 from .model import Finished, Reader, Rows
-from .transport import Transport
+from .requests import Transport
 
 Frames = AsyncGenerator[tuple[Rows, Callable[[], None]], None]
+
+PATIENCE_S = 600.0
+"""Seconds that a node may be unreachable before the reader of its events gives up."""
+FIRST_PATIENCE_S = 10.0
+"""The same limit before the first event."""
+PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between tries; the last value holds for all further tries."""
+ACKNOWLEDGE_PAUSE_S = 0.1
+"""Shortest time in seconds between two acknowledgements; the next covers the frames written out meanwhile."""
+ACKNOWLEDGE_RETRY_S = 1.0
+
+_PASSING = frozenset(
+    {"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "too-many-requests", "not-owner"}
+)
+"""Temporary rejections, due to a restart."""
+_PASSING_ONCE_FOLLOWED = frozenset(
+    {"already-followed", "consumer-unreachable", "not-followable", "holder-unreachable", "no-majority"}
+)
+_PERHAPS_TERMINAL = frozenset({"consumer-unreachable", "not-followable", "query-over", "node-unreachable"})
+"""The query may have ended without a listener; its record answers that."""
+
+
+class Reconnection:
+    """Reaction of a reader of events to lost connections."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self._lost_since: float | None = None
+        self._followed = False
+
+    def heard(self) -> None:
+        """An event has come."""
+        self._lost_since, self.tries, self._followed = None, 0, True
+
+    def pause_s(self, error: SbonError, now: float) -> float:
+        """Return the seconds to wait before the next try; raise the error if there is none."""
+        passing = _PASSING | _PASSING_ONCE_FOLLOWED if self._followed else _PASSING
+        self._lost_since = self._lost_since if self._lost_since is not None else now
+        patience_s = PATIENCE_S if self._followed else FIRST_PATIENCE_S
+        # A query that existed may be at the nodes that did not answer; the details name them.
+        is_unanswered = self._followed and error.code == "unknown-query" and bool(error.details)
+        if not (error.code in passing or is_unanswered) or now - self._lost_since > patience_s:
+            raise error
+        self.tries += 1
+        return PAUSES_S[min(self.tries, len(PAUSES_S)) - 1]
+
+
+def connection_ended(api: str) -> SbonError:
+    return SbonError("node-unreachable", f"the node at {api} ended the connection")
 
 
 class Listening:
@@ -63,7 +112,7 @@ class Follower:
             await acknowledger.close()
 
     async def _frames(self, acknowledger: _Acknowledger) -> AsyncGenerator[Rows, None]:
-        state = Following(self._seen)
+        reconnection = Reconnection()
         while self.end is None:
             try:
                 events = self.node.events(endpoints.rows(self.query, self._seen, self.sink), self.listening.lasts)
@@ -72,26 +121,26 @@ class Follower:
                         if isinstance(event, Reader):
                             acknowledger.reader = event.word
                             continue
-                        new = state.is_new(event)
+                        reconnection.heard()
                         if isinstance(event, Finished):
                             # A closed sink does not know the reason.
                             self.end = (await self._recorded_end() if event.state == states.STOPPED else None) or event
                             return
                         self.sink = acknowledger.sink = event.sink
-                        if new:
+                        if event.number > self._seen.get(event.stream, 0):
                             yield event
                         self.listening.broken()
                 error = connection_ended(self.node.api)
             except SbonError as refusal:
                 error = refusal
-            if perhaps_terminal(error):
+            if error.code in _PERHAPS_TERMINAL:
                 self.end = await self._recorded_end()
             if self.end is None:
-                await self._reconnects(state, error)
+                await self._reconnects(reconnection, error)
 
-    async def _reconnects(self, state: Following, error: SbonError) -> None:
-        pause_s = state.pause_s(error, time.monotonic())
-        if state.tries == 1:
+    async def _reconnects(self, reconnection: Reconnection, error: SbonError) -> None:
+        pause_s = reconnection.pause_s(error, time.monotonic())
+        if reconnection.tries == 1:
             self.notice(f"lost the node ({error.message}); trying again")
         await self.node.sleep(pause_s)
 
@@ -102,9 +151,10 @@ class Follower:
 
     async def _recorded_end(self) -> Finished | None:
         try:
-            return recorded_end(await self.node.ask(endpoints.query(self.query)))
+            record = await self.node.ask(endpoints.query(self.query))
         except SbonError:
             return None
+        return None if record.state in states.LIVE else Finished(state=record.state, reason=record.reason)
 
 
 class _Acknowledger:
@@ -143,7 +193,25 @@ class _Acknowledger:
                 self._notice(f"cannot acknowledge rows yet: {error.message}")
             self._failing = True
             self._worker.wake()
-            return following.ACKNOWLEDGE_RETRY_S
+            return ACKNOWLEDGE_RETRY_S
         self._failing = False
         self._due.sent(numbers)
-        return following.ACKNOWLEDGE_PAUSE_S
+        return ACKNOWLEDGE_PAUSE_S
+
+
+class Unacknowledged:
+    """The newest frame number of each stream that is written out but not acknowledged; safe for threads."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self._changing = threading.Lock()
+
+    def written(self, stream: str, number: int) -> None:
+        """Record that all rows up to frame ``number`` have been written out."""
+        with self._changing:
+            self.numbers = {**self.numbers, stream: number}
+
+    def sent(self, numbers: Mapping[str, int]) -> None:
+        """Record that these numbers have been acknowledged; later numbers stay."""
+        with self._changing:
+            self.numbers = {stream: number for stream, number in self.numbers.items() if number > numbers.get(stream, 0)}

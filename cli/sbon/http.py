@@ -16,9 +16,8 @@ from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from sbon_protocol.errors import SbonError
 
-from .requests import SILENCE_S, Ask, bad_answer, base_url, problem_of, unreachable
+from .requests import SILENCE_S, Answer, Ask, bad_answer, base_url, nothing, problem_of, unreachable
 from .signs_of_life import CONNECT_S, Watch
-from .transport import Answer, nothing
 
 R = TypeVar("R")
 
@@ -27,7 +26,7 @@ NOT_KEPT = httpx.Limits(max_keepalive_connections=0)
 
 
 class Http:
-    """A blocking client of one node, safe for threads; its calls are those of :class:`.transport.Transport`."""
+    """A blocking client of one node, safe for threads; its calls are those of :class:`.requests.Transport`."""
 
     def __init__(self, api: str) -> None:
         self.api = api

@@ -1,15 +1,18 @@
-"""Requests to a node's HTTP API, each with the type of its answer, and their errors. Pure."""
+"""Requests to a node's HTTP API, each with the type of its answer, how a client sends them, and their errors. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from sbon_protocol.api.nodes import Problem
 from sbon_protocol.codec import prepare
 from sbon_protocol.errors import SbonError
 
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 DEFAULT_API = "http://127.0.0.1:7480"
@@ -51,23 +54,59 @@ class Ask(NamedTuple, Generic[R_co]):
             raise bad_answer(self, str(error)) from error
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's error in its wire form."""
+Work = Callable[[], Coroutine[Any, Any, float]]
+"""One turn of a worker; returns the seconds to wait before the next."""
 
-    code: str
-    message: str
-    where: str = ""
-    hint: str = ""
-    details: tuple[str, ...] = ()
 
-    def error(self) -> SbonError:
-        return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
+class Answer(NamedTuple):
+    """A plain answer: its body, and its headers by name in any case."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Worker(Protocol):
+    """Work beside a client's calls, in turns."""
+
+    def wake(self) -> None:
+        """Let it have a turn, once the pause after the last is over."""
+
+    async def close(self) -> None:
+        """End it with a last turn."""
+
+
+class Transport(Protocol):
+    """Requests of a client to one node, on asyncio (:mod:`.async_http`) or blocking (:mod:`.synchronous`).
+
+    Raises :class:`SbonError`: the node's own error, or ``node-unreachable``.
+    """
+
+    @property
+    def api(self) -> str: ...
+
+    async def ask(self, ask: Ask[R]) -> R: ...
+
+    async def answer(self, ask: Ask[Any]) -> Answer:
+        """Return the body, undecoded."""
+
+    def events(self, ask: Ask[R], idle: Callable[[], None] = ...) -> AsyncGenerator[R, None]:
+        """Yield the events of a response. Calls ``idle`` for each comment, which the node sends when it has no event."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def worker(self, name: str, work: Work) -> Worker:
+        """Start a worker that is woken whenever there is something to do."""
+
+    async def close(self) -> None: ...
+
+
+def nothing() -> None:
+    """The ``idle`` of a caller that does not mind."""
 
 
 def bad_answer(ask: Ask[Any], problem: str) -> SbonError:
-    return SbonError(
-        "bad-answer", f"{ask.method} {ask.path}: not an answer of a node: {problem}", hint="does --node name a node's API?"
-    )
+    message = f"{ask.method} {ask.path}: not an answer of a node: {problem}"
+    return SbonError("bad-answer", message, hint="does --node name a node's API?")
 
 
 def problem_of(ask: Ask[Any], status: int, body: bytes | str) -> SbonError:
@@ -80,20 +119,15 @@ def problem_of(ask: Ask[Any], status: int, body: bytes | str) -> SbonError:
 
 
 def unreachable(api: str, why: object) -> SbonError:
-    return SbonError(
-        "node-unreachable",
-        f"no node answers at {api}: {why}",
-        hint="start one with sbon node, or name another's API (by default at port 7480) with --node URL",
-    )
+    hint = "start one with sbon node, or name another's API (by default at port 7480) with --node URL"
+    return SbonError("node-unreachable", f"no node answers at {api}: {why}", hint=hint)
 
 
 def frozen(api: str, silent_s: float) -> SbonError:
     """Return the error of a node that takes connections, and answers nothing."""
-    return SbonError(
-        "node-unreachable",
-        f"the node at {api} takes connections, but has answered nothing for {silent_s:g} s",
-        hint="its process is stopped, or its machine overloaded; name another node's API with --node URL",
-    )
+    message = f"the node at {api} takes connections, but has answered nothing for {silent_s:g} s"
+    hint = "its process is stopped, or its machine overloaded; name another node's API with --node URL"
+    return SbonError("node-unreachable", message, hint=hint)
 
 
 def not_moved(api: str, operator: str) -> SbonError:

@@ -11,11 +11,10 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.errors import SbonError
 
 from . import endpoints, states
-from .following import PAUSES_S
+from .follower import PAUSES_S
 from .http import is_unsent
 from .model import Accepted, Progress, QueryInfo, Submission
-from .requests import unreachable
-from .transport import Transport
+from .requests import Transport, unreachable
 
 PATIENCE_S = 60.0
 """Seconds in which a node whose connection was lost is asked what became of a submission."""

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from .http import Http
-from .requests import Ask
-from .transport import Answer, Work, nothing
+from .requests import Answer, Ask, Work, nothing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +72,7 @@ def synchronous(method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> 
 
 
 class SynchronousTransport:
-    """A :class:`.transport.Transport` that blocks, safe for threads."""
+    """A :class:`.requests.Transport` that blocks, safe for threads."""
 
     def __init__(self, http: Http) -> None:
         self._http = http

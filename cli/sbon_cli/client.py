@@ -8,9 +8,8 @@ from typing import Any
 
 from sbon import client
 from sbon.client import asked, streamed
-from sbon.requests import DEFAULT_API, Ask
+from sbon.requests import DEFAULT_API, Answer, Ask
 from sbon.signs_of_life import Watch
-from sbon.transport import Answer
 from sbon_cli import operations
 from sbon_cli.terminal.waiting import waiting
 

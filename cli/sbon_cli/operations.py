@@ -11,7 +11,7 @@ from sbon.requests import Ask
 from sbon_node.base.events import Kind, Level, NodeEvent
 from sbon_node.base.logging.levels import LogLevels
 from sbon_node.operations.examination import Examination
-from sbon_protocol.api.operations import DebugDump, Resources
+from sbon_protocol.api.nodes import DebugDump, Resources
 
 
 def examine(*, everywhere: bool = False) -> Ask[Examination]:

@@ -32,17 +32,17 @@ OWN = (
         {
             "node": Verb("sbon_cli.commands.nodes.node:node", "Runs a node in the foreground."),
             "cluster": Verb("sbon_cli.commands.nodes.cluster:cluster", "Runs a cluster of nodes on this machine."),
-            "join": Verb("sbon_cli.commands.nodes.membership:join", "Joins the cluster of the nodes at these addresses."),
-            "leave": Verb("sbon_cli.commands.nodes.membership:leave", "Makes the node leave for good."),
+            "join": Verb("sbon_cli.commands.nodes.members:join", "Joins the cluster of the nodes at these addresses."),
+            "leave": Verb("sbon_cli.commands.nodes.members:leave", "Makes the node leave for good."),
             "drain": Verb(
-                "sbon_cli.commands.nodes.membership:drain",
+                "sbon_cli.commands.nodes.members:drain",
                 "Moves a node's operators to other nodes, while their queries run, and makes it leave for good.",
             ),
             "status": Verb("sbon_cli.commands.nodes.members:status", "Shows the node asked."),
             "members": Verb(
                 "sbon_cli.commands.nodes.members:members", "Lists the nodes of the cluster as the node asked sees them."
             ),
-            "rtt": Verb("sbon_cli.commands.nodes.rtt:rtt", "Shows the round-trip time between nodes A and B."),
+            "rtt": Verb("sbon_cli.commands.nodes.members:rtt", "Shows the round-trip time between nodes A and B."),
             "map": Verb("sbon_cli.commands.nodes.map:map_", "Draws the cost space: distances between nodes."),
             "monitor": Verb("sbon_cli.commands.nodes.monitor:monitor", "Prints the events of the node asked."),
             "doctor": Verb("sbon_cli.commands.nodes.doctor:doctor", "Examines all nodes."),
@@ -65,18 +65,10 @@ OWN = (
             "usage": Verb("sbon_cli.commands.queries.query:query_usage", "Shows what a query cost the network."),
         },
     ),
-    Section(
-        "Trying",
-        {
-            "demo": Verb("sbon_cli.commands.demo.demo:demo", "Six nodes in six cities."),
-        },
-    ),
+    Section("Trying", {"demo": Verb("sbon_cli.commands.demo.demo:demo", "Six nodes in six cities.")}),
 )
 LAST = Section(
-    "This command",
-    {
-        "completion": Verb("sbon_cli.commands.completion:completion", "Prints the completion script of a shell."),
-    },
+    "This command", {"completion": Verb("sbon_cli.commands.completion:completion", "Prints the completion script of a shell.")}
 )
 
 

@@ -37,11 +37,6 @@ class ServerState(Message, frozen=True):
     memory_mb: Quantity
     bandwidth_bytes_s: Quantity
 
-    @property
-    def total(self) -> float:
-        values = (self.speed, self.flows, self.rate_s, self.load, self.service_ms, self.squares, self.rate_squares)
-        return sum(values) + self.burstiness + self.cores + self.memory_mb + self.bandwidth_bytes_s
-
 
 class AntTask(Message, frozen=True):
     """A task of a chain: the time of a message, its spread, the messages out for one in, and the needs."""
@@ -52,10 +47,6 @@ class AntTask(Message, frozen=True):
     cores: Quantity
     memory_mb: Quantity
     bandwidth_bytes_s: Quantity
-
-    @property
-    def total(self) -> float:
-        return self.mean_ms + self.scv + self.batch + self.cores + self.memory_mb + self.bandwidth_bytes_s
 
 
 class AntRunning(Message, frozen=True):
@@ -82,11 +73,6 @@ class AntChain(Message, frozen=True):
     query: Annotated[str, Meta(max_length=128)] = ""
     running: Annotated[tuple[AntRunning, ...], Meta(max_length=MAX_RUNNING)] = ()
 
-    @property
-    def total(self) -> float:
-        tasks = sum(task.total for task in self.tasks) + sum(one.fed_ms for one in self.running)
-        return self.rate_s + self.arrival_scv + tasks
-
 
 class AntSite(Message, frozen=True):
     """Tasks first .. last - 1 at a node, with their latency there and the extra waiting of others; the node's state if known."""
@@ -97,10 +83,6 @@ class AntSite(Message, frozen=True):
     own_ms: Quantity
     others_ms: Quantity
     state: ServerState | None = None
-
-    @property
-    def total(self) -> float:
-        return self.own_ms + self.others_ms + (0.0 if self.state is None else self.state.total)
 
 
 Sites = Annotated[tuple[AntSite, ...], Meta(max_length=MAX_TASKS)]
@@ -118,10 +100,6 @@ class RouteAnt(Message, frozen=True, tag="route-ant"):
     age_ms: Quantity
     steps: Count
 
-    @property
-    def total(self) -> float:
-        return self.age_ms
-
 
 class RouteReturn(Message, frozen=True, tag="route-return"):
     """A routing ant on its way back: the trip from ``sender`` to the destination took ``trip_ms``."""
@@ -130,10 +108,6 @@ class RouteReturn(Message, frozen=True, tag="route-return"):
     number: Count
     sender: Name
     trip_ms: Quantity
-
-    @property
-    def total(self) -> float:
-        return self.trip_ms
 
 
 class ScoutAnt(Message, frozen=True, tag="scout-ant"):
@@ -151,11 +125,6 @@ class ScoutAnt(Message, frozen=True, tag="scout-ant"):
     path: Path
     sites: Sites
 
-    @property
-    def total(self) -> float:
-        limits = self.most_load + self.flat + (self.threshold_ms or 0.0)
-        return limits + self.chain.total + sum(site.total for site in self.sites)
-
 
 class ScoutReturn(Message, frozen=True, tag="scout-return"):
     """A scouting ant on its way back with a placement; without sites it discourages others from its path."""
@@ -165,10 +134,6 @@ class ScoutReturn(Message, frozen=True, tag="scout-return"):
     sender: Name
     chain: AntChain
     sites: Sites
-
-    @property
-    def total(self) -> float:
-        return self.chain.total + sum(site.total for site in self.sites)
 
 
 class EnforceAnt(Message, frozen=True, tag="enforce-ant"):
@@ -184,10 +149,6 @@ class EnforceAnt(Message, frozen=True, tag="enforce-ant"):
     operators: Annotated[tuple[Line, ...], Meta(max_length=MAX_TASKS)]
     hold_s: Quantity
 
-    @property
-    def total(self) -> float:
-        return self.hold_s + self.chain.total + sum(site.total for site in self.sites)
-
 
 class EnforceReturn(Message, frozen=True, tag="enforce-return"):
     """End of an enforcement: all sites have reserved, or ``sender`` has not, for a ``reason``."""
@@ -197,10 +158,6 @@ class EnforceReturn(Message, frozen=True, tag="enforce-return"):
     accepted: bool
     reason: Line = ""
 
-    @property
-    def total(self) -> float:
-        return 0.0
-
 
 class WithdrawAnt(Message, frozen=True, tag="withdraw-ant"):
     """Undo the reservations of a round, at the receiver and then at ``nodes``, in their order."""
@@ -209,10 +166,6 @@ class WithdrawAnt(Message, frozen=True, tag="withdraw-ant"):
     sender: Name
     nodes: Annotated[tuple[Name, ...], Meta(max_length=MAX_TASKS)] = ()
 
-    @property
-    def total(self) -> float:
-        return 0.0
-
 
 class CellState(Message, frozen=True, tag="cell-state"):
     """The state of ``sender``, for its neighbours."""
@@ -220,10 +173,5 @@ class CellState(Message, frozen=True, tag="cell-state"):
     sender: Name
     state: ServerState
 
-    @property
-    def total(self) -> float:
-        return self.state.total
-
 
 Ant = RouteAnt | RouteReturn | ScoutAnt | ScoutReturn | EnforceAnt | EnforceReturn | WithdrawAnt | CellState
-"""All of them; ``total`` is the sum of a message's numbers, which is finite if each of them is."""

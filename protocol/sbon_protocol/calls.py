@@ -12,57 +12,42 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
-from sbon_protocol.failover import (
-    AddQuerySink,
-    AddSink,
-    BeginReader,
-    FenceReader,
-    QuerySink,
-    ReaderBegun,
-    ReaderPosition,
-    RemoveQuerySink,
-    SinkAdded,
-    TakeOverSink,
-)
-from sbon_protocol.following import AcknowledgeRows, FollowedRows, FollowRows
-from sbon_protocol.joining import CheckMember, Members, SyncMembers
-from sbon_protocol.measuring import (
-    ExamineNode,
-    KeepMeasurements,
-    MeasuredRtts,
-    Measurements,
-    MeasureRtt,
-    NodeExamined,
-    ReachBack,
-    ReachedBack,
-    RecallMeasurements,
-    SampleSources,
-    SourceSamples,
-)
-from sbon_protocol.messages import Call, Count, Line, Message, Milliseconds, Names, Quantity
-from sbon_protocol.moving import (
-    AbandonOperator,
-    ActivateOperator,
-    CancelMove,
-    ComponentHost,
-    FollowOperator,
-    JointSide,
-    LocateComponent,
-    MoveJointly,
-    MoveOperator,
-    OperatorFollowed,
-    OperatorMove,
-    PrepareOperator,
-    SettleOperator,
-    WeighJointMove,
-)
-from sbon_protocol.posting import PostRows, RowsPosted
-from sbon_protocol.sharing import AskStreams, OperatorShared, ShareOperator, StreamOffers
-from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
-from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
+from sbon_protocol import measuring, moving, zones
+from sbon_protocol.base import Call, Count, Line, Message, Milliseconds, Names, Quantity
+from sbon_protocol.messages import Member
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
+
+
+# -- membership -------------------------------------------------------------------------------------------------------
+
+
+class Members(Message, frozen=True):
+    """A part of the answering node's table, itself first; ``more`` if names after the last remain."""
+
+    members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
+    more: bool = False
+
+
+class SyncMembers(Call, frozen=True):
+    """Request by which a node joins: it sends its own Member, and asks for members with names after ``after``.
+
+    With ``replace`` it takes its name over from another data directory, whose node is lost.
+    """
+
+    members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
+    joining: bool = False
+    after: Line = ""
+    replace: bool = False
+
+
+class CheckMember(Call, frozen=True):
+    """Check whether the receiver is alive.
+
+    ``member`` is the caller's belief about it; the reply is the receiver's own Member alone.
+    """
+
+    member: Member
 
 
 # -- catalogue --------------------------------------------------------------------------------------------------------
@@ -308,6 +293,299 @@ class ComponentStates(Message, frozen=True):
     further: Records = ()
 
 
+# -- rows of queries, followed and posted -----------------------------------------------------------------------------
+
+
+class FollowRows(Call, frozen=True):
+    """Request rows of a query from its consumer, for a follower at the caller.
+
+    ``follower`` names one following, ``after`` the frames that it has. ``take`` waits up to ``wait_s`` seconds for frames; with
+    ``hold`` the follower only keeps its turn, with ``end`` it gives it up.
+    """
+
+    query: Line
+    follower: Line
+    after: Annotated[dict[Line, Count], Meta(max_length=4096)]
+    purpose: Literal["take", "hold", "end"] = "take"
+    wait_s: Quantity = 0.0
+
+
+class FollowedFrame(Message, frozen=True):
+    """A frame for a follower; fields as in :class:`~sbon_protocol.messages.Data`."""
+
+    stream: Line
+    number: Count
+    watermark_ms: Milliseconds
+    born_ms: Milliseconds
+    payload: bytes
+
+
+class FollowedRows(Message, frozen=True):
+    """The next frames, in order; ``query`` is the query's identifier, and ``end`` its end once no frame is left."""
+
+    query: Line
+    frames: Annotated[tuple[FollowedFrame, ...], Meta(max_length=4096)] = ()
+    end: Any = None
+
+
+class AcknowledgeRows(Call, frozen=True):
+    """Report that a follower has durably taken all frames up to these numbers, by stream."""
+
+    query: Line
+    numbers: Annotated[dict[Line, Count], Meta(max_length=4096)]
+
+
+MAX_POST_HOPS = 2
+"""Times that a post is passed on: to the node of its source, and to where that source has gone meanwhile."""
+
+
+class PostRows(Call, frozen=True):
+    """Pass on a post for a source of the receiver; ``hops`` counts how often it has been passed on, this time included."""
+
+    stream: Line
+    source: Line
+    media_type: Line
+    body: bytes
+    key: Line = ""
+    hops: Annotated[int, Meta(ge=1, le=MAX_POST_HOPS)] = 1
+
+
+class RowsPosted(Message, frozen=True):
+    """The receiver's answer to the post, once its rows are durable: a record ``Pushed`` as in docs/api.md."""
+
+    answer: Any
+
+
+# -- backups of operators and of replicated sources -------------------------------------------------------------------
+
+
+class OpenBackup(Call, frozen=True):
+    """Ask a node to keep a backup of the operator ``spec``, which the caller hosts in the epoch there.
+
+    The reply comes once capacity for the operator is reserved. ``lineages`` are those of the streams that it reads.
+    """
+
+    spec: Any
+    acceptors: Records
+    lineages: Annotated[dict[Line, Count], Meta(max_length=4096)]
+    stream_lineage: Count = 0
+
+
+class BackupOpened(Message, frozen=True):
+    """State of a backup at its node: the newest ``batch`` (nil for none), and ``last``, the last frame of its stream."""
+
+    batch: Count | None = None
+    last: Count = 0
+
+
+class StoreBackup(Call, frozen=True):
+    """Store what the operator shows with ``batch``: ``frames`` after number ``after``, and the files of its checkpoint.
+
+    With ``more``, other frames follow, and nothing counts yet. The last call lists the ``files`` of the checkpoint, with the
+    ``contents`` of new ones; if the caller has ``offered`` a copy under that attempt, the others are fetched from it.
+    The batch began ``before`` these frames of its inputs; empty for unknown. It is stored once the reply is there. A node that
+    has been asked in a later epoch refuses with ``fenced``.
+    """
+
+    operator: Line
+    epoch: Count
+    batch: Count
+    cut: Any
+    stream: Any
+    after: Count
+    frames: Records = ()
+    files: Annotated[tuple[Any, ...], Meta(max_length=65_536)] = ()
+    contents: Annotated[tuple[bytes, ...], Meta(max_length=4096)] = ()
+    offered: Line = ""
+    more: bool = False
+    measures: Any = None
+    before: Annotated[tuple[Count, ...], Meta(max_length=4096)] = ()
+
+
+class BackupStored(Message, frozen=True):
+    """The batch is stored. Of a hot operator, tell whether a follower ``follows`` there, and why not.
+
+    While one starts, it ``needs`` the input after this batch: the caller keeps that at its hosts.
+    """
+
+    needs: bool = False
+    follows: bool = False
+    reason: Line = ""
+
+
+class DropBackup(Call, frozen=True):
+    """Tell a node that its backup of an operator of ``query`` is not needed any more; sent by the operator's host."""
+
+    query: Line
+    operator: Line
+
+
+class YieldOperator(Call, frozen=True):
+    """Ask the backup to go on with an operator, which the engine of the caller, its host in ``epoch``, cannot run."""
+
+    operator: Line
+    epoch: Count
+
+
+class OpenSourceBackup(Call, frozen=True):
+    """Ask a node to keep a backup of a source, by its id, which the caller hosts in ``epoch``.
+
+    ``lineage`` is that of the source's stream.
+    """
+
+    source: Line
+    epoch: Count
+    lineage: Count
+
+
+class SourceBackupOpened(Message, frozen=True):
+    """``last``: the last frame of that lineage that the backup has stored for good."""
+
+    last: Count = 0
+
+
+class StoreSource(Call, frozen=True):
+    """Store ``frames`` after number ``after`` of a source's stream, and the ``position`` of its connector after the last one.
+
+    With ``more``, other frames follow, and nothing counts yet. Else all of it is stored once the reply is there. A node that has
+    been asked in a later epoch refuses with ``fenced``.
+    """
+
+    source: Line
+    epoch: Count
+    stream: Any
+    after: Count
+    position: bytes
+    frames: Records = ()
+    more: bool = False
+
+
+class YieldSource(Call, frozen=True):
+    """Ask the backup to go on with a source: it has frames that the caller, its host in ``epoch``, has lost."""
+
+    source: Line
+    epoch: Count
+
+
+# -- sinks whose readers begin amid a stream: those that another node takes over, and further ones --------------------
+
+
+class TakeOverSink(Call, frozen=True):
+    """Ask a node to go on with the ``sink`` of a node that is lost; answered once the sink's register names it as the host."""
+
+    sink: Any
+    acceptors: Records
+
+
+class FenceReader(Call, frozen=True):
+    """End the readers of ``stream`` that connect as ``subscriber`` below ``reader_epoch``, and ask how far they were."""
+
+    stream: Line
+    subscriber: Line
+    reader_epoch: Count
+
+
+class ReaderPosition(Message, frozen=True):
+    """The last frame that the subscriber has ``acknowledged``; ``ended`` if that is the last of the stream."""
+
+    acknowledged: Count
+    ended: bool = False
+
+
+class AddSink(Call, frozen=True):
+    """Open a further sink of a query that runs, at the receiver."""
+
+    sink: Any
+    acceptors: Records
+
+
+class SinkAdded(Message, frozen=True):
+    """The beginning of a further sink: without the first ``rows`` of the result, 0 for none."""
+
+    rows: Count
+
+
+class BeginReader(Call, frozen=True):
+    """Keep the frames of ``stream`` for a further sink from now on; ``begin`` with the first one, or after the newest."""
+
+    stream: Line
+    subscriber: Line
+    reader_epoch: Count
+    begin: Literal["earliest", "now"]
+
+
+class ReaderBegun(Message, frozen=True):
+    """The last frame that the reader does not get, the ``rows`` up to there, and whether the stream has ``ended`` with it."""
+
+    frame: Count
+    rows: Count
+    ended: bool = False
+
+
+class AddQuerySink(Call, frozen=True):
+    """Add a further sink to a query at the receiver, which keeps its record; ``claim`` is random, and marks a repeated call."""
+
+    query: Line
+    request: Any
+    claim: Line
+
+
+class RemoveQuerySink(Call, frozen=True):
+    """Remove a further sink from a query at the receiver, which keeps its record. ``sink`` is its id within the query."""
+
+    query: Line
+    sink: Line
+    claim: Line = ""
+
+
+class QuerySink(Message, frozen=True):
+    """A further sink of a query, as the record has it."""
+
+    sink: Any
+
+
+# -- operators that queries share -------------------------------------------------------------------------------------
+
+
+MAX_STREAMS = 256
+"""Most streams in one question."""
+
+
+class AskStreams(Call, frozen=True):
+    """Ask a node what it knows of streams that it hosts: retained frames, readers, and the operators that make them."""
+
+    streams: Annotated[tuple[Line, ...], Meta(max_length=MAX_STREAMS)]
+
+
+class StreamOffers(Message, frozen=True):
+    """An offer for each of the streams asked for that the answering node hosts."""
+
+    offers: Annotated[tuple[Any, ...], Meta(max_length=MAX_STREAMS)]
+
+
+class ShareOperator(Call, frozen=True):
+    """Ask an operator's host to keep it for ``query``, which its register names by now, and its frames for ``readers``.
+
+    Frames are kept from number ``first`` on, or with 0 from the next one on. The call is refused with ``not-retained`` if the
+    first one is gone, and with ``operator-unknown`` if the operator's computation has another ``digest``: another node may have
+    described it. ``acceptors`` keep the query's record. A repeated call changes nothing.
+    """
+
+    operator: Line
+    digest: Line
+    query: Line
+    readers: Annotated[tuple[Line, ...], Meta(max_length=256)]
+    first: Count
+    acceptors: Annotated[tuple[Any, ...], Meta(max_length=16)]
+
+
+class OperatorShared(Message, frozen=True):
+    """The operator is kept. ``epoch`` is its present one, ``first`` the first frame that all readers get: 0 without readers."""
+
+    epoch: Count
+    first: Count
+
+
 CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sync-members": (SyncMembers, Members),
     "check-member": (CheckMember, Members),
@@ -323,7 +601,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "ask-register": (AskRegister, RegisterAnswer),
     "fetch-documents": (FetchDocuments, FetchedDocuments),
     "claim-component": (ClaimComponent, Claimed),
-    "locate-component": (LocateComponent, ComponentHost),
+    "locate-component": (moving.LocateComponent, moving.ComponentHost),
     "report-state": (ReportState, None),
     "check-queries": (CheckQueries, QueriesChecked),
     "list-queries": (ListQueries, QueryRecords),
@@ -333,19 +611,19 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "follow-rows": (FollowRows, FollowedRows),
     "acknowledge-rows": (AcknowledgeRows, None),
     "post-rows": (PostRows, RowsPosted),
-    "keep-measurements": (KeepMeasurements, None),
-    "recall-measurements": (RecallMeasurements, Measurements),
-    "sample-sources": (SampleSources, SourceSamples),
-    "measure-rtt": (MeasureRtt, MeasuredRtts),
-    "reach-back": (ReachBack, ReachedBack),
-    "examine-node": (ExamineNode, NodeExamined),
-    "move-operator": (MoveOperator, OperatorMove),
-    "cancel-move": (CancelMove, OperatorMove),
-    "prepare-operator": (PrepareOperator, None),
-    "follow-operator": (FollowOperator, OperatorFollowed),
-    "settle-operator": (SettleOperator, None),
-    "activate-operator": (ActivateOperator, None),
-    "abandon-operator": (AbandonOperator, None),
+    "keep-measurements": (measuring.KeepMeasurements, None),
+    "recall-measurements": (measuring.RecallMeasurements, measuring.Measurements),
+    "sample-sources": (measuring.SampleSources, measuring.SourceSamples),
+    "measure-rtt": (measuring.MeasureRtt, measuring.MeasuredRtts),
+    "reach-back": (measuring.ReachBack, measuring.ReachedBack),
+    "examine-node": (measuring.ExamineNode, measuring.NodeExamined),
+    "move-operator": (moving.MoveOperator, moving.OperatorMove),
+    "cancel-move": (moving.CancelMove, moving.OperatorMove),
+    "prepare-operator": (moving.PrepareOperator, None),
+    "follow-operator": (moving.FollowOperator, moving.OperatorFollowed),
+    "settle-operator": (moving.SettleOperator, None),
+    "activate-operator": (moving.ActivateOperator, None),
+    "abandon-operator": (moving.AbandonOperator, None),
     "open-backup": (OpenBackup, BackupOpened),
     "store-backup": (StoreBackup, BackupStored),
     "drop-backup": (DropBackup, None),
@@ -361,13 +639,13 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "remove-query-sink": (RemoveQuerySink, QuerySink),
     "ask-streams": (AskStreams, StreamOffers),
     "share-operator": (ShareOperator, OperatorShared),
-    "weigh-joint-move": (WeighJointMove, JointSide),
-    "move-jointly": (MoveJointly, OperatorMove),
-    "add-subtree": (AddSubtree, None),
-    "operator-mapped": (OperatorMapped, PlacedOperators),
-    "map-operator": (MapOperator, PlacedOperators),
-    "invalidate-map": (InvalidateMap, None),
-    "operator-remapped": (OperatorRemapped, PlacedOperators),
+    "weigh-joint-move": (moving.WeighJointMove, moving.JointSide),
+    "move-jointly": (moving.MoveJointly, moving.OperatorMove),
+    "add-subtree": (zones.AddSubtree, None),
+    "operator-mapped": (zones.OperatorMapped, zones.PlacedOperators),
+    "map-operator": (zones.MapOperator, zones.PlacedOperators),
+    "invalidate-map": (zones.InvalidateMap, None),
+    "operator-remapped": (zones.OperatorRemapped, zones.PlacedOperators),
 }
 """Request and reply types by method name."""
 

@@ -35,7 +35,7 @@ def encode(message: msgspec.Struct) -> bytes:
     """
     value = msgspec.to_builtins(message, builtin_types=(bytes,))
     try:
-        _check_finite(value, MAX_DEPTH)
+        check_finite(value)
     except ProtocolError as error:
         raise ValueError(str(error)) from error
     packed: bytes = msgpack.packb(value, use_bin_type=True)
@@ -68,7 +68,7 @@ def decode(payload: bytes | memoryview, type_: type[T] | Any) -> T:
 def decode_record(value: Any, type_: type[T] | Any) -> T:
     """Decode a value that travelled inside a message as ``Any``; raise :class:`ProtocolError`."""
     try:
-        _check_finite(value, MAX_DEPTH)
+        check_finite(value)
         prepare(type_)
         converted: T = msgspec.convert(value, type_, strict=True)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
@@ -85,9 +85,12 @@ def prepare(type_: type | Any) -> None:
                 _prepared.add(type_)
 
 
-def _check_finite(value: Any, depth: int) -> None:
-    """Check all numbers, level by level: a call for each value would cost more than the rest of decoding."""
-    level = [value]
+def check_finite(value: Any) -> None:
+    """Raise :class:`ProtocolError` ``not-finite`` or ``too-deep``.
+
+    It goes level by level: a call for each value would cost more than the rest of decoding.
+    """
+    level, depth = [value], MAX_DEPTH
     while level:
         nested: list[Any] = []
         for item in level:

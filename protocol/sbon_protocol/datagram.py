@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon_protocol.ants import Ant
-from sbon_protocol.codec import decode, encode
+from sbon_protocol.codec import check_finite, decode, encode
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Ack, Coordinate, CoordinateUpdate, Gossip, Member, Packet, Ping, Rumour, StateUpdate
 from sbon_protocol.version import OLDEST_VERSION, VERSION
@@ -67,7 +67,8 @@ def _as_we_write(body: bytes) -> Packet | None:
         return None
     message = packet.message
     finite = not isinstance(message, Ping | Ack) or message.coordinate is None or _finite(message.coordinate)
-    finite = finite and (not isinstance(message, Ant) or math.isfinite(message.total))
+    if isinstance(message, Ant):
+        check_finite(msgspec.to_builtins(message))
     finite = finite and all(m.coordinate is None or _finite(m.coordinate) for m in packet.members)
     finite = finite and all(m.meta is None or _bounded(m) for m in packet.members)
     return packet if finite and all(_finite(place.coordinate) for place in packet.coordinate_updates) else None

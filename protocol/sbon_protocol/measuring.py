@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from sbon_protocol.messages import Call, Count, Endpoint, Line, Message, Name, Names, Quantity
+from sbon_protocol.base import Call, Count, Line, Message, Name, Names, Quantity
+from sbon_protocol.messages import Endpoint
 
 MAX_SAMPLED_SOURCES = 256
 MAX_SAMPLE_ROWS = 1000

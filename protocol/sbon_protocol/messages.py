@@ -11,22 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from sbon_protocol.ants import Ant
-from sbon_protocol.base import Call as Call
-from sbon_protocol.base import Count as Count
-from sbon_protocol.base import Host as Host
-from sbon_protocol.base import Line as Line
-from sbon_protocol.base import Message as Message
-from sbon_protocol.base import Milliseconds as Milliseconds
-from sbon_protocol.base import Name as Name
-from sbon_protocol.base import Names as Names
-from sbon_protocol.base import Port as Port
-from sbon_protocol.base import Quantity as Quantity
-from sbon_protocol.base import Tag as Tag
-from sbon_protocol.base import Text as Text
-from sbon_protocol.copies import Chunk as Chunk
-from sbon_protocol.copies import CopyOpened as CopyOpened
-from sbon_protocol.copies import OpenCopy as OpenCopy
-from sbon_protocol.copies import WantFiles as WantFiles
+from sbon_protocol.base import Count, Host, Line, Message, Milliseconds, Name, Port, Quantity, Tag, Text
 
 
 class Endpoint(Message, frozen=True):
@@ -59,7 +44,6 @@ class Coordinate(Message, frozen=True):
 # -- membership: datagrams --------------------------------------------------------------------------------------------
 
 MemberState = Literal["alive", "suspect", "away", "left", "dead"]
-
 
 MAX_REASONS = 16
 
@@ -372,26 +356,46 @@ class Shared(Message, frozen=True, tag="shared"):
     message: Subscribe | Subscribed | Refused | Data | Repeated | Progress | Unsubscribe | Ended | Closed
 
 
-Frame = (
-    Hello
-    | Welcome
-    | Refused
-    | Request
-    | Response
-    | Failure
-    | Subscribe
-    | Subscribed
-    | Data
-    | Progress
-    | Unsubscribe
-    | Ended
-    | OpenShared
-    | Shared
-    | Repeated
-    | Closed
-    | OpenCopy
-    | CopyOpened
-    | WantFiles
-    | Chunk
-)
+# -- TCP: the files of a copy (SPEC.md, section 6a) -------------------------------------------------------------------
+
+
+class OpenCopy(Message, frozen=True, tag="open-copy"):
+    """Request for the files of a copy that the receiver has made ready for this node.
+
+    ``credit_bytes`` is the weight of chunks that may be under way or unread.
+    """
+
+    operator: Line
+    attempt: Line
+    credit_bytes: Count
+
+
+class CopyOpened(Message, frozen=True, tag="copy-opened"):
+    """Acceptance: the number of ``files``, and size and SHA-256 digest (hexadecimal) of file 0, which lists the others."""
+
+    files: Count
+    list_bytes: Count
+    list_digest: Line
+
+
+class WantFiles(Message, frozen=True, tag="want-files"):
+    """Request for files in this order, the first from byte ``offset`` on; ``credit_bytes`` is as in Progress."""
+
+    numbers: Annotated[tuple[Count, ...], Meta(max_length=4096)]
+    offset: Count = 0
+    credit_bytes: Count = 0
+
+
+class Chunk(Message, frozen=True, tag="chunk"):
+    """Bytes of a file from ``offset`` on; only an empty file has an empty chunk."""
+
+    file: Count
+    offset: Count
+    payload: bytes
+
+
+_Handshake = Hello | Welcome | Refused
+_Answered = Request | Response | Failure
+_OfStream = Subscribe | Subscribed | Data | Progress | Unsubscribe | Ended | OpenShared | Shared | Repeated | Closed
+Frame = _Handshake | _Answered | _OfStream | OpenCopy | CopyOpened | WantFiles | Chunk
 """All messages that a TCP frame may hold."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sbon_protocol.messages import Call, Count, Line, Message, Name, Quantity
+from sbon_protocol.base import Call, Count, Line, Message, Name, Quantity
 
 MoveStep = Literal["copying", "following", "settling", "switching", "moved", "given-up", "stopping", "starting"]
 FollowStep = Literal["copying", "following", "starting"]

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sbon_protocol.messages import Call, Count, Line, Message, Name, Quantity
+from sbon_protocol.base import Call, Count, Line, Message, Name, Quantity
 
 MAX_LOCATIONS = 1024
 MAX_VERTICES = 1024

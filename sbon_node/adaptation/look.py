@@ -33,9 +33,9 @@ from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, STAYS, MoveDecision, PastMove
 from sbon_protocol.api.bounded import MAX_REASON
 from sbon_protocol.api.delivery import SinkDelay
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.query_ids import sink_of
+from sbon_protocol.api.strategies import Bounds
 from sbon_protocol.calls import ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError

@@ -70,6 +70,5 @@ def _check_fields(body: bytes, kind: Any) -> None:
         known = [field.encode_name for field in msgspec.structs.fields(kind)]
         for name in msgspec.json.decode(body, type=dict[str, msgspec.Raw]):
             if name not in known:
-                raise SbonError(
-                    "bad-request", f"there is no field {name[:100]!r}", where=name[:100], hint=f"known: {', '.join(known)}"
-                )
+                hint = f"known: {', '.join(known)}"
+                raise SbonError("bad-request", f"there is no field {name[:100]!r}", where=name[:100], hint=hint)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.net.transport import Address
-from sbon_protocol.messages import Name
+from sbon_protocol.base import Name
 
 Host = Annotated[str, Meta(max_length=253)]
 Port = Annotated[int, Meta(ge=1, le=65_535)]

@@ -6,7 +6,6 @@ import msgspec
 
 from sbon_protocol.api.adaptation import OFF, Adapt
 from sbon_protocol.api.durability import LOCAL, Durability
-from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.operators import OnError
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.plan import Plan
@@ -15,6 +14,7 @@ from sbon_protocol.api.query_ids import part_of, sink_of
 from sbon_protocol.api.states import further_sink_states, query_states
 from sbon_protocol.api.states.further_sink_states import FurtherSinkState
 from sbon_protocol.api.states.query_states import QueryState
+from sbon_protocol.api.strategies import Goal
 from sbon_protocol.api.usage import QueryUsage
 
 

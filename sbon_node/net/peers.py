@@ -14,10 +14,11 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.server import Caller, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, ConnectionLostError, NameUnresolvedError, Transport
+from sbon_protocol.base import Call
 from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.messages import Call, Failure, Hello, Request, Response, Role, Welcome
+from sbon_protocol.messages import Failure, Hello, Request, Response, Role, Welcome
 
 __all__ = ["ANYONE", "Caller", "Expected", "FrameChannel", "Identity", "PeerServer", "Peers"]
 

@@ -14,10 +14,11 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.names import site_of
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Listener, Transport
+from sbon_protocol.base import Call
 from sbon_protocol.calls import CALLS
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.messages import Call, Endpoint, Failure, Hello, Refused, Request, Response, Role, Welcome
+from sbon_protocol.messages import Endpoint, Failure, Hello, Refused, Request, Response, Role, Welcome
 from sbon_protocol.version import CAPABILITIES, negotiate
 
 log = structlog.get_logger()

@@ -15,7 +15,7 @@ import msgspec
 
 from sbon_node.base.logging.tail import tail
 from sbon_node.base.redaction import redacted, without_passwords
-from sbon_protocol.api.operations import DebugDump
+from sbon_protocol.api.nodes import DebugDump
 
 MAX_TASKS = 2000
 MAX_FRAMES = 20

@@ -12,8 +12,8 @@ import psutil
 
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE
 from sbon_node.planning.process.planner import WORKER as PLANNER_MODULE
-from sbon_protocol.api.operations import DiskKind, DiskPart, ProcessKind, ProcessMemory
-from sbon_protocol.api.stream_counts import OutboxBytes
+from sbon_protocol.api.nodes import DiskKind, DiskPart, ProcessKind, ProcessMemory
+from sbon_protocol.api.usage import OutboxBytes
 
 OUTBOX = "outbox.db"
 FOLDERS: dict[str, DiskKind] = {

@@ -20,9 +20,9 @@ from sbon_node.queries.describing.waits import ReasonKind
 from sbon_node.streams.links.link import Link
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.query_ids import name_of
-from sbon_protocol.api.stream_counts import OutboxCount
 from sbon_protocol.api.streams import SourceInfo
 from sbon_protocol.api.subscribers import is_follower, query_of
+from sbon_protocol.api.usage import OutboxCount
 from sbon_protocol.errors import SbonError
 
 

@@ -22,8 +22,7 @@ from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_
 from sbon_node.operations.readiness import ALONE, Condition, readiness_of
 from sbon_node.overlay.space.load import per_core
 from sbon_protocol.api.moves import DrainStep, NodeDrained
-from sbon_protocol.api.nodes import NodeStatus, Readiness, Reason
-from sbon_protocol.api.operations import DebugDump, Resources
+from sbon_protocol.api.nodes import DebugDump, NodeStatus, Readiness, Reason, Resources
 from sbon_protocol.api.states import operator_states, source_states
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import MAX_REASONS

@@ -14,9 +14,9 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.store.query_keys import key_of
 from sbon_node.ownership.store.registers import Registers
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
+from sbon_protocol.base import Call
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 
 log = structlog.get_logger()
 

@@ -24,8 +24,8 @@ from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
 from sbon_protocol.api.measures import OperatorMeasures
-from sbon_protocol.api.stream_counts import SpillCount
 from sbon_protocol.api.subscribers import follower_of, input_of
+from sbon_protocol.api.usage import SpillCount
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 

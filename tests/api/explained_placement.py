@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import asdict, replace
 
 from sbon_node.papers.table import STRATEGIES
-from sbon_protocol.api.operators import Needs
-from sbon_protocol.api.placement_explanations import (
+from sbon_protocol.api.explanations import (
     Alternative,
     BoundCheck,
     KnownNode,
@@ -16,6 +15,7 @@ from sbon_protocol.api.placement_explanations import (
     WeighedNode,
     WeighedOperator,
 )
+from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.queries import QuerySpec
 
 FREE = Needs(cores=1.5, memory_mb=4000.0, bandwidth_bytes_s=1e8)

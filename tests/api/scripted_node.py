@@ -17,11 +17,10 @@ from sbon_node.queries.describing.listing import QueryList, Unanswered
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, ViewDeclaration
 from sbon_protocol.api.columns import Column
 from sbon_protocol.api.delivery import Finished, Rows
-from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow
+from sbon_protocol.api.explanations import ExplainedComponent, ExplainedLink, Explanation, Flow, PlacementExplanation
 from sbon_protocol.api.moves import MoveCancelled, Moved, MoveProgress, MoveRequest, Moving
 from sbon_protocol.api.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_protocol.api.operators import OperatorStats
-from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import (
     Accepted,
     LinkInfo,

@@ -16,12 +16,11 @@ from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import BackupInfo
 from sbon_protocol.api.moves import DrainStep, MoveProgress, NodeDrained
-from sbon_protocol.api.nodes import NodeStatus, Readiness, Reason
-from sbon_protocol.api.operations import DebugDump, DiskPart, ProcessMemory, Resources
+from sbon_protocol.api.nodes import DebugDump, DiskPart, NodeStatus, ProcessMemory, Readiness, Reason, Resources
 from sbon_protocol.api.operators import OperatorStats
 from sbon_protocol.api.queries import OperatorInfo
-from sbon_protocol.api.stream_counts import OutboxCount
 from sbon_protocol.api.streams import SourceInfo
+from sbon_protocol.api.usage import OutboxCount
 
 WELL = CheckResult(check="java", verdict="ok", message="version 17")
 ALONE = Reason(code="alone", weight="impaired", message="no other member can be reached", hint="look at them")

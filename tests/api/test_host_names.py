@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from sbon_node.api.server.host_names import HostNames
+from sbon_node.api.server.guard import HostNames
 from sbon_node.api.server.http import ApiServer
 from sbon_node.net.counters import WARNINGS_IN_A_PERIOD, Counters
 from sbon_protocol.errors import SbonError

@@ -11,8 +11,8 @@ import pytest
 
 from sbon_cli import operations
 from sbon_node.api.server.http import ApiServer
-from sbon_node.api.server.problems import Problem
 from sbon_node.base.events import Listening, LogLine, Lost, MemberChanged, NodeEvent
+from sbon_protocol.api.nodes import Problem
 from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SETTINGS, SwitchedNode
 

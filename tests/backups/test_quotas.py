@@ -14,10 +14,9 @@ from sbon_node.hosting.standby.kept import files_of
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox.copies import StreamState
-from sbon_protocol.backup import BackupStored, StoreBackup
+from sbon_protocol.base import Call
+from sbon_protocol.calls import BackupStored, StoreBackup, StoreSource
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
-from sbon_protocol.source_backup import StoreSource
 from tests.backups.test_first_batches import keeper_at
 from tests.backups.test_recovery import register_of
 from tests.backups.test_replicated_sources import SOURCE, backed_up, declared, posted_at, push

@@ -11,8 +11,8 @@ from sbon_node.net.server import Caller
 from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.subscribers import input_of
+from sbon_protocol.calls import FenceReader, ReaderPosition
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import FenceReader, ReaderPosition
 from sbon_protocol.messages import Refused, Subscribe
 from tests.backups.test_replicated_sources import check_each_once, lose
 from tests.backups.test_sink_failover import ROWS, Other, begun, check_rows, other

@@ -17,8 +17,8 @@ from sbon_node.model.records import SourceRegister
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.states import backup_states
 from sbon_protocol.api.streams import Pushed, SourceInfo
+from sbon_protocol.calls import OpenSourceBackup, StoreSource, YieldSource
 from sbon_protocol.errors import SbonError
-from sbon_protocol.source_backup import OpenSourceBackup, StoreSource, YieldSource
 from tests.calm_clusters import in_calm_cluster
 from tests.nodes.clusters import NUMBERS, ask, state_of, submitted
 from tests.nodes.test_moved_operators import delivered

@@ -19,8 +19,8 @@ from sbon_node.connectors.sinks.registry import SINKS, SinkConnector, SinkFailov
 from sbon_node.queries.driving.deploy import sink_order
 from sbon_protocol.api.durability import LOCAL, Durability
 from sbon_protocol.api.queries import SinkSpec
+from sbon_protocol.calls import TakeOverSink
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import TakeOverSink
 from tests.backups.test_replicated_sources import lose
 from tests.calm_clusters import in_calm_cluster
 from tests.nodes.clusters import ask, declare, owner_of, source_at, state_of, submit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbon_lab.commands.bench_memory import row_of
-from sbon_protocol.api.operations import ProcessKind, ProcessMemory, Resources
+from sbon_protocol.api.nodes import ProcessKind, ProcessMemory, Resources
 
 MIB = 2**20
 

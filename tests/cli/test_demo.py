@@ -21,9 +21,8 @@ import pytest
 
 from sbon.local.processes import MARK, processes_of
 from sbon.local.wide_area import cities
-from sbon_cli.commands.demo.demo import CONSUMER, Input, compare, sources_of, write_inputs
+from sbon_cli.commands.demo.demo import CONSUMER, QUERIES, DemoQuery, Input, compare, sources_of, write_inputs
 from sbon_cli.commands.demo.nycflights import AIRPORTS, FLIGHTS
-from sbon_cli.commands.demo.queries import QUERIES, DemoQuery
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.loop import VirtualLoop
 from sbon_lab.simulation.outcome import Ended, run_cluster

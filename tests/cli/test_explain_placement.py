@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_cli.commands.queries.explain_placement import show_placement
+from sbon_cli.commands.queries.explain import show_placement
 from sbon_node.papers.table import STRATEGIES
-from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.explanations import PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec, Submission
 from sbon_protocol.errors import SbonError
 from tests.api.explained_placement import explained_placement
@@ -131,7 +131,7 @@ def test_a_picture_is_written(api: str, tmp_path: Path, suffix: str, head: bytes
 def test_the_picture_shows_the_query(tmp_path: Path) -> None:
     """The text of an SVG names every node that has a place, and the operator."""
     figure = pytest.importorskip("matplotlib", reason="matplotlib, which draws pictures, is not installed")
-    from sbon_cli.commands.queries.explain_placement import save
+    from sbon_cli.commands.queries.explain import save
 
     found = explained_placement("", QuerySpec(sql="SELECT 1"))
     with figure.rc_context({"svg.fonttype": "none"}):

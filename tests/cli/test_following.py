@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon import following
+from sbon import follower
 from sbon.model import Finished, Rows
 from sbon_cli.client import Client
 from sbon_cli.commands.queries import follow
@@ -47,11 +47,11 @@ def test_many_frames_cost_few_acknowledgements(api: str, node: Any) -> None:
     numbers = [told["o1"] for told in node.acknowledged]
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == 1000
-    assert len(numbers) <= (time.monotonic() - started) / following.ACKNOWLEDGE_PAUSE_S + 2
+    assert len(numbers) <= (time.monotonic() - started) / follower.ACKNOWLEDGE_PAUSE_S + 2
 
 
 def test_a_refused_acknowledgement_is_made_again(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ACKNOWLEDGE_RETRY_S", 0.0)
+    monkeypatch.setattr(follower, "ACKNOWLEDGE_RETRY_S", 0.0)
     node.refuse_acknowledgements = [SbonError("disk-full", "no space for more"), SbonError("not-received", "not yet")]
     node.script = [[frame(1, 1), FINISHED]]
     result = run(api, "query", "follow", "q1")
@@ -60,7 +60,7 @@ def test_a_refused_acknowledgement_is_made_again(api: str, node: Any, monkeypatc
 
 
 def test_numbers_that_came_while_others_were_sent_are_sent_next() -> None:
-    due = following.Unacknowledged()
+    due = follower.Unacknowledged()
     for stream, number in (("o1", 1), ("o2", 4)):
         due.written(stream, number)
     sent = dict(due.numbers)
@@ -70,7 +70,7 @@ def test_numbers_that_came_while_others_were_sent_are_sent_next() -> None:
 
 
 def test_detaching_acknowledges_all_printed_rows(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "ACKNOWLEDGE_PAUSE_S", 60.0)
+    monkeypatch.setattr(follower, "ACKNOWLEDGE_PAUSE_S", 60.0)
     printed: list[int] = []
 
     def interrupted(writer: object, written: Rows) -> None:
@@ -129,7 +129,7 @@ def test_values_neither_shift_columns_nor_control_the_terminal(api: str, node: A
 def test_following_survives_lost_connections_without_loss_or_repetition(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(follower, "PAUSES_S", (0.0,))
     node.script = [
         [frame(1, 1), frame(1, 7, stream="o2"), None],
         [SbonError("already-followed", "the old connection is still there")],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbon.model import QueryInfo, SinkSpec, StreamInfo
-from sbon_cli.commands.streams.lineage import Line, Lineage
+from sbon_cli.commands.streams.stream import Line, Lineage
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
 

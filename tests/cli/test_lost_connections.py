@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sbon import SbonError, connect, following, submitting
+from sbon import SbonError, connect, follower, submitting
 from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from tests.cli.commands import run
 
@@ -90,7 +90,7 @@ def test_a_query_is_asked_for_again_where_no_answer_comes(
 
 
 def test_in_the_end_it_says_what_may_still_run(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(follower, "PATIENCE_S", 0.0)
     silent = SbonError("holder-unreachable", "no answer from b")
     answers(node, monkeypatch, lambda number, shown: silent if number > 1 else None)
     result = run(api, *TO_FILE)

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_cli.commands.nodes.map import CELL_ASPECT, LISTED, NARROWEST, ROWS, drawn
-from sbon_cli.commands.nodes.picture_labels import label
+from sbon_cli.commands.nodes.map import CELL_ASPECT, LISTED, NARROWEST, ROWS, drawn, label
 from sbon_protocol.api.nodes import MemberInfo
 from tests.cli.commands import on_a_terminal, run
 from tests.cli.test_main import on_a_terminal as on_a_real_terminal

@@ -13,8 +13,8 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_lab.simulation.one_query import Follower
 from sbon_protocol.api.delivery import Finished, Rows
+from sbon_protocol.calls import AcknowledgeRows
 from sbon_protocol.errors import SbonError
-from sbon_protocol.following import AcknowledgeRows
 from tests.nodes.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 

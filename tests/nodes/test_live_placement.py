@@ -25,8 +25,8 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.placing import LiveNetworkView
 from sbon_node.queries.explaining import placements
+from sbon_protocol.api.explanations import PlacementExplanation
 from sbon_protocol.api.operators import Needs
-from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec
 from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
 from sbon_protocol.errors import SbonError

@@ -9,8 +9,8 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.hosting.operators.neighbours import neighbours
 from sbon_node.placement.model.measured_plan import LEAST_SECONDS, measured_plan
+from sbon_protocol.api.explanations import PlacementExplanation
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures
-from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.plan import Rate
 from sbon_protocol.api.queries import OperatorInfo, QueryInfo
 from sbon_protocol.errors import SbonError

@@ -14,8 +14,8 @@ from sbon_node.connectors.sources.push import Post
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.streams import Pushed
+from sbon_protocol.calls import MAX_POST_HOPS, PostRows, RowsPosted
 from sbon_protocol.errors import SbonError
-from sbon_protocol.posting import MAX_POST_HOPS, PostRows, RowsPosted
 from tests.nodes.clusters import ask, declare, in_cluster, source_at
 
 

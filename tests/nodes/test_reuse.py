@@ -17,10 +17,9 @@ from sbon_protocol.api.operators import Computation, PlannedInput
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import QueryInfo, QuerySpec
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer, StreamReader
-from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.calls import AskStreams, DestroyComponents, StreamOffers
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
-from sbon_protocol.sharing import AskStreams, StreamOffers
 from tests.nodes.clusters import (
     UNHURRIED,
     ask,

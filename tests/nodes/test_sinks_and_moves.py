@@ -14,8 +14,8 @@ from sbon_node.model.records import OperatorRegister
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.queries import SinkRequest, SinkSpec
 from sbon_protocol.api.states import further_sink_states
+from sbon_protocol.calls import AddSink
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import AddSink
 from tests.nodes.clusters import ask, declare, owner_of, source_at, state_of, submitted, uid_of
 from tests.nodes.test_further_sinks import added, ended, ids, in_cluster, removed, running, subscribers
 from tests.nodes.test_moved_operators import move

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.api.routes.metrics import MAX_QUERIES, MAX_SOURCES, METRICS, Scrape, page, samples
-from sbon_node.api.server.request_counts import Answered
+from sbon_node.api.server.serving import Answered
 from sbon_node.operations import metrics_snapshot
 from sbon_node.operations.metrics_snapshot import NodeMetrics, behind_s
 from sbon_protocol.api.durability import BY_FOLLOWER

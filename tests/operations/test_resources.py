@@ -13,7 +13,7 @@ from sbon_node.model.frames import FrameDraft
 from sbon_node.operations.disk_usage import disk_usage, kind_of, process_memory
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
-from sbon_protocol.api.operations import ProcessKind
+from sbon_protocol.api.nodes import ProcessKind
 
 KIB, MIB = 2**10, 2**20
 

@@ -13,10 +13,9 @@ from sbon_node.placement.model.objective import longest_delay_ms, longest_path
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Placement
-from sbon_protocol.api.strategies import AUTO
+from sbon_protocol.api.strategies import AUTO, Bounds
 from sbon_protocol.errors import SbonError
 from tests.placement.placing import place
 

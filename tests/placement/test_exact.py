@@ -18,8 +18,8 @@ from sbon_node.placement.solvers import elimination, exact, milp
 from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.strategies.sbon import optimal as optimal_module
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
-from sbon_protocol.api.objective import Bounds, Objective
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import Bounds, Objective
 from sbon_protocol.errors import SbonError
 
 NODES = [f"n{i}" for i in range(6)]

@@ -20,9 +20,9 @@ from sbon_node.placement.strategies.hybrid import hybrid as hybrid_module
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.placement.strategies.sbon.optimal import optimal
 from sbon_node.placement.strategies.sbon.relaxation import relaxation
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.api.strategies import Bounds
 from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 

@@ -25,9 +25,8 @@ from sbon_node.placement.model.queueing import (
 from sbon_node.placement.model.queueing import latency_ms as through
 from sbon_node.placement.model.queueing_latency import ThroughServers
 from sbon_node.placement.settings import PlacementSettings
-from sbon_protocol.api.objective import Objective
 from sbon_protocol.api.operators import Needs
-from sbon_protocol.api.strategies import AUTO
+from sbon_protocol.api.strategies import AUTO, Objective
 from sbon_protocol.errors import SbonError
 from tests.placement.placing import place
 

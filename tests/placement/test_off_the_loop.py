@@ -14,9 +14,8 @@ from sbon_node.placement.model import all_pairs
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sbon.optimal import optimal
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
-from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
+from sbon_protocol.api.strategies import LOOKING_EVERYWHERE, Bounds
 from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 

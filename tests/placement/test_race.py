@@ -14,9 +14,8 @@ from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.race import PATHS_EACH, ROUNDS, SHARE_AT_ONCE, Race
 from sbon_node.placement.solvers.exact import solve
-from sbon_protocol.api.objective import Bounds, Objective
 from sbon_protocol.api.operators import Needs
-from sbon_protocol.api.strategies import OBJECTIVES
+from sbon_protocol.api.strategies import OBJECTIVES, Bounds, Objective
 from tests.placement.conftest import Plane
 
 ENDS = ("e0", "e1", "e2", "sink")

@@ -11,7 +11,7 @@ import pytest
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.solvers.exact import penalised, solve
 from sbon_node.placement.solvers.sensitivity import FARTHEST_MS, paths_of, turns, with_each
-from sbon_protocol.api.objective import Bounds, Objective
+from sbon_protocol.api.strategies import Bounds, Objective
 from tests.placement.test_hybrid import TREE, made, world
 
 

@@ -14,24 +14,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sbon_protocol import (
-    ants,
-    backup,
-    calls,
-    codec,
-    failover,
-    following,
-    measuring,
-    messages,
-    moving,
-    sharing,
-    source_backup,
-    zones,
-)
+from sbon_protocol import ants, base, calls, codec, measuring, messages, moving, zones
+from sbon_protocol.base import Message
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, fill, kind_of, pack, unpack
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.frames import encode_frame
-from sbon_protocol.messages import Frame, Gossip, Member, Message, Packet
+from sbon_protocol.messages import Frame, Gossip, Member, Packet
 from sbon_protocol.version import VERSION
 from tests.examples_drawn import examples
 from tests.protocol.reading import frames_in
@@ -44,9 +32,9 @@ checked = settings(
 
 TYPES: list[type[Message]] = [
     member
-    for module in (messages, calls, following, measuring, moving, backup, source_backup, failover, sharing, zones, ants)
+    for module in (messages, calls, measuring, moving, zones, ants)
     for member in vars(module).values()
-    if inspect.isclass(member) and issubclass(member, Message) and member not in (Message, messages.Call)
+    if inspect.isclass(member) and issubclass(member, Message) and member not in (Message, base.Call)
 ]
 
 plain = st.recursive(

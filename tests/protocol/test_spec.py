@@ -12,73 +12,36 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from sbon_protocol import (
-    ants,
-    backup,
-    base,
-    calls,
-    codec,
-    copies,
-    datagram,
-    errors,
-    failover,
-    following,
-    frames,
-    joining,
-    measuring,
-    messages,
-    moving,
-    posting,
-    sharing,
-    source_backup,
-    version,
-    zones,
-)
+from sbon_protocol import ants, base, calls, codec, datagram, errors, frames, measuring, messages, moving, version, zones
 
 SPEC = Path(__file__).parents[2] / "protocol" / "SPEC.md"
 
 ALIASES = {
-    "name": messages.Name,
-    "text": messages.Text,
-    "line": messages.Line,
-    "port": messages.Port,
-    "host": messages.Host,
-    "count": messages.Count,
-    "milliseconds": messages.Milliseconds,
-    "quantity": messages.Quantity,
+    "name": base.Name,
+    "text": base.Text,
+    "line": base.Line,
+    "port": base.Port,
+    "host": base.Host,
+    "count": base.Count,
+    "milliseconds": base.Milliseconds,
+    "quantity": base.Quantity,
     "any": Any,
     "bytes": bytes,
     "bool": bool,
     "float": float,
     "integer": int,
     "string": str,
-    "tag": messages.Tag,
+    "tag": base.Tag,
 }
 """Words of SPEC.md, section 1, for field types."""
 
 
-def all_messages() -> dict[str, type[messages.Message]]:
-    """Every message of the protocol, in the order of the source."""
+def all_messages() -> dict[str, type[base.Message]]:
+    """Every message of the protocol, by its name."""
     found = {}
-    for module in (
-        base,
-        messages,
-        copies,
-        joining,
-        calls,
-        following,
-        posting,
-        measuring,
-        moving,
-        backup,
-        source_backup,
-        failover,
-        sharing,
-        zones,
-        ants,
-    ):
+    for module in (base, messages, calls, measuring, moving, zones, ants):
         for name, member in vars(module).items():
-            if inspect.isclass(member) and issubclass(member, messages.Message) and member.__module__ == module.__name__:
+            if inspect.isclass(member) and issubclass(member, base.Message) and member.__module__ == module.__name__:
                 found[name] = member
     del found["Message"], found["Call"]
     return found
@@ -100,7 +63,7 @@ def words(type_: Any) -> str:
         return f"array of {words(parameters[0])}"
     if origin is dict:
         return f"map of {words(parameters[0])} to {words(parameters[1])}"
-    assert issubclass(type_, messages.Message), type_
+    assert issubclass(type_, base.Message), type_
     return str(type_.__name__)
 
 
@@ -110,7 +73,7 @@ def _limits(meta: msgspec.Meta) -> str:
     return f"{meta.ge:,.0f} to {meta.le:,.0f}"
 
 
-def rows_of(message: type[messages.Message]) -> list[tuple[str, str, str, str]]:
+def rows_of(message: type[base.Message]) -> list[tuple[str, str, str, str]]:
     """Expected rows of SPEC.md for each field: position, name, type, default."""
     hints = typing.get_type_hints(message, include_extras=True)
     first = 1 if message.__struct_config__.tag else 0
@@ -151,7 +114,7 @@ def sections() -> dict[str, tuple[str, list[tuple[str, ...]]]]:
 
 
 def test_spec_describes_each_message_and_no_other() -> None:
-    assert list(sections()) == list(all_messages())
+    assert sections().keys() == all_messages().keys()
 
 
 @pytest.mark.parametrize("name", all_messages())

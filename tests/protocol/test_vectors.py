@@ -11,22 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_protocol import (
-    ants,
-    backup,
-    calls,
-    codec,
-    datagram,
-    failover,
-    following,
-    frames,
-    measuring,
-    messages,
-    moving,
-    sharing,
-    source_backup,
-    zones,
-)
+from sbon_protocol import ants, base, calls, codec, datagram, frames, measuring, messages, moving, zones
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.version import VERSION
 from tests.protocol.reading import frames_in
@@ -35,17 +20,17 @@ VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
 FILES = sorted(VECTORS.glob("*.json"))
 REFUSED = sorted((VECTORS / "refused").glob("*.json"))
 
-MESSAGES: dict[str, type[messages.Message]] = {
+MESSAGES: dict[str, type[base.Message]] = {
     name: member
-    for module in (messages, calls, following, measuring, moving, backup, source_backup, failover, sharing, zones, ants)
+    for module in (messages, calls, measuring, moving, zones, ants)
     for name, member in vars(module).items()
-    if inspect.isclass(member) and issubclass(member, messages.Message) and member not in (messages.Message, messages.Call)
+    if inspect.isclass(member) and issubclass(member, base.Message) and member not in (base.Message, base.Call)
 }
 
 
 def readable(value: Any) -> Any:
     """A message as the vectors write it: by field name, bytes in hexadecimal."""
-    if isinstance(value, messages.Message):
+    if isinstance(value, base.Message):
         return {"$": type(value).__name__, **_fields(value)}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
@@ -56,7 +41,7 @@ def readable(value: Any) -> Any:
     return value
 
 
-def _fields(message: messages.Message) -> dict[str, Any]:
+def _fields(message: base.Message) -> dict[str, Any]:
     return {name: readable(getattr(message, name)) for name in message.__struct_fields__}
 
 

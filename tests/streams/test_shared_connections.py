@@ -12,17 +12,7 @@ import pytest
 from sbon_node.net.transport import Address
 from sbon_node.streams.links.shared import SharedConnections
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import (
-    Data,
-    Endpoint,
-    Hello,
-    OpenShared,
-    Repeated,
-    Shared,
-    Subscribe,
-    Subscribed,
-    Welcome,
-)
+from sbon_protocol.messages import Data, Endpoint, Hello, OpenShared, Repeated, Shared, Subscribe, Subscribed, Welcome
 from sbon_protocol.version import SHARED_STREAMS
 from tests.streams.conftest import CHECKS
 from tests.streams.outboxes import stream_settings

@@ -29,6 +29,7 @@ from .wide_area import WideArea, cities, load_wide_area, of_mapping
 
 STATE = "cluster.json"
 """Name of the state file of a cluster whose nodes outlive the command that started them."""
+EMULATION = "emulation.json"
 LOCAL_ENDPOINTS = "*,localhost,127.0.0.0/8,::1"
 """Allowed endpoints: sources and sinks may use this machine's services, because all nodes belong to the same user."""
 Latency = str | Path | Mapping[tuple[str, str], float] | WideArea | None
@@ -69,21 +70,15 @@ class LocalCluster:
         self.mark = secrets.token_hex(8)
         self._keep, self._detached, self._timeout_s = keep, detached, timeout_s
         hosts = [f"{net}.{number}" for number in range(1, len(names) + 1)]
-        emulation = str(self._write_emulation(hosts, names)) if self._area is not None else ""
+        emulation = str(self.folder / EMULATION) if self._area is not None else ""
         seeds = ",".join(f"{host}:{PORT}" for host in hosts[:3])
-        self.nodes = [
-            LocalNode(
-                name,
-                host,
-                self.folder / name,
-                _arguments(
-                    name, host, "" if position == 0 else seeds, emulation, {**(overrides or {}), **(per_node or {}).get(name, {})}
-                ),
-                self.mark,
-                tied=not detached,
-            )
-            for position, (name, host) in enumerate(zip(names, hosts, strict=True))
-        ]
+        self.nodes: list[LocalNode] = []
+        for name, host in zip(names, hosts, strict=True):
+            settings = {**(overrides or {}), **(per_node or {}).get(name, {})}
+            arguments = _arguments(name, host, seeds if self.nodes else "", emulation, settings)
+            self.nodes.append(LocalNode(name, host, self.folder / name, arguments, self.mark, tied=not detached))
+        if self._area is not None:
+            self._write_emulation()
 
     def __getitem__(self, name: str) -> LocalNode:
         """Return the node of that name."""
@@ -161,46 +156,44 @@ class LocalCluster:
 
         Raises ``bad-latency`` if the cluster emulates none, or for other sites.
         """
-        names = [node.name for node in self.nodes]
-        area, _ = _placed(names, latency)
+        area, _ = _placed([node.name for node in self.nodes], latency)
         if self._area is None or area is None or area.names != self._area.names:
             raise SbonError("bad-latency", "the cluster's nodes are not at these sites", where="latency")
         self._area = area
-        self._write_emulation([node.host for node in self.nodes], names)
+        self._write_emulation()
 
     def change_cuts(self, cuts: Iterable[tuple[str, str]]) -> None:
         """Let nothing pass from the first to the second node of each pair, and everything elsewhere; within a second.
 
         Raises ``bad-latency`` if the cluster emulates no latency, or for other sites.
         """
-        names, chosen = [node.name for node in self.nodes], tuple(cuts)
-        if self._area is None or not {name for cut in chosen for name in cut} <= set(names):
-            raise SbonError("bad-latency", "the cluster's nodes are not at these sites, or it emulates none", where="cuts")
+        chosen = tuple(cuts)
+        self._check_sites((name for cut in chosen for name in cut), "cuts")
         self._cuts = chosen
-        self._write_emulation([node.host for node in self.nodes], names)
+        self._write_emulation()
 
     def change_load(self, load_per_core: Mapping[str, float]) -> None:
         """Emulate loads of nodes, in runnable processes per core; all others have this machine's. They read them in a second.
 
         Raises ``bad-latency`` if the cluster emulates no latency, or for other nodes; ``bad-load`` if a number is not 0 to 1000.
         """
-        names = [node.name for node in self.nodes]
-        if self._area is None or not set(load_per_core) <= set(names):
-            raise SbonError(
-                "bad-latency", "the cluster's nodes are not at these sites, or it emulates none", where="load_per_core"
-            )
+        self._check_sites(load_per_core, "load_per_core")
         for name, load in load_per_core.items():
             if not 0 <= load <= MAX_LOAD:
                 raise SbonError("bad-load", f"a load is from 0 to {MAX_LOAD:g} processes per core, not {load:g}", where=name)
         self._loads = dict(load_per_core)
-        self._write_emulation([node.host for node in self.nodes], names)
+        self._write_emulation()
 
-    def _write_emulation(self, hosts: Sequence[str], names: Sequence[str]) -> Path:
+    def _check_sites(self, names: Iterable[str], where: str) -> None:
+        if self._area is None or not set(names) <= {node.name for node in self.nodes}:
+            raise SbonError("bad-latency", "the cluster's nodes are not at these sites, or it emulates none", where=where)
+
+    def _write_emulation(self) -> None:
         assert self._area is not None
-        path = self.folder / "emulation.json"
+        path = self.folder / EMULATION
         content = {
-            "sites": dict(zip(hosts, names, strict=True)),
-            "names": list(names),
+            "sites": {node.host: node.name for node in self.nodes},
+            "names": [node.name for node in self.nodes],
             "rtt_ms": self._area.rtt_ms,
             "cuts": self._cuts,
             "load_per_core": self._loads,
@@ -209,7 +202,6 @@ class LocalCluster:
         written.write_text(json.dumps(content), encoding="utf-8")
         written.chmod(0o600)
         written.replace(path)
-        return path
 
 
 def _placed(nodes: int | Sequence[str], latency: Latency) -> tuple[WideArea | None, tuple[str, ...]]:

@@ -100,9 +100,8 @@ class LocalNode:
         deadline = time.monotonic() + timeout_s
         while (lacks := self._unready()) is not None:
             if lacks:
-                raise SbonError(
-                    "node-failed", f"{self.name} is not ready: {lacks.message}", where=str(self.data_dir), hint=lacks.hint
-                )
+                message = f"{self.name} is not ready: {lacks.message}"
+                raise SbonError("node-failed", message, where=str(self.data_dir), hint=lacks.hint)
             if not self.running or time.monotonic() > deadline:
                 raise self.failure("is not ready")
             time.sleep(0.05)

@@ -24,11 +24,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "leave": ("sbon leave", "sbon --node http://paris.example.org:7480 leave --yes"),
     "node drain": ("sbon node drain paris", "sbon --node http://paris.example.org:7480 node drain --yes"),
     "drain": ("sbon drain paris --dry-run", "sbon --node http://paris.example.org:7480 drain --yes"),
-    "doctor": (
-        "sbon doctor",
-        "sbon --node http://london.example.org:7480 doctor --json",
-        "sbon doctor --config sbon.toml",
-    ),
+    "doctor": ("sbon doctor", "sbon --node http://london.example.org:7480 doctor --json", "sbon doctor --config sbon.toml"),
     "debug": ("sbon debug log-level debug", "sbon debug resources", "sbon debug dump"),
     "debug log-level": (
         "sbon debug log-level",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from sbon import SbonError
+from sbon.states import LIVE
+
+if TYPE_CHECKING:
+    from sbon_cli.client import Client
 
 PATIENCE_S = 1.0
 """Longest wait of a shell for the node, in seconds."""
@@ -30,32 +35,13 @@ class Name(click.ParamType[str]):
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def _nodes(api: str) -> Iterable[str]:
-    from sbon_cli.client import Client
+def _client(api: str) -> Client:
+    from sbon_cli.client import Client  # slow to load, and help needs none
 
-    return (member.name for member in Client(api, patience_s=PATIENCE_S).members())
-
-
-def _streams(api: str) -> Iterable[str]:
-    from sbon_cli.client import Client
-
-    return (info.entry.declaration.name for info in Client(api, patience_s=PATIENCE_S).streams())
+    return Client(api, patience_s=PATIENCE_S)
 
 
-def _queries(api: str) -> Iterable[str]:
-    from sbon_cli.client import Client
-
-    return (info.id for info in Client(api, patience_s=PATIENCE_S).queries())
-
-
-def _live_queries(api: str) -> Iterable[str]:
-    from sbon.states import LIVE
-    from sbon_cli.client import Client
-
-    return (info.id for info in Client(api, patience_s=PATIENCE_S).queries() if info.state in LIVE)
-
-
-NODE = Name("NODE", _nodes)
-STREAM = Name("STREAM", _streams)
-QUERY = Name("QUERY", _queries)
-LIVE_QUERY = Name("QUERY", _live_queries)
+NODE = Name("NODE", lambda api: (member.name for member in _client(api).members()))
+STREAM = Name("STREAM", lambda api: (info.entry.declaration.name for info in _client(api).streams()))
+QUERY = Name("QUERY", lambda api: (info.id for info in _client(api).queries()))
+LIVE_QUERY = Name("QUERY", lambda api: (info.id for info in _client(api).queries() if info.state in LIVE))

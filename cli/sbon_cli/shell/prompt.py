@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -17,9 +19,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
-from sbon_cli.shell.actions import SHOWN
-from sbon_cli.shell.declarations import CONNECTORS
-from sbon_cli.shell.known import Known
+from sbon import SbonError
+from sbon.states import LIVE
+from sbon_cli.client import Client
+from sbon_cli.shell.actions import CONNECTORS, SHOWN
 from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, blanked, complete, is_word, split
 from sbon_cli.terminal.output import err
@@ -28,6 +31,53 @@ from sbon_node.planning.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES
 
 MAX_HISTORY_BYTES = 1024 * 1024
 PROMPT, MORE = "sbon> ", "   -> "
+FRESH_S, PATIENCE_S = 5.0, 1.0
+"""Seconds for which names are used again, and longest wait for them."""
+
+T = TypeVar("T")
+
+
+class Known:
+    """Names at the connected node for completion: asked for now and then, empty without an error if it does not answer."""
+
+    def __init__(self, api: str) -> None:
+        self._client = Client(api, patience_s=PATIENCE_S)
+        self._lists: dict[str, tuple[float, list[Any]]] = {}
+
+    def streams(self) -> Mapping[str, tuple[str, ...]]:
+        """Return columns by stream."""
+        declared = [info.entry.declaration for info in self._listed("streams", self._client.streams)]
+        return {one.name: tuple(column.name for column in one.schema) for one in declared}
+
+    def sources(self) -> tuple[str, ...]:
+        """Return names of sources of any stream."""
+        streams = self._listed("streams", self._client.streams)
+        return tuple(sorted({source.name for info in streams for source in info.entry.sources}))
+
+    def members(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self._listed("members", self._client.members))
+
+    def queries(self) -> tuple[str, ...]:
+        return tuple(query.id for query in self._listed("queries", self._client.queries))
+
+    def live_queries(self) -> tuple[str, ...]:
+        """Return the queries that are not over."""
+        return tuple(query.id for query in self._listed("queries", self._client.queries) if query.state in LIVE)
+
+    def forget(self) -> None:
+        """Forget all names, because they may have changed."""
+        self._lists.clear()
+
+    def _listed(self, what: str, ask: Callable[[], list[T]]) -> list[T]:
+        now = time.monotonic()
+        asked_s, listing = self._lists.get(what, (-math.inf, []))
+        if now - asked_s >= FRESH_S:
+            try:
+                listing = ask()
+            except SbonError:
+                listing = []
+            self._lists[what] = now, listing
+        return listing
 
 
 class SqlCompleter(Completer):
@@ -134,29 +184,13 @@ _RELATIONS = re.compile(
 )
 
 
-class Names(Protocol):
-    def streams(self) -> Mapping[str, tuple[str, ...]]: ...
-
-    def sources(self) -> tuple[str, ...]:
-        """Return names of sources of any stream."""
-        ...
-
-    def members(self) -> tuple[str, ...]: ...
-
-    def queries(self) -> tuple[str, ...]: ...
-
-    def live_queries(self) -> tuple[str, ...]:
-        """Return the queries that can be stopped."""
-        ...
-
-
 def word_before(text: str) -> str:
     """Return the unfinished word at the end of the text; empty at the beginning of a word."""
     match = _WORD.search(text)
     return match[0] if match else ""
 
 
-def candidates(before: str, text: str, names: Names) -> list[str]:
+def candidates(before: str, text: str, names: Known) -> list[str]:
     """Return replacements for the last word of ``before``, in order; ``text`` is the statement to its end."""
     word = word_before(before)
     left = blanked(before[: len(before) - len(word)])
@@ -193,7 +227,7 @@ def candidates(before: str, text: str, names: Names) -> list[str]:
     return _cased(word, names_offered)
 
 
-def _declared(words: list[str], names: Names) -> Iterable[str] | None:
+def _declared(words: list[str], names: Known) -> Iterable[str] | None:
     """Return candidates in statements that change streams, None in others; ``words`` are those before the current word."""
     first, last = words[0], words[-1]
     if first in ("create", "drop") and len(words) == 1:
@@ -223,12 +257,12 @@ def relations(text: str) -> dict[str, str]:
     return {alias or name: name for name, alias in _RELATIONS.findall(blanked(text))}
 
 
-def _columns_of(alias: str, text: str, names: Names) -> tuple[str, ...]:
+def _columns_of(alias: str, text: str, names: Known) -> tuple[str, ...]:
     by_name = {name.lower(): stream for name, stream in relations(text).items()}
     return tuple(names.streams().get(by_name.get(alias.lower(), alias), ()))
 
 
-def _columns_read(text: str, names: Names) -> list[str]:
+def _columns_read(text: str, names: Known) -> list[str]:
     """Return the columns of the streams read; those of all streams if none is known yet."""
     known = names.streams()
     read = [stream for stream in relations(text).values() if stream in known]

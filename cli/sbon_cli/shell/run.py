@@ -10,27 +10,16 @@ from typing import Any
 from rich.markup import escape
 
 from sbon import SbonError, endpoints
-from sbon.model import QuerySpec, StreamInfo, Submission
+from sbon.model import Explanation, PlacementExplanation, QuerySpec, StreamInfo, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
-from sbon_cli.commands.queries.explain import show_explanation
-from sbon_cli.commands.queries.explain_placement import show_placement
+from sbon_cli.commands.queries.explain import show_explanation, show_placement
 from sbon_cli.commands.queries.query import print_unanswered, show_queries, show_query, show_query_usage
 from sbon_cli.commands.queries.rows import follow_to_the_end, tied
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
 from sbon_cli.shell import actions
-from sbon_cli.shell.actions import HELP, Action, action_of, positions_of
-from sbon_cli.shell.declarations import (
-    Attach,
-    CreateResult,
-    CreateStream,
-    CreateView,
-    Declaration,
-    Detach,
-    DropStream,
-    with_position,
-)
+from sbon_cli.shell.actions import HELP, Action, Declaration, action_of, positions_of, with_position
 from sbon_cli.shell.statements import Statement
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, say, tell
 
@@ -48,8 +37,6 @@ class Runner:
         """Return an exit code, 0 on success, or None to end the shell. Errors are shown, not raised."""
         try:
             action = action_of(statement.text)
-            if isinstance(action, actions.Quit):
-                return None
             try:
                 return self._do(action)
             except SbonError as error:
@@ -61,11 +48,13 @@ class Runner:
             err().print("[dim]given up[/]")
             return EXIT_INTERRUPTED
 
-    def _do(self, action: Action) -> int:
+    def _do(self, action: Action) -> int | None:
         client = self._client
         match action:
             case actions.Run(sql=sql):
                 return self._query(sql)
+            case actions.Quit():
+                return None
             case actions.Help():
                 say(HELP)
             case actions.Explain():
@@ -80,49 +69,46 @@ class Runner:
                 self._tell(client.members(), show_members)
             case actions.ShowQuery(query=query):
                 self._tell(client.query(query), show_query)
-            case CreateStream() | CreateResult() | CreateView() | Attach() | Detach() | DropStream():
-                self._declare(action)
             case actions.Describe(stream=stream):
                 self._tell(client.stream(stream), show_stream)
             case actions.ShowUsage(query=query):
                 self._tell(client.query_usage(query), show_query_usage)
             case actions.Stop(query=query):
                 info = client.stop_query(query)
-                self._tell(info, lambda query: say(f"{query.id} {query.state}"))
+                self._tell(info, f"{info.id} {info.state}")
+            case _:
+                self._declare(action)
         return 0
 
     def _declare(self, action: Declaration) -> None:
         """Run a declaration; an error names the position of the part that it concerns."""
         client = self._client
         try:
-            if isinstance(action, CreateStream | CreateResult | CreateView) and action.if_missing and self._exists(action.name):
-                self._tell(client.stream(action.name), lambda info: say(f"{action.name} exists already, and stays as it is"))
+            if isinstance(action, actions.Creation) and action.if_missing and self._exists(action.name):
+                self._tell(client.stream(action.name), f"{action.name} exists already, and stays as it is")
                 return
             match action:
-                case CreateStream(declaration=declaration):
-                    self._tell(client.create_stream(declaration), lambda info: say(f"{declaration.name} created"))
-                case CreateResult(name=name, sql=sql):
+                case actions.CreateStream(declaration=declaration):
+                    self._tell(client.create_stream(declaration), f"{declaration.name} created")
+                case actions.CreateResult(name=name, sql=sql):
                     result = submitted(client, endpoints.result_of(name, sql, **self._fields))
-                    self._tell(result, lambda info: say(f"{name} created: the result of {info.id} at {info.consumer}"))
-                case CreateView(view=view):
+                    self._tell(result, f"{name} created: the result of {result.id} at {result.consumer}")
+                case actions.CreateView(view=view):
                     done = "replaced" if view.replace and self._exists(view.name) else "created"
-                    self._tell(client.create_view(view), lambda info: say(f"{view.name} {done}"))
-                case Attach():
+                    self._tell(client.create_view(view), f"{view.name} {done}")
+                case actions.Attach():
                     options = {**action.options}
                     if action.connector == "file" and "path" in options:
                         options["path"] = str(Path(str(options["path"])).absolute())
                     source = action._replace(options=options).source(action.node or client.status().name)
-                    message = f"{source.name} attached to {source.stream} at {source.node}"
-                    self._tell(client.attach_source(source), lambda info: say(message))
-                case Detach(stream=stream, name=name, node=node):
+                    self._tell(client.attach_source(source), f"{source.name} attached to {source.stream} at {source.node}")
+                case actions.Detach(stream=stream, name=name, node=node):
                     at = node or ("" if name else client.status().name)
                     source_name = source_of(client.stream(stream), name, at)
-                    self._tell(
-                        client.detach_source(stream, source_name), lambda info: say(f"{source_name} detached from {stream}")
-                    )
-                case DropStream(stream=stream, if_exists=True) if not self._exists(stream):
+                    self._tell(client.detach_source(stream, source_name), f"{source_name} detached from {stream}")
+                case actions.DropStream(stream=stream, if_exists=True) if not self._exists(stream):
                     say(f"there is no {stream}")
-                case DropStream(stream=stream, view=view):
+                case actions.DropStream(stream=stream, view=view):
                     _check_kind(client.stream(stream), view=view)
                     client.drop_stream(stream)
                     say(f"{stream} dropped")
@@ -145,16 +131,14 @@ class Runner:
             return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
 
     def _explain(self, statement: actions.Explain) -> None:
-        client = self._client
-        question = None if statement.query else QuerySpec(sql=statement.sql, **self._fields)
-        if statement.placement:
-            explanation = (
-                client.explain_query_placement(statement.query) if question is None else client.explain_placement(question)
-            )
-            self._tell(explanation, show_placement)
+        client, placement = self._client, statement.placement
+        answer: Explanation | PlacementExplanation
+        if statement.query:
+            answer = (client.explain_query_placement if placement else client.explain_query)(statement.query)
         else:
-            planned = client.explain_query(statement.query) if question is None else client.explain(question)
-            self._tell(planned, show_explanation)
+            question = QuerySpec(sql=statement.sql, **self._fields)
+            answer = client.explain_placement(question) if placement else client.explain(question)
+        self._tell(answer, show_placement if placement else show_explanation)
 
     def _tell(self, answer: Any, show: Any) -> None:
         tell(answer, self._json, show)

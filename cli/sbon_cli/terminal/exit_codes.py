@@ -18,25 +18,9 @@ Exit codes:
   130  interrupted"""
 
 _CONFIGURATION_CODES = frozenset(
-    {
-        "bad-address",
-        "bad-config",
-        "bad-delays",
-        "bad-latency",
-        "bad-log-file",
-        "bad-matrix",
-        "bad-scenario",
-        "bad-schema",
-        "bad-type",
-        "data-dir",
-        "data-dir-in-use",
-        "not-my-data",
-        "port-in-use",
-        "too-few-nodes",
-        "unknown-algorithm",
-        "unknown-suite-query",
-        "unknown-topology",
-    }
+    {"bad-address", "bad-config", "bad-delays", "bad-latency", "bad-log-file", "bad-matrix", "bad-scenario", "bad-schema"}
+    | {"bad-type", "data-dir", "data-dir-in-use", "not-my-data", "port-in-use", "too-few-nodes", "unknown-algorithm"}
+    | {"unknown-suite-query", "unknown-topology"}
 )
 
 

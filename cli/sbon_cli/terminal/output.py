@@ -6,7 +6,7 @@ Results go to stdout, everything else (progress, hints, errors) to stderr, so th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -57,9 +57,9 @@ def complain(error: SbonError) -> None:
     console = err()
     prefix = f"{error.where}: " if error.where else ""
     console.print(f"[bold red]error[/]: {escape(prefix + error.message)}")
-    details = [d for d in error.details if d != error.message]
-    for detail in details:
-        console.print(f"  - {escape(detail)}")
+    for detail in error.details:
+        if detail != error.message:
+            console.print(f"  - {escape(detail)}")
     if error.hint:
         console.print(f"  [dim]hint:[/] {escape(_of_command(error.hint))}")
 
@@ -141,11 +141,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     console.print(table, crop=False)
 
 
+def print_records(records: Iterable[Mapping[str, object]], *, empty: str = "nothing") -> None:
+    """Print a table of records, which have the same headings."""
+    listing = list(records)
+    print_table(list(listing[0]) if listing else (), [list(record.values()) for record in listing], empty=empty)
+
+
 def plain(value: object) -> str:
     """Return a cell as plain text: numbers for programs, empty for None, no tabs or line breaks."""
-    if value is None:
-        return ""
-    return " ".join(str(value).split())
+    return "" if value is None else " ".join(str(value).split())
 
 
 def headings(columns: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from world import MOMENTS_S, World
 
 from sbon_node.overlay.space.projection import principal_axes
-from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.explanations import PlacementExplanation
 
 Point = npt.NDArray[np.float64]
 

@@ -15,8 +15,7 @@ from sbon_lab.simulation.outcome import Ended, run_cluster
 from sbon_node.base.logging.output import LogSettings, configure
 from sbon_protocol.api.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_protocol.api.columns import Column
-from sbon_protocol.api.explanations import Explanation
-from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.explanations import Explanation, PlacementExplanation
 from sbon_protocol.api.queries import QuerySpec
 
 SEED = 1

@@ -15,7 +15,7 @@ from sbon.model import QuerySpec, SinkSpec, SourceDeclaration, Submission
 from sbon_cli.client import Client
 from sbon_cli.terminal.output import json_option, reports_errors
 from sbon_lab.commands.arriving import Row, arriving, show_rows
-from sbon_protocol.api.operations import ProcessKind, Resources
+from sbon_protocol.api.nodes import ProcessKind, Resources
 
 SETTLE_S = 10.0
 ROWS_S = 200.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
@@ -21,7 +21,6 @@ ASSUMED_ROW_BYTES = 100.0
 
 _SOURCE = "source/"
 _ID = re.compile(r"source/([a-z0-9_]{1,63})@(\d{1,16})/([^/~]*)(?:~(\d{1,16}))?")
-
 
 MAX_VIEW_CHARACTERS = 65_536
 
@@ -90,20 +89,7 @@ class SourceDeclaration(Shown, frozen=True, kw_only=True):
         return ASSUMED_ROW_BYTES if self.row_bytes is None else self.row_bytes
 
 
-class NamedSource(Protocol):
-    """The part of a source's declaration that names it."""
-
-    @property
-    def stream(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def node(self) -> str: ...
-
-
-def called(source: NamedSource) -> str:
+def called(source: SourceDeclaration) -> str:
     """Return a name for users: the stream, the source's own name if it differs from its node's, and the node."""
     own = f"/{source.name}" if source.name != source.node else ""
     return f"{source.stream}{own} at {source.node}"

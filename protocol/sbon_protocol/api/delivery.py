@@ -54,10 +54,7 @@ class Sample(Shown, frozen=True, kw_only=True):
     """The newest rows of a query as texts: the first columns, long values cut; None is NULL."""
 
     columns: Annotated[tuple[Annotated[str, Meta(max_length=128)], ...], Meta(max_length=SAMPLE_COLUMNS)]
-    rows: Annotated[
-        tuple[tuple[Annotated[str, Meta(max_length=SAMPLE_TEXT)] | None, ...], ...],
-        Meta(max_length=SAMPLE_ROWS),
-    ]
+    rows: Annotated[tuple[tuple[Annotated[str, Meta(max_length=SAMPLE_TEXT)] | None, ...], ...], Meta(max_length=SAMPLE_ROWS)]
 
 
 class SinkDelay(Shown, frozen=True, kw_only=True):

@@ -1,13 +1,14 @@
-"""Nodes, members and round-trip times, as the HTTP API shows them."""
+"""Nodes, members and round-trip times; for the keeper of a node also its memory, its disk and a debug dump."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from sbon_protocol.api.shown import Columns, Shown
+from sbon_protocol.errors import SbonError
 
 CapacityUse = Literal["operator", "arrival", "follower", "backup", "reserved"]
 """Holders of capacity of a node: an operator that it hosts, one that moves to it, the follower of a hot operator, the backup of a
@@ -174,7 +175,85 @@ class Readiness(Shown, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...] = ()
 
 
+class Problem(msgspec.Struct, frozen=True, kw_only=True, tag="problem", tag_field="event"):
+    """An :class:`SbonError` as it travels; on an event stream it is the last event."""
+
+    code: str
+    message: str
+    where: str = ""
+    hint: str = ""
+    details: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, error: SbonError) -> Problem:
+        return cls(code=error.code, message=error.message, where=error.where, hint=error.hint, details=error.details)
+
+    def error(self) -> SbonError:
+        return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
+
+
 class Joined(Shown, frozen=True, kw_only=True):
     """Number of known members."""
 
     members: int
+
+
+class DebugDump(msgspec.Struct, frozen=True, kw_only=True):
+    """A debug dump without secrets.
+
+    ``log`` holds the last lines of the node's log, ``engine_log`` the end of the engine's.
+    """
+
+    versions: dict[str, str]
+    config: dict[str, Any]
+    tasks: tuple[str, ...]
+    threads: tuple[str, ...]
+    log: tuple[str, ...]
+    engine_log: tuple[str, ...]
+
+
+ProcessKind = Literal["daemon", "planner", "engine", "jvm", "zygote", "python"]
+"""The node itself, its planner, its engine process with the JVM and the fork server, and Spark's Python processes."""
+
+DiskKind = Literal[
+    "stream",
+    "outbox-overhead",
+    "outbox-free",
+    "outbox-wal",
+    "records",
+    "checkpoint",
+    "spill",
+    "dead-letters",
+    "delivery-positions",
+    "scratch",
+    "log",
+    "other",
+]
+
+
+class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of one process in bytes.
+
+    ``proportional_bytes`` counts a page shared by n processes as an n-th; None where the system does not report it.
+    """
+
+    kind: ProcessKind
+    pid: int
+    resident_bytes: int
+    proportional_bytes: int | None
+    threads: int
+
+
+class DiskPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Allocated bytes on disk for one purpose; ``name`` is the stream, operator, component or file, if there are several."""
+
+    kind: DiskKind
+    name: str
+    bytes: int
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of a node's processes, and parts of its data directory, the largest first. The parts add up to the directory."""
+
+    processes: tuple[ProcessMemory, ...]
+    disk: tuple[DiskPart, ...]

@@ -17,21 +17,17 @@ from sbon_protocol.errors import SbonError
 OnError = Literal["fail", "skip", "null"]
 """Handling of an expression's error: the query fails, the row becomes a dead letter, or the expression is NULL."""
 
-
 StateProvider = Literal["hdfs", "rocksdb"]
 """Where Spark keeps an operator's state: in the heap, with a change file for each batch, or in RocksDB with a changelog.
 
 Small state is faster in the heap; RocksDB is for state that does not fit there.
 """
 
-
 StateChoice = Literal["auto", "hdfs", "rocksdb"]
 """Choice of the state provider of a query's operators: ``auto`` decides for each by the state that is expected."""
 
-
 OPERATOR_MEMORY_MB = 80.0
 """Memory of an operator without state in all processes of its engine: four take 310 MB (docs/figures/memory.md)."""
-
 
 MOST_STATE_MB = 256.0
 """Most memory that an operator's state takes: more of it is on the disk, for RocksDB."""
@@ -169,13 +165,12 @@ class OperatorSpec(Computation, frozen=True, kw_only=True):
 
     def views(self) -> list[list[tuple[int, InputSpec]]]:
         """Return the inputs of ``in0``, ``in1`` and so on with their positions; raise :class:`SbonError` ``bad-inputs``."""
-        views: list[list[tuple[int, InputSpec]]] = [
-            [] for _ in range(1 + max((input_spec.view for input_spec in self.inputs), default=-1))
-        ]
-        for position, input_spec in enumerate(self.inputs):
-            views[input_spec.view].append((position, input_spec))
+        most = max((read.view for read in self.inputs), default=-1)
+        views: list[list[tuple[int, InputSpec]]] = [[] for _ in range(1 + most)]
+        for position, read in enumerate(self.inputs):
+            views[read.view].append((position, read))
         for number, inputs in enumerate(views):
-            if not inputs or any(input_spec.schema != inputs[0][1].schema for _, input_spec in inputs):
+            if not inputs or any(read.schema != inputs[0][1].schema for _, read in inputs):
                 raise SbonError("bad-inputs", "its inputs are none, or differ", where=f"{self.id}, in{number}")
         return views
 

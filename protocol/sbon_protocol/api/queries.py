@@ -11,7 +11,6 @@ from sbon_protocol.api.adaptation import MAX_PAST_MOVES, OFF, Adapt, MoveDecisio
 from sbon_protocol.api.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
 from sbon_protocol.api.delivery import FOLLOW, STREAM_SINK, Sample, SinkDelay, SinkReport
 from sbon_protocol.api.durability import LOCAL, BackupInfo, Durability, Survival
-from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.moves import MoveProgress
 from sbon_protocol.api.operators import OnError, OperatorStats, StateChoice
@@ -21,8 +20,9 @@ from sbon_protocol.api.query_ids import MAX_SINKS
 from sbon_protocol.api.sharing import MAX_REFERENCES, Reuse
 from sbon_protocol.api.shown import Columns, Shown
 from sbon_protocol.api.states.query_states import QueryState
-from sbon_protocol.api.stream_counts import SpillCount
+from sbon_protocol.api.strategies import Goal
 from sbon_protocol.api.streams import SourceInfo
+from sbon_protocol.api.usage import SpillCount
 from sbon_protocol.errors import SbonError
 
 MAX_SHOWN_DECISIONS = 16
@@ -30,11 +30,9 @@ MAX_SHOWN_DECISIONS = 16
 
 HELD_BACK = "held back: its subscribers have not received what there is"
 
-
 AHEAD = "ahead of its other inputs"
 """Like ``HELD_BACK``, why an operator takes no batch of its available input; the names of inputs precede it."""
 ENGINE_STARTS = "its node's engine is starting"
-
 
 Begin = Literal["earliest", "now"]
 """The rows that a query begins with."""

@@ -1,6 +1,8 @@
-"""Network usage of a query, by link and over time."""
+"""Network usage of a query, by link and over time, and the raw counts of traffic that it is made of."""
 
 from __future__ import annotations
+
+import msgspec
 
 from sbon_protocol.api.shown import Shown
 
@@ -58,3 +60,72 @@ class QueryUsage(Shown, frozen=True, kw_only=True):
     now: QueryUsagePoint | None = None
     """Its current values as a point of its history."""
     history: tuple[QueryUsagePoint, ...] = ()
+
+
+class LinkCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Traffic to a subscriber, resent frames included; ``bytes`` are payload bytes.
+
+    A subscription of a live source that fell too far behind has ``failed``, and lost ``dropped`` rows for good. ``frames_behind``
+    are visible and not acknowledged, with ``bytes_behind`` as credits count; only the stream's host knows them.
+    """
+
+    frames: int = 0
+    rows: int = 0
+    bytes: int = 0
+    saved_bytes: int = 0
+    """Bytes of these that other subscribers bear, as one payload was sent for all."""
+    received: int = 0
+    acknowledged: int = 0
+    failed: str = ""
+    dropped: int = 0
+    frames_behind: int = 0
+    bytes_behind: int = 0
+
+
+class StreamCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Visible output of a stream since its first frame, and its links by subscriber; ``bytes`` are payload bytes.
+
+    ``dropped`` are the lost rows of all failed subscriptions, including those of queries that are over.
+    """
+
+    frames: int = 0
+    rows: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    links: dict[str, LinkCount] = {}
+
+
+class OutboxCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals of all streams of a node.
+
+    ``shown`` (made visible) and ``sent`` count since the process started; the others are current: ``paused`` streams wait for
+    their subscribers, which have yet to receive ``unreceived_bytes``.
+    """
+
+    shown_frames: int = 0
+    shown_rows: int = 0
+    shown_bytes: int = 0
+    sent_frames: int = 0
+    sent_rows: int = 0
+    sent_bytes: int = 0
+    sources: int = 0
+    operators: int = 0
+    paused: int = 0
+    unreceived_bytes: int = 0
+    subscriptions: int = 0
+    failed_subscriptions: int = 0
+
+
+class OutboxBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of the outbox's file: bytes of each stream's frames, as credits count, and of pages that new frames will reuse."""
+
+    streams: dict[str, int]
+    free_bytes: int
+
+
+class SpillCount(Shown, frozen=True, kw_only=True):
+    """Data that an operator's inputs spilled to disk while held back, in total and now; bytes as credits count."""
+
+    frames: int = 0
+    bytes: int = 0
+    now_bytes: int = 0

@@ -11,8 +11,7 @@ from sbon_node.api.server.serving import SERVING, not_ready
 from sbon_node.base.logging.levels import LogLevels, levels, set_levels
 from sbon_node.operations.examination import Examination
 from sbon_protocol.api.moves import DrainStep, NodeDrained
-from sbon_protocol.api.nodes import Readiness, Reason
-from sbon_protocol.api.operations import DebugDump, Resources
+from sbon_protocol.api.nodes import DebugDump, Readiness, Reason, Resources
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()

@@ -9,9 +9,8 @@ from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route, WithH
 from sbon_node.api.server.event_stream import position_of
 from sbon_node.queries.describing.listing import UNANSWERED_HEADER, header_of
 from sbon_protocol.api.delivery import Finished, Reader, Rows
-from sbon_protocol.api.explanations import Explanation
+from sbon_protocol.api.explanations import Explanation, PlacementExplanation
 from sbon_protocol.api.moves import MoveCancelled, Moved, MoveRequest, Moving
-from sbon_protocol.api.placement_explanations import PlacementExplanation
 from sbon_protocol.api.queries import Accepted, Progress, QueryInfo, QuerySpec, SinkInfo, SinkRequest, Submission
 from sbon_protocol.api.usage import QueryUsage
 

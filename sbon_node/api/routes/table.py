@@ -15,7 +15,7 @@ from aiohttp import web
 from sbon_node.api.encoding import encode
 from sbon_node.api.routes import events, node, operations, queries, streams
 from sbon_node.api.routes.route import Plain, Route, Shape, shape_of
-from sbon_node.api.server.problems import Problem
+from sbon_protocol.api.nodes import Problem
 
 
 async def openapi(call: Plain) -> web.Response:

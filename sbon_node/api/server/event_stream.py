@@ -16,8 +16,8 @@ from aiohttp import web
 
 from sbon_node.api.encoding import decode, encode
 from sbon_node.api.routes.route import EventStream
-from sbon_node.api.server.problems import Problem
 from sbon_protocol.api.delivery import Rows
+from sbon_protocol.api.nodes import Problem
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
@@ -70,14 +70,13 @@ async def stream_events(request: web.Request, stream: EventStream[Event], *, kee
     return response
 
 
-def _step(events: AsyncIterator[Event]) -> asyncio.Task[Event | None]:
-    async def following() -> Event | None:
-        return await anext(events, None)
-
-    return asyncio.get_running_loop().create_task(following())
+def _step(events: AsyncIterator[Event]) -> asyncio.Future[Event | None]:
+    return asyncio.ensure_future(anext(events, None))
 
 
-async def _outcome(step: asyncio.Task[Event | None], response: web.StreamResponse, keepalive_s: float) -> Event | Problem | None:
+async def _outcome(
+    step: asyncio.Future[Event | None], response: web.StreamResponse, keepalive_s: float
+) -> Event | Problem | None:
     """Return the next event, or None after the last; send comments meanwhile to show that the connection lives."""
     while not step.done():
         done, _ = await asyncio.wait({step}, timeout=keepalive_s)
@@ -101,7 +100,7 @@ def _frame(event: msgspec.Struct, last_numbers: dict[str, int]) -> bytes:
     return head.encode() + b"data: " + encode(event) + b"\n\n"
 
 
-async def _close(step: asyncio.Task[Event | None], events: AsyncIterator[Event]) -> None:
+async def _close(step: asyncio.Future[Event | None], events: AsyncIterator[Event]) -> None:
     step.cancel()
     await asyncio.wait({step})
     if not step.cancelled():

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from sbon_node.api.server.host_names import HostNames
-from sbon_node.api.server.problems import RETRY_AFTER_S, Problem, status_of
+from sbon_node.api.server.problems import RETRY_AFTER_S, status_of
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.config.api import ApiSettings
 from sbon_node.net.counters import Counters
+from sbon_protocol.api.nodes import Problem
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
@@ -32,10 +35,7 @@ class Guard:
 
     def __init__(self, settings: ApiSettings, host_names: HostNames, counters: Counters) -> None:
         self._host_names, self._counters = host_names, counters
-        self._buckets = TokenBuckets(
-            each=lambda: TokenBucket(settings.request_burst, settings.requests_per_s),
-            most=MAX_CLIENTS,
-        )
+        self._buckets = TokenBuckets(each=lambda: TokenBucket(settings.request_burst, settings.requests_per_s), most=MAX_CLIENTS)
 
     def middleware(self) -> Middleware:
         @web.middleware
@@ -122,11 +122,11 @@ class Uncut:
     """Run requests with side effects to their end even when the caller hangs up."""
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[web.StreamResponse]] = set()
+        self._running: set[asyncio.Future[web.StreamResponse]] = set()
 
     def __call__(self, handler: Handler) -> Handler:
         async def run(request: web.Request) -> web.StreamResponse:
-            task = asyncio.get_running_loop().create_task(_awaited(handler(request)))
+            task = asyncio.ensure_future(handler(request))
             self._running.add(task)
             task.add_done_callback(self._done)
             return await asyncio.shield(task)
@@ -142,11 +142,67 @@ class Uncut:
             if late:
                 await asyncio.wait(late)
 
-    def _done(self, task: asyncio.Task[web.StreamResponse]) -> None:
+    def _done(self, task: asyncio.Future[web.StreamResponse]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # the caller has received it, unless it hung up
 
 
-async def _awaited(work: Awaitable[web.StreamResponse]) -> web.StreamResponse:
-    return await work
+# -- Host names and origins -------------------------------------------------------------------------------------------
+
+LOCAL = "localhost"
+_SHOWN = 200
+
+
+class HostNames:
+    """Checks of host names and origins; ``names`` are patterns, in which ``*`` matches anything.
+
+    A browser lets pages of other sites reach a node in its network. A page whose own name resolves to this node (DNS rebinding)
+    has an ``Origin`` that equals ``Host``, but this node does not have that name. An address cannot be rebound, and is always
+    answered.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(dict.fromkeys(name.lower().rstrip(".") for name in (LOCAL, *names) if name))
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raise ``forbidden-host`` for foreign names, ``forbidden-origin`` for pages of other sites."""
+        host = headers.get("Host", "")
+        if not self._answers_to(_name_of(host)):
+            hint = "use its address, or add the name to api.hosts"
+            raise SbonError("forbidden-host", f"this node is not called {host[:_SHOWN]!r}", where="Host", hint=hint)
+        if headers.get("Sec-Fetch-Site", "").strip().lower() == "cross-site":
+            hint = "open the node's page by its address"
+            raise SbonError("forbidden-origin", "pages of other sites may not use this API", where="Sec-Fetch-Site", hint=hint)
+        origin = headers.get("Origin")
+        if origin is not None and _netloc_of(origin) != host.lower():
+            raise SbonError("forbidden-origin", f"pages of {origin[:_SHOWN]} may not use this API", where="Origin")
+
+    def _answers_to(self, name: str) -> bool:
+        return _is_address(name) or any(fnmatchcase(name, pattern) for pattern in self._names)
+
+
+def _name_of(host: str) -> str:
+    """Return the name in a ``Host`` header, without port, in lower case; empty if malformed."""
+    try:
+        address = urlsplit(f"//{host}")
+        _ = address.port
+        name = address.hostname or ""
+    except ValueError:
+        return ""
+    return name.rstrip(".") if address.netloc == host and "@" not in host else ""
+
+
+def _netloc_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,10 +19,8 @@ from sbon_node.api.pages import add_dashboard
 from sbon_node.api.routes.route import ApiCall, EventStream, Route, WithHeaders, body_of, query_of, shape_of
 from sbon_node.api.routes.table import ROUTES
 from sbon_node.api.server.event_stream import stream_events
-from sbon_node.api.server.guard import Guard, Handler, Uncut, expect
-from sbon_node.api.server.host_names import HostNames
-from sbon_node.api.server.request_counts import RequestCounts
-from sbon_node.api.server.serving import SERVING, Serving, State, not_ready
+from sbon_node.api.server.guard import Guard, Handler, HostNames, Uncut, expect
+from sbon_node.api.server.serving import SERVING, RequestCounts, Serving, State, not_ready
 from sbon_node.config.api import ApiSettings
 from sbon_node.net.counters import Counters
 from sbon_node.net.local_users import UserCheck
@@ -136,10 +135,7 @@ class ApiServer:
                 return value
             if shape.reply is None:
                 return web.Response(status=204)
-            if isinstance(value, WithHeaders):
-                value, headers = value.value, value.headers
-            else:
-                headers = {}
+            value, headers = (value.value, value.headers) if isinstance(value, WithHeaders) else (value, {})
             return web.Response(status=route.status, body=encode(value), content_type="application/json", headers=headers)
 
         return answer
@@ -294,9 +290,7 @@ class Connections:
 
     def _largest_waiting(self) -> str:
         """Return the address with most waiting connections: it can spare most."""
-        counts: dict[str, int] = {}
-        for connection in self._waiting:
-            counts[connection.site] = counts.get(connection.site, 0) + 1
+        counts = Counter(connection.site for connection in self._waiting)
         return max(counts, key=lambda site: counts[site], default="")
 
     def _drop_one(self, site: str) -> bool:

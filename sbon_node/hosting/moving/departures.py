@@ -38,10 +38,10 @@ from sbon_protocol.api.queries import MoveInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import move_states
 from sbon_protocol.api.states.move_states import MoveState
+from sbon_protocol.base import Call
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 from sbon_protocol.moving import (
     AbandonOperator,
     ActivateOperator,

@@ -40,7 +40,7 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.backup_states import MISSING
 from sbon_protocol.api.states.operator_states import LIFECYCLE, SET_ASIDE, OperatorState
-from sbon_protocol.api.stream_counts import SpillCount
+from sbon_protocol.api.usage import SpillCount
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError

@@ -28,9 +28,8 @@ from sbon_protocol.api.plan import Rate
 from sbon_protocol.api.query_ids import is_sink
 from sbon_protocol.api.sharing import MAX_READERS, MAX_REFERENCES, OfferedOperator, StreamOffer, StreamReader, digest_of
 from sbon_protocol.api.subscribers import is_follower, query_of
-from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.calls import AskStreams, DestroyComponents, OperatorShared, ShareOperator, StreamOffers
 from sbon_protocol.errors import SbonError
-from sbon_protocol.sharing import AskStreams, OperatorShared, ShareOperator, StreamOffers
 
 log = structlog.get_logger()
 

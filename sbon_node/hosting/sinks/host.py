@@ -27,10 +27,9 @@ from sbon_node.ownership.acceptors import NOT_OWNER, REFUSED, RecordAcceptors, c
 from sbon_protocol.api.delivery import FurtherReport, SinkReport
 from sbon_protocol.api.query_ids import is_further_sink, name_of, part_of, sink_of
 from sbon_protocol.api.states import sink_states
-from sbon_protocol.calls import DestroyComponents, OpenSink, ReportState
+from sbon_protocol.calls import AddSink, DestroyComponents, OpenSink, ReportState, SinkAdded
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import AddSink, SinkAdded
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 log = structlog.get_logger()

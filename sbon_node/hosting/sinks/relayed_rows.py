@@ -6,7 +6,7 @@ from sbon_node.connectors.sinks.follow import Follower
 from sbon_node.context import Context
 from sbon_node.hosting.sinks.host import SinkHost
 from sbon_node.net.peers import Caller
-from sbon_protocol.following import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
+from sbon_protocol.calls import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
 
 
 class RelayedRows:

@@ -18,9 +18,10 @@ from sbon_node.ownership.operators import OperatorRegisters, hosted_by
 from sbon_node.streams.outbox.retention import Begin
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.api.query_ids import is_further_sink, is_sink, uid_of
+from sbon_protocol.base import Call, Message
+from sbon_protocol.calls import BeginReader, FenceReader, ReaderBegun, ReaderPosition
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import BeginReader, FenceReader, ReaderBegun, ReaderPosition
-from sbon_protocol.messages import Call, Hello, Message
+from sbon_protocol.messages import Hello
 from sbon_protocol.moving import ComponentHost, LocateComponent
 
 log = structlog.get_logger()

@@ -16,9 +16,9 @@ from sbon_node.overlay.presence import AS_SINK
 from sbon_node.ownership.acceptors import NOT_OWNER, RecordAcceptors, check_epoch
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_protocol.api.query_ids import sink_of
+from sbon_protocol.calls import TakeOverSink
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import TakeOverSink
 
 log = structlog.get_logger()
 

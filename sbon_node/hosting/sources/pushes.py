@@ -14,9 +14,9 @@ from sbon_node.ownership.catalogue import Catalogue
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.states import source_states
 from sbon_protocol.api.streams import Pushed
+from sbon_protocol.calls import MAX_POST_HOPS, PostRows, RowsPosted
 from sbon_protocol.codec import MAX_PAYLOAD_BYTES, decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.posting import MAX_POST_HOPS, PostRows, RowsPosted
 
 CONNECTOR = "http"
 MAX_MEDIA_TYPE = 512

@@ -33,7 +33,7 @@ from sbon_node.streams.links.channel import race
 from sbon_node.streams.port import Following
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import BACKUP
-from sbon_protocol.backup import BackupStored
+from sbon_protocol.calls import BackupStored
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()

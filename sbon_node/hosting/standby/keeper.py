@@ -24,9 +24,8 @@ from sbon_node.overlay.presence import AS_HOST
 from sbon_node.ownership.acceptors import OVER
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_protocol.api.catalogue import is_source
-from sbon_protocol.backup import StoreBackup
+from sbon_protocol.calls import StoreBackup, StoreSource
 from sbon_protocol.errors import SbonError
-from sbon_protocol.source_backup import StoreSource
 
 log = structlog.get_logger()
 

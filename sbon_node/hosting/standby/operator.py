@@ -44,8 +44,7 @@ from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
 from sbon_protocol.api.subscribers import BACKUP
-from sbon_protocol.backup import BackupOpened, BackupStored, DropBackup, OpenBackup, StoreBackup, YieldOperator
-from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.calls import BackupOpened, BackupStored, DestroyComponents, DropBackup, OpenBackup, StoreBackup, YieldOperator
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
 

@@ -26,9 +26,9 @@ from sbon_node.ownership.sources import SourceRegisters
 from sbon_node.streams.outbox.copies import Growth, StreamState
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.api.durability import REPLICATED, BackupInfo
+from sbon_protocol.calls import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.source_backup import OpenSourceBackup, SourceBackupOpened, StoreSource, YieldSource
 
 log = structlog.get_logger()
 

@@ -12,8 +12,8 @@ from sbon_node.net.peers import Caller, Expected, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, NameUnresolvedError
 from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_node.overlay.membership.table import GONE, LOST, Row, Table
+from sbon_protocol.calls import CheckMember, Members, SyncMembers
 from sbon_protocol.errors import SbonError
-from sbon_protocol.joining import CheckMember, Members, SyncMembers
 from sbon_protocol.messages import Endpoint, Member
 
 log = structlog.get_logger()

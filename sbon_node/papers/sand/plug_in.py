@@ -16,7 +16,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.profiles import BY_HOSTS, Profile
 from sbon_node.placement.strategies.registry import Registered, Strategy
 from sbon_node.placing import LiveNetworkView, send_to_coordinator
-from sbon_protocol.messages import Call
+from sbon_protocol.base import Call
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
 NEXT_OWNER = "the next owner of the zone replaces a coordinator; else as for the others"

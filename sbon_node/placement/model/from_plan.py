@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_protocol.api.adaptation import OFF, Adapt
-from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.plan import IDLE_CORES, Plan, PlannedOperator, Rate
+from sbon_protocol.api.strategies import Goal
 
 P = TypeVar("P", bound=Plan)
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_protocol.api.adaptation import OFF, Adapt
-from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.measures import OperatorMeasures
 from sbon_protocol.api.plan import Plan, Rate
 from sbon_protocol.api.queries import OperatorInfo
+from sbon_protocol.api.strategies import Goal
 
 LEAST_SECONDS = 10.0
 """Weighted time that measures must cover to replace an estimate."""

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from sbon_node.placement.model.queueing import Server
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 from sbon_protocol.zones import PlacedOperators
 
 Point = tuple[float, ...]

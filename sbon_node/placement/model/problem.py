@@ -8,8 +8,8 @@ import msgspec
 
 from sbon_node.placement.model.service import Service
 from sbon_protocol.api.adaptation import OFF, Adapt
-from sbon_protocol.api.objective import Bounds, Objective
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import Bounds, Objective
 
 
 class Edge(msgspec.Struct, frozen=True):

@@ -14,9 +14,9 @@ from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.selection.sequential import measured
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategy
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Placement
+from sbon_protocol.api.strategies import Bounds
 from sbon_protocol.errors import SbonError
 
 

@@ -17,8 +17,8 @@ from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.selection.offers import server_of
 from sbon_node.placement.solvers.exact import Solution, solve
 from sbon_node.placement.solvers.sensitivity import Turn, paths_of, turns, with_each
+from sbon_protocol.api.explanations import Alternative, TurningPoint, WeighedNode
 from sbon_protocol.api.operators import Needs
-from sbon_protocol.api.placement_explanations import Alternative, TurningPoint, WeighedNode
 
 MAX_PATHS = 40
 """Most links between nodes whose turning points are computed, those of the best placement first."""

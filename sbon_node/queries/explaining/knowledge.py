@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from sbon_node.context import Context
 from sbon_node.placement.model.problem import PlacementProblem
-from sbon_protocol.api.placement_explanations import KnownNode, TurningPoint, WeighedLink
+from sbon_protocol.api.explanations import KnownNode, TurningPoint, WeighedLink
 
 AGED = 0.5
 """A measurement counts as old after this share of the time for which it is used."""

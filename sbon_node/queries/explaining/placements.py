@@ -27,16 +27,15 @@ from sbon_node.queries.explaining.knowledge import Knowledge
 from sbon_node.queries.submitting.planning import Planning
 from sbon_node.queries.submitting.reuse import Reuse
 from sbon_protocol.api.adaptation import OFF, Adapt
-from sbon_protocol.api.goal import Goal
+from sbon_protocol.api.explanations import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.placement import Assignment, Placement
-from sbon_protocol.api.placement_explanations import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.queries import OperatorInfo, QuerySpec
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.api.states.lifecycle import PLANNED
 from sbon_protocol.api.states.query_states import LIVE
-from sbon_protocol.api.strategies import LOOKING_EVERYWHERE
+from sbon_protocol.api.strategies import LOOKING_EVERYWHERE, Goal
 from sbon_protocol.errors import SbonError
 
 MAX_CANDIDATES = 12

@@ -25,10 +25,9 @@ from sbon_protocol.api.delivery import FOLLOW, Finished, Rows
 from sbon_protocol.api.queries import ForeignComponent, QueryInfo, SinkRequest, SinkSpec
 from sbon_protocol.api.query_ids import name_of, part_of
 from sbon_protocol.api.states.query_states import LIVE
-from sbon_protocol.calls import ListQueries, QueryRecords
+from sbon_protocol.calls import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows, ListQueries, QueryRecords
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.following import AcknowledgeRows, FollowedFrame, FollowedRows, FollowRows
 
 log = structlog.get_logger()
 

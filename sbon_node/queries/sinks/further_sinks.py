@@ -28,10 +28,9 @@ from sbon_protocol.api.queries import SinkInfo, SinkRequest
 from sbon_protocol.api.states import further_sink_states, query_states
 from sbon_protocol.api.states.further_sink_states import READS
 from sbon_protocol.api.states.lifecycle import LOST
-from sbon_protocol.calls import ReportState
+from sbon_protocol.calls import AddQuerySink, AddSink, QuerySink, RemoveQuerySink, ReportState, SinkAdded
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import AddQuerySink, AddSink, QuerySink, RemoveQuerySink, SinkAdded
 
 log = structlog.get_logger()
 

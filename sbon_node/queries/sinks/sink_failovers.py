@@ -23,8 +23,8 @@ from sbon_node.queries.driving.holder import QueryHolder
 from sbon_node.queries.driving.notify import notify_of_query
 from sbon_node.queries.driving.query_hosts import QueryHosts
 from sbon_protocol.api.states import query_states
+from sbon_protocol.calls import TakeOverSink
 from sbon_protocol.errors import SbonError
-from sbon_protocol.failover import TakeOverSink
 
 log = structlog.get_logger()
 

@@ -14,9 +14,9 @@ from sbon_node.queries.describing.lookup import Kept, QueryLookup
 from sbon_node.queries.sinks.further_sinks import OPENING_CALLS
 from sbon_node.queries.submitting.planning import Planning
 from sbon_protocol.api.queries import SinkInfo, SinkRequest
+from sbon_protocol.calls import AddQuerySink, QuerySink, RemoveQuerySink
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.failover import AddQuerySink, QuerySink, RemoveQuerySink
 
 PASSES_ON = frozenset({"peer-unreachable", "node-away", "unknown-node", "record-unknown"})
 """Codes of a node after which another one that keeps the record is asked."""

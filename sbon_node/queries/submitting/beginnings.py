@@ -16,9 +16,9 @@ from sbon_node.context import Context
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_protocol.api.plan import Plan, PlannedSource
 from sbon_protocol.api.sharing import StreamOffer
+from sbon_protocol.calls import AskStreams, StreamOffers
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
-from sbon_protocol.sharing import AskStreams, StreamOffers
 
 RESULT = "query"
 """The connector of results of queries, whose watermark says nothing of the rows that they have had."""

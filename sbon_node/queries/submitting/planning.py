@@ -30,10 +30,10 @@ from sbon_protocol.api.adaptation import OFF, Adapt, adapted
 from sbon_protocol.api.catalogue import CatalogEntry
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.durability import Durability
-from sbon_protocol.api.goal import Goal
 from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.plan import Plan, ProposedPlan
 from sbon_protocol.api.queries import QuerySpec
+from sbon_protocol.api.strategies import Goal
 from sbon_protocol.errors import SbonError
 
 

@@ -26,16 +26,14 @@ from sbon_node.queries.submitting.running_operators import HostedStream, Readabl
 from sbon_node.queries.submitting.shared_plan import Choice, with_shared
 from sbon_node.queries.submitting.step_times import StepTimes
 from sbon_protocol.api.columns import Schema
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Computation
 from sbon_protocol.api.plan import ContainedOperator, Plan, PlannedOperator, SharedOperator
 from sbon_protocol.api.queries import QuerySpec, Submission
 from sbon_protocol.api.query_ids import sink_of
 from sbon_protocol.api.sharing import EQUAL, NEVER
-from sbon_protocol.api.strategies import DEFAULT_STRATEGY
-from sbon_protocol.calls import DestroyComponents
+from sbon_protocol.api.strategies import DEFAULT_STRATEGY, Bounds
+from sbon_protocol.calls import DestroyComponents, OperatorShared, ShareOperator
 from sbon_protocol.errors import SbonError
-from sbon_protocol.sharing import OperatorShared, ShareOperator
 
 log = structlog.get_logger()
 

@@ -13,9 +13,9 @@ from sbon_protocol.api.durability import STRENGTH, Durability
 from sbon_protocol.api.plan import Plan
 from sbon_protocol.api.query_ids import is_sink
 from sbon_protocol.api.sharing import OfferedOperator, StreamOffer
+from sbon_protocol.calls import MAX_STREAMS, AskStreams, StreamOffers
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.sharing import MAX_STREAMS, AskStreams, StreamOffers
 
 MOST_ROUNDS = 16
 """Most rounds of questions: the longest path of operators that may be shared."""

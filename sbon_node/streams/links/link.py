@@ -26,7 +26,7 @@ from sbon_node.streams.links.inbox import Inbox, Spill
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
-from sbon_protocol.api.stream_counts import LinkCount
+from sbon_protocol.api.usage import LinkCount
 from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.messages import Data, Ended, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 

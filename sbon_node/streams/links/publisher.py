@@ -25,8 +25,9 @@ from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.api.bounded import MAX_EPOCH_LEAP
 from sbon_protocol.api.query_ids import is_further_sink
 from sbon_protocol.api.subscribers import component_of, is_follower
+from sbon_protocol.base import Message
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.messages import Data, Ended, Hello, Message, OpenShared, Progress, Refused, Subscribe, Subscribed, Unsubscribe
+from sbon_protocol.messages import Data, Ended, Hello, OpenShared, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 
 log = structlog.get_logger()
 

@@ -31,7 +31,7 @@ from sbon_node.streams.outbox.retention import FurtherReaders, OnGone, Retention
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.store import PAGE_BYTES, FrameStore, check_sizes
 from sbon_node.streams.settings import StreamSettings
-from sbon_protocol.api.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
+from sbon_protocol.api.usage import LinkCount, OutboxBytes, OutboxCount, StreamCount
 from sbon_protocol.errors import BrokenInvariantError, SbonError
 
 log = structlog.get_logger()

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from sbon.model import Column
-from sbon_cli.shell.actions import action_of
-from sbon_cli.shell.declarations import Attach, CreateResult, CreateStream, CreateView, Detach, DropStream, with_position
+from sbon_cli.shell.actions import Attach, CreateResult, CreateStream, CreateView, Detach, DropStream, action_of, with_position
 from sbon_protocol.errors import SbonError
 from tests.cli.commands import lines, run
 

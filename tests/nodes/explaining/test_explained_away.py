@@ -10,7 +10,7 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
-from sbon_protocol.api.placement_explanations import PlacementExplanation
+from sbon_protocol.api.explanations import PlacementExplanation
 from tests.nodes.clusters import UNHURRIED, ask, declare, in_cluster, source_at, submitted
 
 PLACES_MS = {"a": 0.0, "b": 20.0, "c": 60.0, "d": 90.0}

@@ -9,8 +9,8 @@ from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.objective import OBJECTIVES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.queries.explaining.compare import Known, alternative, weigh
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import Bounds
 
 
 def test_queues_of_busy_nodes_count_where_latency_is_minimised() -> None:

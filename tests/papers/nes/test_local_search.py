@@ -14,8 +14,8 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.moves import Moves
 from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
-from sbon_protocol.api.objective import Bounds, Objective
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import Bounds, Objective
 from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 

@@ -21,8 +21,8 @@ from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.settings import PlacementSettings
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import Bounds
 from sbon_protocol.errors import SbonError
 from tests.placement.conftest import Plane
 

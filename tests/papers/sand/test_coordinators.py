@@ -15,8 +15,8 @@ from sbon_node.papers.sand.algorithm.by_zones import Proxy
 from sbon_node.papers.sand.algorithm.configurations import Configurations, DeadEndError
 from sbon_node.papers.sand.algorithm.coordinator import Rule, bits
 from sbon_node.papers.sand.algorithm.coordinators import RULES, Coordinators, Kept
+from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 from sbon_protocol.zones import (
     AddSubtree,
     InvalidateMap,

@@ -14,8 +14,8 @@ from sbon_node.papers.sand.algorithm.by_zones import Proxy
 from sbon_node.papers.sand.algorithm.coordinators import Coordinators
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 from sbon_protocol.zones import (
     MapOperator,
     OperatorPlace,

@@ -20,8 +20,8 @@ from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sbon.optimal import optimum
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import Bounds
 from sbon_protocol.errors import SbonError
 from tests.papers.sand.trees import SETTINGS, direct_ms, points, tree
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,6 @@ from sbon.local.wide_area import cities
 from sbon.model import Accepted, QueryInfo, QueryUsage, Rows, SourceDeclaration, StreamDeclaration, Submission
 from sbon_cli.commands.demo import nycflights
 from sbon_cli.commands.demo.nycflights import AIRPORTS, FLIGHTS, WEATHER, flight_rows, weather_rows, write_airports
-from sbon_cli.commands.demo.queries import QUERIES, DemoQuery
 from sbon_cli.commands.queries.follow import Follower
 from sbon_cli.commands.queries.query_flags import strategy_option
 from sbon_cli.commands.queries.rows import LineWriter
@@ -42,6 +42,70 @@ DAYS = 365
 PIPE_WIDTH = 120
 """Columns of the output where it is no terminal: no address is long enough to break a line of a table."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoQuery:
+    """A query in Spark's SQL, and in DuckDB's where that differs; ``title`` is shown above it."""
+
+    name: str
+    title: str
+    sql: str
+    reference: str = ""
+
+    @property
+    def duckdb(self) -> str:
+        return self.reference or self.sql
+
+
+QUERIES = (
+    DemoQuery(
+        "late",
+        "A filter: flights that left three hours late, or later",
+        """\
+SELECT ts, carrier, flight, origin, dest, dep_delay,
+       CAST(floor(distance * 60 / air_time) AS INT) AS mph,
+       dep_delay - arr_delay AS made_up
+FROM flights
+WHERE dep_delay >= 180 AND air_time IS NOT NULL AND arr_delay IS NOT NULL""",
+    ),
+    DemoQuery(
+        "carriers",
+        "A window: how late each carrier was each day, over all airports",
+        """\
+SELECT window.start AS day, carrier,
+       count(*) AS flights, avg(dep_delay) AS delay, max(dep_delay) AS longest
+FROM flights
+WHERE dep_delay IS NOT NULL
+GROUP BY window(ts, '1 day'), carrier""",
+        """\
+SELECT date_trunc('day', ts) AS day, carrier,
+       count(*) AS flights, avg(dep_delay) AS delay, max(dep_delay) AS longest
+FROM flights
+WHERE dep_delay IS NOT NULL
+GROUP BY ALL""",
+    ),
+    DemoQuery(
+        "weather",
+        "A join: flights with the weather of their hour, each day at each airport",
+        """\
+SELECT window.start AS day, f.origin, count(*) AS flights,
+       avg(f.dep_delay) AS delay,
+       max(w.wind_speed) AS wind, min(w.visib) AS sight
+FROM flights f JOIN weather w
+  ON f.origin = w.origin AND date_trunc('hour', f.ts) = w.ts
+WHERE f.dep_delay IS NOT NULL
+GROUP BY window(w.ts, '1 day'), f.origin""",
+        """\
+SELECT date_trunc('day', w.ts) AS day, f.origin, count(*) AS flights,
+       avg(f.dep_delay) AS delay,
+       max(w.wind_speed) AS wind, min(w.visib) AS sight
+FROM flights f JOIN weather w
+  ON f.origin = w.origin AND date_trunc('hour', f.ts) = w.ts
+WHERE f.dep_delay IS NOT NULL
+GROUP BY ALL""",
+    ),
+)
 
 
 class Result(NamedTuple):
@@ -102,7 +166,7 @@ def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
             results = run(cluster, show, strategy, seconds, days)
         finally:
             _deaf()
-            show.stopping(len(cluster.nodes))
+            show.line(f"[dim]stopping the {len(cluster.nodes)} nodes[/]")
     if json_:
         print_json({"name": "demo", "rows": [result.figures(strategy) for result in results]})
     sys.exit(EXIT_REFUSED if any(result.wrong for result in results) else 0)
@@ -124,7 +188,7 @@ def run(cluster: LocalCluster, show: Show, strategy: str, seconds: float, days: 
         wrong = compare(rows, query, inputs)
         show.verdict(len(rows), wrong)
         results.append(Result(query, len(rows), wrong, query_usage))
-    show.summary([(result.query, result.rows, result.wrong, result.query_usage) for result in results])
+    show.summary(results)
     return results
 
 
@@ -197,9 +261,8 @@ def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any
             rows.extend(frame.rows)
             show.rows(frame)
             if frame.rows:
-                waiting(
-                    f"{rows_text(len(rows))}, {str(frame.rows[-1][0])[:10]}, {frame.delay_ms / 1000:.1f} s from source to here"
-                )
+                day = str(frame.rows[-1][0])[:10]
+                waiting(f"{rows_text(len(rows))}, {day}, {frame.delay_ms / 1000:.1f} s from source to here")
 
         end = Follower(cluster[CONSUMER].client, info.id, take).run()
     if end.state != states.FINISHED:
@@ -329,9 +392,8 @@ class Show:
             carried = bytes_text(line.bytes), latency, _byte_seconds(line.byte_ms)
             table.add_row(_short(line.stream), line.source_node, line.target_node, *carried)
         if local_links:
-            table.add_row(
-                f"{len(local_links)} within a node", "", "", bytes_text(sum(line.bytes for line in local_links)), "", "0"
-            )
+            local_bytes = bytes_text(sum(line.bytes for line in local_links))
+            table.add_row(f"{len(local_links)} within a node", "", "", local_bytes, "", "0")
         table.add_section()
         table.add_row("[bold]in all[/]", "", "", "", "", f"[bold]{_byte_seconds(query_usage.byte_ms)}[/]")
         shipped = bytes_text(sum(line.bytes for line in query_usage.baseline))
@@ -347,7 +409,7 @@ class Show:
         else:
             self.line(f"\n[bold green]{rows:,} rows, 0 wrong[/]: each equal to DuckDB's answer on the same input\n")
 
-    def summary(self, results: Sequence[tuple[DemoQuery, int, int, QueryUsage]]) -> None:
+    def summary(self, results: Sequence[Result]) -> None:
         self._console.rule("[bold]In all", align="left")
         self.line()
         table = _table("query", *map(_right, ("rows", "wrong", "byte-seconds", "all rows sent", "share")))
@@ -357,9 +419,6 @@ class Show:
             table.add_row(query.name, f"{rows:,}", str(wrong), usage, baseline, share)
         self._console.print(table)
         self.line()
-
-    def stopping(self, nodes: int) -> None:
-        self.line(f"[dim]stopping the {nodes} nodes[/]")
 
 
 def _short(stream: str) -> str:

@@ -9,48 +9,28 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from sbon.endpoints import declared
 from sbon_node.base.extras import INSTALL
 from sbon_protocol.api.catalogue import StreamDeclaration
-from sbon_protocol.api.columns import Column
 from sbon_protocol.errors import SbonError
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 
-FLIGHTS = StreamDeclaration(
-    name="flights",
-    schema=(
-        Column("ts", "timestamp"),
-        Column("carrier", "string"),
-        Column("flight", "int"),
-        Column("tailnum", "string"),
-        Column("origin", "string"),
-        Column("dest", "string"),
-        Column("dep_delay", "int"),
-        Column("arr_delay", "int"),
-        Column("air_time", "int"),
-        Column("distance", "int"),
-    ),
-    event_time="ts",
-    delay_ms=0,
-    comment="flights of 2013 by scheduled departure (UTC); delays and air time in minutes, distance in miles",
+FLIGHTS = declared(
+    "flights",
+    "ts timestamp, carrier string, flight int, tailnum string, origin string, dest string, dep_delay int, arr_delay int, "
+    "air_time int, distance int",
+    "ts",
+    0,
+    "flights of 2013 by scheduled departure (UTC); delays and air time in minutes, distance in miles",
 )
-
-WEATHER = StreamDeclaration(
-    name="weather",
-    schema=(
-        Column("ts", "timestamp"),
-        Column("origin", "string"),
-        Column("temp", "double"),
-        Column("humid", "double"),
-        Column("wind_dir", "int"),
-        Column("wind_speed", "double"),
-        Column("precip", "double"),
-        Column("pressure", "double"),
-        Column("visib", "double"),
-    ),
-    event_time="ts",
-    delay_ms=0,
-    comment="weather of 2013 at the airports, each hour (UTC); Fahrenheit, percent, miles an hour, inches, millibars",
+WEATHER = declared(
+    "weather",
+    "ts timestamp, origin string, temp double, humid double, wind_dir int, wind_speed double, precip double, pressure double, "
+    "visib double",
+    "ts",
+    0,
+    "weather of 2013 at the airports, each hour (UTC); Fahrenheit, percent, miles an hour, inches, millibars",
 )
 
 Row = tuple[str, ...]

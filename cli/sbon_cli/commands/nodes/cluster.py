@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +19,11 @@ from click.core import ParameterSource
 
 from sbon import SbonError, endpoints
 from sbon.client import Client
-from sbon.local.cluster import STATE as STATE
-from sbon.local.cluster import LocalCluster
+from sbon.local.cluster import EMULATION, STATE, LocalCluster
 from sbon.local.node import LocalNode
 from sbon.local.processes import end_all
+from sbon_cli.commands.nodes.config import flags_of
 from sbon_cli.commands.nodes.members import health
-from sbon_cli.commands.nodes.settings_flags import flags_of
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import EXIT_REFUSED, counted, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
@@ -45,9 +45,9 @@ class Seen(NamedTuple):
     pid: int
     address: str
     api: str
-    members: int | None
-    engine: str
-    operators: int | None
+    members: int | None = None
+    engine: str = ""
+    operators: int | None = None
 
 
 folder_option = click.option(
@@ -168,7 +168,8 @@ def down(purge: bool, folder: Path) -> None:
     going = {process: node.name for node in state.nodes if (process := node.process())}
     for process in going:
         for signum in (signal.SIGCONT, signal.SIGTERM):
-            _signal(process, signum)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signum)
     _, late = psutil.wait_procs(list(going), timeout=NODES_END_S)
     killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
     if purge:
@@ -206,22 +207,15 @@ def _show(state: ClusterState, json_: bool) -> bool:
 
 
 def _seen(node: NodeState) -> Seen:
+    place = (node.pid, node.address, node.api)
     if node.process() is None:
-        return Seen(node.name, "down", "", node.pid, node.address, node.api, None, "", None)
+        return Seen(node.name, "down", "", *place)
     try:
         status = Client(node.api).ask(endpoints.status()._replace(within_s=ANSWER_S))
     except SbonError:  # stopped, hung or starting: its process runs
-        return Seen(node.name, NO_ANSWER, "", node.pid, node.address, node.api, None, "", None)
-    place = (node.pid, node.address, node.api)
+        return Seen(node.name, NO_ANSWER, "", *place)
     state = "running" if status.ready is not False else NOT_READY
     return Seen(node.name, state, health(status), *place, status.members, status.engine, len(status.operators))
-
-
-def _signal(process: psutil.Process, signum: signal.Signals) -> None:
-    try:
-        process.send_signal(signum)
-    except psutil.NoSuchProcess:
-        return
 
 
 def _purge(folder: Path, state: ClusterState) -> None:
@@ -229,7 +223,7 @@ def _purge(folder: Path, state: ClusterState) -> None:
     (folder / STATE).unlink(missing_ok=True)
     for node in state.nodes:
         shutil.rmtree(folder / node.name, ignore_errors=True)
-    (folder / "emulation.json").unlink(missing_ok=True)
+    (folder / EMULATION).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
@@ -252,12 +246,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, node: LocalNode) -> NodeState:
         created_s = psutil.Process(node.pid).create_time()
         return cls(
-            name=node.name,
-            address=node.address,
-            api=node.api,
-            pid=node.pid,
-            created_s=created_s,
-            arguments=node.arguments,
+            name=node.name, address=node.address, api=node.api, pid=node.pid, created_s=created_s, arguments=node.arguments
         )
 
     def process(self) -> psutil.Process | None:

@@ -17,9 +17,10 @@ import msgspec
 from sbon import SbonError
 from sbon_cli.client import Client
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import asks_node, err, print_json, print_table, reports_errors
+from sbon_cli.terminal.output import asks_node, err, print_table, reports_errors, tell
 from sbon_node.base.logging.levels import LEVELS, Level, LogLevels
 from sbon_node.base.redaction import redacted
+from sbon_protocol.api.nodes import Resources
 
 
 @click.group(cls=SuggestingGroup)
@@ -46,14 +47,11 @@ def log_level(api: str, level: Level | None, loggers: tuple[str, ...], reset: bo
         levels = msgspec.structs.replace(levels, level=level)
     if reset or level is not None:
         levels = client.set_log_levels(levels)
-    _show(levels, json_)
+    tell(levels, json_, _show_levels)
 
 
-def _show(levels: LogLevels, json_: bool) -> None:
-    if json_:
-        print_json(levels)
-    else:
-        print_table(("logger", "level"), [("everything", levels.level), *sorted(levels.loggers.items())])
+def _show_levels(levels: LogLevels) -> None:
+    print_table(("logger", "level"), [("everything", levels.level), *sorted(levels.loggers.items())])
 
 
 @debug.command("resources")
@@ -64,10 +62,10 @@ def resources(api: str, json_: bool) -> None:
     Proportional memory counts a page that n processes share as an n-th. Streams hold frames that subscribers have not
     acknowledged or that later queries may read; new frames reuse the outbox's free pages.
     """
-    taken = Client(api).resources()
-    if json_:
-        print_json(taken)
-        return
+    tell(Client(api).resources(), json_, _show_resources)
+
+
+def _show_resources(taken: Resources) -> None:
     processes: list[tuple[Any, ...]] = [
         (p.kind, p.pid, _mb(p.proportional_bytes), _mb(p.resident_bytes), p.threads) for p in taken.processes
     ]
@@ -162,6 +160,5 @@ def _write(path: Path, folder: str, files: dict[str, bytes]) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(written.getvalue())
     except OSError as error:
-        raise SbonError(
-            "bad-output", f"cannot be written: {error.strerror}", where=str(path), hint="name another with --out"
-        ) from error
+        message = f"cannot be written: {error.strerror}"
+        raise SbonError("bad-output", message, where=str(path), hint="name another with --out") from error

@@ -15,7 +15,7 @@ from sbon.http import is_unsent
 from sbon.model import QueryInfo, SourceInfo
 from sbon.states import LIVE, LOST, UNREACHABLE
 from sbon_cli.client import Client
-from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
+from sbon_cli.commands.nodes.config import flags_of, settings_options
 from sbon_cli.commands.queries.durability import ended_by_one_failure, not_followed
 from sbon_cli.terminal.output import EXIT_REFUSED, asks_node, err, print_table, tell
 from sbon_node.config.config import load
@@ -30,7 +30,6 @@ REMEDIES = {
     LOST: "stop the queries that read lost sources, detach these sources and attach them again",
 }
 """For sources that do not run, by the first word of their state."""
-
 
 NOT_OVER = frozenset({*LIVE, UNREACHABLE, LOST})
 MAX_NAMED = 5

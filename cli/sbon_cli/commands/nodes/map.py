@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from rich.markup import escape
 from sbon import SbonError
 from sbon.model import MemberInfo
 from sbon_cli.client import Client
-from sbon_cli.commands.nodes.picture_labels import label
 from sbon_cli.terminal.output import asks_node, counted, err, out, print_json, say
 from sbon_node.base.extras import matplotlib_figure
 from sbon_node.overlay.space.projection import principal_axes
 
 SUFFIXES = (".png", ".svg", ".pdf")
 THERE = ("alive", "suspect")
+Point = tuple[str, float, float]
+"""A name and its position: to the right, and upwards."""
 
 
 class MapPoint(msgspec.Struct, frozen=True):
@@ -147,9 +148,6 @@ LISTED = 3
 Cell = tuple[int, int]
 """Row and column of a character."""
 
-Point = tuple[str, float, float]
-"""A name and its position: to the right, and upwards."""
-
 
 def drawn(points: Sequence[Point], width: int) -> list[str]:
     """Lines of at most ``width`` characters (at least 24), and a scale below; of equal length to the eye in both directions.
@@ -218,3 +216,59 @@ def _scale(step: float, columns: int) -> str:
     power = 10.0 ** math.floor(math.log10(most))
     length = max(factor * power for factor in (1, 2, 5) if factor * power <= most)
     return f"├{'─' * max(0, round(length / step) - 2)}┤ {length:g} ms"
+
+
+# -- Names beside points in a picture: within the frame, and without overlaps -----------------------------------------
+
+MARGIN = 0.04
+"""Share of the frame that is left free around all points."""
+SPOTS = tuple(
+    (right * far, up * far, across, down)
+    for far in (6, 14, 24)
+    for right, up, across, down in (
+        *((1, 0, "left", "center"), (-1, 0, "right", "center"), (0, 1, "center", "bottom"), (0, -1, "center", "top")),
+        *((1, 1, "left", "bottom"), (1, -1, "left", "top"), (-1, 1, "right", "bottom"), (-1, -1, "right", "top")),
+    )
+)
+"""Offsets in points and alignments, in the order in which they are tried."""
+
+
+def label(figure: Any, axes: Any, points: Sequence[Point], *, size: float = 7.0) -> None:
+    """Write each name at its first free spot, in a frame widened as needed. Call it after everything else is drawn.
+
+    A name without a free spot is at the first spot within the frame.
+    """
+    texts = [axes.annotate(name, (x, y), xytext=(0, 0), textcoords="offset points", fontsize=size) for name, x, y in points]
+    axes.margins(MARGIN)
+    figure.draw_without_rendering()
+    widest = max((text.get_window_extent().width for text in texts), default=0.0)
+    frame = axes.get_window_extent()
+    axes.margins(x=max(MARGIN, min(0.4, widest / frame.width)), y=2 * MARGIN)
+    figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    dots = [axes.transData.transform((x, y)) for _, x, y in points]
+    written: list[Any] = []
+    for text, own in zip(texts, dots, strict=True):
+        others = [dot for dot in dots if tuple(dot) != tuple(own)]
+        written.append(_put(text, frame, written, others))
+
+
+def _put(text: Any, frame: Any, written: Iterable[Any], dots: Iterable[Any]) -> Any:
+    """Return the name's box on the canvas."""
+    fallback = None
+    for right, up, across, down in SPOTS:
+        _move(text, right, up, across, down)
+        box = text.get_window_extent()
+        if not (frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1):
+            continue
+        fallback = fallback or (right, up, across, down)
+        if not any(box.overlaps(other) for other in written) and not any(box.contains(*dot) for dot in dots):
+            return box
+    _move(text, *(fallback or SPOTS[0]))
+    return text.get_window_extent()
+
+
+def _move(text: Any, right: float, up: float, across: str, down: str) -> None:
+    text.set_position((right, up))
+    text.set_horizontalalignment(across)
+    text.set_verticalalignment(down)

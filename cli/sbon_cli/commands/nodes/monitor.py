@@ -13,7 +13,7 @@ import msgspec
 from rich.markup import escape
 
 from sbon import SbonError
-from sbon.following import Reconnection, connection_ended
+from sbon.follower import Reconnection, connection_ended
 from sbon_cli.client import Client
 from sbon_cli.terminal.output import asks_node, err, rows_output, say
 from sbon_node.base.events import (

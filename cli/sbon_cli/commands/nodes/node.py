@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from sbon_cli.commands.nodes.membership import drain
-from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
+from sbon_cli.commands.nodes.config import flags_of, settings_options
+from sbon_cli.commands.nodes.members import drain
 from sbon_cli.options.suggestions import SuggestingGroup
 from sbon_cli.terminal.output import reports_errors
 from sbon_node.base.logging import output
@@ -28,12 +28,7 @@ from sbon_node.config.config import load
 @click.pass_context
 @reports_errors
 def node(
-    context: click.Context,
-    /,
-    config_file: Path | None,
-    settings: tuple[str, ...],
-    until_stdin_closes: bool,
-    **named: str | None,
+    context: click.Context, /, config_file: Path | None, settings: tuple[str, ...], until_stdin_closes: bool, **named: str | None
 ) -> None:
     """Runs a node in the foreground.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.markup import escape
 
 from sbon.model import BackupInfo, QueryInfo, SourceInfo, Survival
-from sbon_cli.terminal.output import print_table, say
+from sbon_cli.terminal.output import print_records, say
 from sbon_protocol.api.durability import LOCAL, SINK
 from sbon_protocol.api.states.operator_states import RUNNING
 
@@ -26,41 +26,29 @@ def show_survival(info: QueryInfo) -> None:
 def show_backups(info: QueryInfo) -> None:
     """Print durability, epoch and backup of each operator."""
     if info.operators:
-        print_table(
-            ("operator", "durability", "epoch", "backup", "its batch", "age"),
-            [
-                (
-                    o.id,
-                    o.durability,
-                    o.epoch or "-",
-                    "-" if o.backup is None else _backup(o.backup),
-                    None if o.backup is None else o.backup.batch,
-                    _age(o.backup),
-                )
-                for o in info.operators
-            ],
-        )
+        _print_backups("operator", "its batch", ((o.id, o.durability, o.epoch or "-", o.backup) for o in info.operators))
 
 
 def show_source_backups(sources: Iterable[SourceInfo]) -> None:
     """Print durability, epoch and backup of each source, if one of them is replicated."""
-    known = list(sources)
-    if any(one.source.durability != LOCAL for one in known):
+    known = [(one.source.name, one.source.durability, one.source.epoch, one.backup) for one in sources]
+    if any(durability != LOCAL for _, durability, _, _ in known):
         say()
-        print_table(
-            ("source", "durability", "epoch", "backup", "its frame", "age"),
-            [
-                (
-                    one.source.name,
-                    one.source.durability,
-                    one.source.epoch,
-                    "-" if one.backup is None else _backup(one.backup),
-                    None if one.backup is None else one.backup.batch,
-                    _age(one.backup),
-                )
-                for one in known
-            ],
-        )
+        _print_backups("source", "its frame", known)
+
+
+def _print_backups(kind: str, newest: str, known: Iterable[tuple[str, str, int | str, BackupInfo | None]]) -> None:
+    print_records(
+        {
+            kind: name,
+            "durability": durability,
+            "epoch": epoch,
+            "backup": "-" if backup is None else _backup(backup),
+            newest: None if backup is None else backup.batch,
+            "age": _age(backup),
+        }
+        for name, durability, epoch, backup in known
+    )
 
 
 def _backup(backup: BackupInfo) -> str:

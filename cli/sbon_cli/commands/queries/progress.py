@@ -83,10 +83,7 @@ class Bar:
         assert self._task is not None
         share = progress.read_share
         self._shown.update(
-            self._task,
-            description=escape(short_text(progress)),
-            total=None if share is None else 1.0,
-            completed=share or 0.0,
+            self._task, description=escape(short_text(progress)), total=None if share is None else 1.0, completed=share or 0.0
         )
         self._shown.refresh()
 

@@ -10,14 +10,16 @@ from typing import Any, get_args
 import click
 
 from sbon import SbonError
-from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
+from sbon_cli.options.types import milliseconds_of
 from sbon_protocol.api.adaptation import Adapt
 from sbon_protocol.api.durability import Durability
 from sbon_protocol.api.operators import OnError, StateChoice
 from sbon_protocol.api.plan import Decompose
 from sbon_protocol.api.queries import Begin
 from sbon_protocol.api.strategies import AUTO, DEFAULT_STRATEGY, OBJECTIVES, STRATEGY_NAMES, objective_named
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _UNITS_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
@@ -31,17 +33,11 @@ def bytes_s_of(rate: str, flag: str) -> float:
     return bytes_s
 
 
-def _max_delay(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    delay_ms = milliseconds_of(value, "--max-delay")
+def _max_delay_ms(value: str, flag: str) -> float:
+    delay_ms = milliseconds_of(value, flag)
     if delay_ms < 1:
-        raise click.UsageError(f"--max-delay: {value!r} is less than a millisecond")
+        raise click.UsageError(f"{flag}: {value!r} is less than a millisecond")
     return float(delay_ms)
-
-
-def _min_throughput(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else bytes_s_of(value, "--min-throughput")
 
 
 def _objective(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -52,8 +48,17 @@ def _objective(context: click.Context, parameter: click.Parameter, value: str) -
     return value
 
 
-def _join_window(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else milliseconds_of(value, "--join-window")
+def _choice(*names: str, of: Any, help_: str, **more: Any) -> Decorator:
+    return click.option(*names, type=click.Choice(get_args(of)), help=help_, **more)
+
+
+def _read(flag: str, name: str, read: Callable[[str, str], float], metavar: str, help_: str) -> Decorator:
+    """Return an option whose value ``read`` converts; it also takes the flag, for its usage errors."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+        return None if value is None else read(value, flag)
+
+    return click.option(flag, name, callback=callback, metavar=metavar, help=help_)
 
 
 strategy_option = click.option(
@@ -65,7 +70,7 @@ strategy_option = click.option(
     help="hybrid, auto (the optimum), producer, consumer, or one of docs/placement.md.",
 )
 _GOAL = ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s")
-_OPTIONS = {
+_OPTIONS: dict[str, Decorator] = {
     "strategy": strategy_option,
     "objective": click.option(
         "--objective",
@@ -75,86 +80,37 @@ _OPTIONS = {
         metavar="GOAL",
         help=f"Minimise {', '.join(OBJECTIVES)}, or weights: usage=1,delay=50.",
     ),
-    "max_delay_ms": click.option(
-        "--max-delay",
-        "max_delay_ms",
-        callback=_max_delay,
-        metavar="DURATION",
-        help="Refuse a placement where rows take longer: 80ms.",
+    "max_delay_ms": _read(
+        "--max-delay", "max_delay_ms", _max_delay_ms, "DURATION", "Refuse a placement where rows take longer: 80ms."
     ),
-    "min_throughput_bytes_s": click.option(
-        "--min-throughput",
-        "min_throughput_bytes_s",
-        callback=_min_throughput,
-        metavar="RATE",
-        help="Refuse hosts that cannot send so much: 10kB/s.",
+    "min_throughput_bytes_s": _read(
+        "--min-throughput", "min_throughput_bytes_s", bytes_s_of, "RATE", "Refuse hosts that cannot send so much: 10kB/s."
     ),
-    "adapt": click.option(
-        "--adapt",
-        type=click.Choice(get_args(Adapt)),
-        metavar="HOW",
-        help="Moves of operators: off, local, ants, full.",
+    "adapt": _choice("--adapt", of=Adapt, metavar="HOW", help_="Moves of operators: off, local, ants, full."),
+    "decompose": _choice(
+        "--decompose", of=Decompose, default="auto", metavar="WHEN", help_="Partial aggregates: auto (default), always, never."
     ),
-    "decompose": click.option(
-        "--decompose",
-        type=click.Choice(get_args(Decompose)),
-        default="auto",
-        metavar="WHEN",
-        help="Partial aggregates: auto (default), always, never.",
+    "join_window_ms": _read(
+        "--join-window", "join_window_ms", milliseconds_of, "DURATION", "Time bound for joins without one: 500ms, 10s."
     ),
-    "join_window_ms": click.option(
-        "--join-window",
-        "join_window_ms",
-        callback=_join_window,
-        metavar="DURATION",
-        help="Time bound for joins without one: 500ms, 10s.",
+    "on_error": _choice(
+        "--on-error", of=OnError, default="fail", metavar="WHAT", help_="On an error in a row: fail, skip, null."
     ),
-    "on_error": click.option(
-        "--on-error",
-        type=click.Choice(get_args(OnError)),
-        default="fail",
-        metavar="WHAT",
-        help="On an error in a row: fail, skip, null.",
+    "state_provider": _choice("--state-provider", of=StateChoice, metavar="WHERE", help_="State: auto (by size), hdfs, rocksdb."),
+    "durability": _choice("--durability", of=Durability, metavar="WHERE", help_="Copies of state: local, replicated, hot."),
+    "begin": _choice(
+        "--from", "begin", of=Begin, default="earliest", metavar="WHEN", help_="Rows to begin with: earliest (default), now."
     ),
-    "state_provider": click.option(
-        "--state-provider",
-        type=click.Choice(get_args(StateChoice)),
-        metavar="WHERE",
-        help="State: auto (by size), hdfs, rocksdb.",
-    ),
-    "durability": click.option(
-        "--durability",
-        type=click.Choice(get_args(Durability)),
-        metavar="WHERE",
-        help="Copies of state: local, replicated, hot.",
-    ),
-    "begin": click.option(
-        "--from",
-        "begin",
-        type=click.Choice(get_args(Begin)),
-        metavar="WHEN",
-        default="earliest",
-        help="Rows to begin with: earliest (default), now.",
-    ),
-    "reuse": click.option(
-        "--no-reuse",
-        "reuse",
-        flag_value="never",
-        default="auto",
-        help="Share no operator of another query.",
-    ),
+    "reuse": click.option("--no-reuse", "reuse", flag_value="never", default="auto", help="Share no operator of another query."),
     "allow_restart_from_sources": click.option(
-        "--allow-restart-from-sources",
-        "allow_restart_from_sources",
-        is_flag=True,
-        help="Begin anew if a part is lost: rows come again.",
+        "--allow-restart-from-sources", is_flag=True, help="Begin anew if a part is lost: rows come again."
     ),
     "consumer": click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked."),
 }
 """Options by the fields of a submission that they set."""
 
 
-def query_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def query_options(*names: str) -> Decorator:
     """Add the flags of the goal, of these fields, and ``--consumer``; the command gets all of them as ``fields``."""
     chosen = (*_GOAL, *names, "consumer")
 
@@ -163,8 +119,9 @@ def query_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., A
         def run(*args: Any, **kwargs: Any) -> Any:
             return command(*args, fields={name: kwargs.pop(name) for name in chosen}, **kwargs)
 
+        with_flags: Callable[..., Any] = run
         for name in reversed(chosen):
-            run = _OPTIONS[name](run)
-        return run
+            with_flags = _OPTIONS[name](with_flags)
+        return with_flags
 
     return decorated

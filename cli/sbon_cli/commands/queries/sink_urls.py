@@ -1,4 +1,4 @@
-"""Sinks by the value of ``--to``: a file by its path, any other sink by a URL."""
+"""Sinks by the value of ``--to``, a file by its path, any other sink by a URL; and options of any connector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from sbon.model import SinkSpec
-from sbon_cli.commands.streams.option_values import options_of
 
 _SCHEME = re.compile(r"^([a-z][a-z0-9_-]{0,62})(\+[a-z]+)?:")
 _DATABASES = ("postgres", "postgresql")
@@ -54,3 +53,27 @@ def _table(to: str) -> dict[str, Any]:
     if not database or not table or "/" in table:
         raise click.UsageError("--to: a database and a table are to be named: postgres://USER@HOST:PORT/DATABASE/TABLE")
     return {"url": urlunsplit((address.scheme, address.netloc, f"/{database}", address.query, "")), "table": unquote(table)}
+
+
+def options_of(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options of a connector by ``KEY=VALUE``.
+
+    Raises a usage error for an option that is not KEY=VALUE, and for a repeated key.
+    """
+    chosen: dict[str, Any] = {}
+    for option in texts:
+        key, separator, value = option.partition("=")
+        if not separator:
+            raise click.UsageError(f"--option: {option!r} is not KEY=VALUE")
+        if key.strip() in chosen:
+            raise click.UsageError(f"--option: {key.strip()} is given twice")
+        chosen[key.strip()] = _value(value)
+    return chosen
+
+
+def _value(text: str) -> Any:
+    """Return a number, true, false or JSON as a value, anything else as text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -20,13 +20,7 @@ from sbon_cli.terminal.reading import text_in
 @click.option("-c", "--command", metavar="SQL", help="Run these statements.")
 @query_options("decompose", "join_window_ms", "on_error", "state_provider", "durability", "begin", "reuse")
 @asks_node
-def sql(
-    api: str,
-    file: str | None,
-    command: str | None,
-    fields: dict[str, Any],
-    json_: bool,
-) -> None:
+def sql(api: str, file: str | None, command: str | None, fields: dict[str, Any], json_: bool) -> None:
     """A shell for queries: it prints rows as they arrive. Ctrl-C stops the query and not the shell; \\help explains the rest.
 
     On a terminal it has history and completion. Otherwise it runs the statements of standard input, of a file or of -c one after
@@ -36,8 +30,7 @@ def sql(
         raise click.UsageError("give either --file or --command")
     client = Client(api)
     if file is None and command is None and sys.stdin.isatty():
-        from sbon_cli.shell.known import Known
-        from sbon_cli.shell.prompt import converse
+        from sbon_cli.shell.prompt import Known, converse
 
         status = client.status()
         greeting = f"at {status.name} of {status.cluster}, {counted(status.members, 'member')}; \\help for help"

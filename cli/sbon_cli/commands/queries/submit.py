@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 
 from sbon import SbonError, states
-from sbon.following import Reconnection
+from sbon.follower import Reconnection
 from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
 from sbon_cli.client import Client
@@ -61,12 +61,7 @@ GROUPS = {
     metavar="KIND",
     help="csv, ndjson or parquet; by default the extension of --to.",
 )
-@click.option(
-    "--follow/--no-follow",
-    "follow",
-    default=None,
-    help="Wait for rows (default without --to), or the end.",
-)
+@click.option("--follow/--no-follow", "follow", default=None, help="Wait for rows (default without --to), or the end.")
 @click.option("--rm", is_flag=True, help="Stop the query at the end; with --to, add --follow.")
 @click.option("--name", default="", metavar="NAME", help="Name of the query; by default a random one.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")

@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 import click
 
-from sbon import SbonError, following
-from sbon.following import PATIENCE_S
+from sbon import SbonError, follower
+from sbon.follower import PATIENCE_S
 from sbon.model import Pushed, RefusedRow
 from sbon_cli.client import Client
 from sbon_cli.options.names import STREAM
@@ -26,7 +26,7 @@ from sbon_node.connectors.sources.push import MAX_REPORTED
 POST_BYTES = 1024 * 1024
 """Size of a post from a file. From a pipe, a post has the rows that are there when the post before has been answered."""
 MAX_RECORD_BYTES = 4 * POST_BYTES
-PAUSES_S = (*following.PAUSES_S, 5.0)
+PAUSES_S = (*follower.PAUSES_S, 5.0)
 """Seconds between tries; longer at last than a follower's, since a full disk lasts."""
 MEDIA_TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
 PASSING = frozenset(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import click
 import msgspec
@@ -12,22 +13,24 @@ from click.core import ParameterSource
 from rich.markup import escape
 
 from sbon import SbonError, endpoints
-from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
+from sbon.model import QueryInfo, SourceDeclaration, StreamDeclaration, StreamInfo, ViewDeclaration
+from sbon.states import LIVE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.durability import show_source_backups
+from sbon_cli.commands.queries.sink_urls import options_of
 from sbon_cli.commands.queries.submit import submitted
-from sbon_cli.commands.streams.lineage import Line, Lineage
-from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
-from sbon_cli.options.durations import duration_of, milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.options.suggestions import SuggestingGroup
-from sbon_cli.terminal.output import asks_node, bytes_text, print_json, print_table, reports_errors, say, tell
+from sbon_cli.options.types import duration_of, milliseconds_of
+from sbon_cli.terminal.output import asks_node, bytes_text, print_json, print_records, print_table, reports_errors, say, tell
 from sbon_cli.terminal.reading import text_of
 from sbon_node.base.validation_messages import in_plain_words
 from sbon_node.model.schema import parse_schema
 from sbon_node.model.times import utc_text
 from sbon_protocol.api.durability import LOCAL, SourceDurability
+
+D = TypeVar("D", bound=msgspec.Struct)
 
 NAMES = "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first"
 
@@ -49,12 +52,7 @@ def _not_blank(context: click.Context, option: click.Parameter, text: str) -> st
 @click.option("--event-time", default="", metavar="COLUMN", help="The column with a row's event time.")
 @click.option("--delay", default="0s", show_default=True, help="Longest delay of a row behind the newest one: 500ms, 10s, 5m.")
 @click.option(
-    "--view",
-    "sql",
-    default="",
-    callback=_not_blank,
-    metavar='"SELECT ..."|@FILE|-',
-    help="Create a view: a name for this query.",
+    "--view", "sql", default="", callback=_not_blank, metavar='"SELECT ..."|@FILE|-', help="Create a view: a name for this query."
 )
 @click.option(
     "--as",
@@ -85,40 +83,19 @@ def create(
         tell(info, json_, f"{name} created: the result of {info.id} at {info.consumer}")
         return
     if sql:
-        _create_view(api, name, text_of(sql, "--view"), comment, json_)
+        fields = {"name": name, "sql": text_of(sql, "--view"), "comment": comment}
+        view = _converted(fields, ViewDeclaration, {"name": NAMES, "sql": "--view"})
+        tell(Client(api).create_view(view), json_, f"{name} created")
         return
     if not schema or not event_time:
         raise click.UsageError(f"{'--event-time' if schema else '--schema'} is missing; or --view, or --as")
-    try:
-        declaration = msgspec.convert(
-            {
-                "name": name,
-                "schema": parse_schema(text_of(schema, "--schema").strip()),
-                "event_time": event_time,
-                "delay_ms": milliseconds_of(delay, "--delay"),
-                "comment": comment,
-            },
-            StreamDeclaration,
-            from_attributes=True,
-        )
-    except msgspec.ValidationError as error:
-        raise _misused(
-            error,
-            {
-                "name": NAMES,
-                "event_time": "--event-time",
-                "delay_ms": "--delay, in milliseconds",
-            },
-        ) from error
+    columns, delay_ms = parse_schema(text_of(schema, "--schema").strip()), milliseconds_of(delay, "--delay")
+    declaration = _converted(
+        {"name": name, "schema": columns, "event_time": event_time, "delay_ms": delay_ms, "comment": comment},
+        StreamDeclaration,
+        {"name": NAMES, "event_time": "--event-time", "delay_ms": "--delay, in milliseconds"},
+    )
     tell(Client(api).create_stream(declaration), json_, f"{name} created")
-
-
-def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> None:
-    try:
-        view = msgspec.convert({"name": name, "sql": sql, "comment": comment}, ViewDeclaration)
-    except msgspec.ValidationError as error:
-        raise _misused(error, {"name": NAMES, "sql": "--view"}) from error
-    tell(Client(api).create_view(view), json_, f"{name} created")
 
 
 @stream.command()
@@ -153,34 +130,15 @@ def _create_view(api: str, name: str, sql: str, comment: str, json_: bool) -> No
 )
 @asks_node
 def attach(
-    api: str,
-    /,
-    stream_name: str,
-    node_name: str,
-    name: str,
-    options: tuple[str, ...],
-    durability: str,
-    json_: bool,
-    **short: Any,
+    api: str, /, stream_name: str, node_name: str, name: str, options: tuple[str, ...], durability: str, json_: bool, **short: Any
 ) -> None:
     """Attaches a physical source to STREAM, at any node; a query over the stream gets a branch for each source."""
     connector, chosen = connector_of(options, **short)
     client = Client(api)
     at = node_name or client.status().name
-    fields: dict[str, Any] = {
-        "stream": stream_name,
-        "name": name or at,
-        "node": at,
-        "connector": connector,
-        "options": chosen,
-        "durability": durability,
-    }
-    if short["rate"] is not None:
-        fields["rows_s"] = short["rate"]
-    try:
-        source = msgspec.convert(fields, SourceDeclaration)
-    except msgspec.ValidationError as error:
-        raise _misused(error, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"}) from error
+    fields = {"stream": stream_name, "name": name or at, "node": at, "connector": connector, "options": chosen}
+    fields |= {"durability": durability} | ({} if short["rate"] is None else {"rows_s": short["rate"]})
+    source = _converted(fields, SourceDeclaration, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"})
     tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
 
 
@@ -207,9 +165,8 @@ def source_of(info: StreamInfo, name: str, node: str) -> str:
         return names[0]
     description = " ".join(part for part in (repr(name) if name else "", f"at {node}" if node else "") if part)
     if names:
-        raise SbonError(
-            "ambiguous-source", f"{stream} has {len(names)} sources {description}", hint=f"name one: --name {' or '.join(names)}"
-        )
+        hint = f"name one: --name {' or '.join(names)}"
+        raise SbonError("ambiguous-source", f"{stream} has {len(names)} sources {description}", hint=hint)
     known = ", ".join(f"{s.name} at {s.node}" for s in sources) or "none"
     raise SbonError("unknown-source", f"{stream} has no source {description}", hint=f"there is {known}")
 
@@ -223,18 +180,17 @@ def list_(api: str, json_: bool) -> None:
 
 def show_streams(streams: Sequence[StreamInfo]) -> None:
     """Print the streams as a table."""
-    print_table(
-        ("stream", "columns", "event time", "delay ms", "sources"),
-        [
-            (
-                s.entry.declaration.name,
-                ", ".join(c.name for c in s.entry.declaration.schema),
-                s.entry.declaration.event_time,
-                s.entry.declaration.delay_ms,
-                "a view" if s.entry.declaration.sql else ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
-            )
+    print_records(
+        (
+            {
+                "stream": s.entry.declaration.name,
+                "columns": ", ".join(c.name for c in s.entry.declaration.schema),
+                "event time": s.entry.declaration.event_time,
+                "delay ms": s.entry.declaration.delay_ms,
+                "sources": "a view" if s.entry.declaration.sql else ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
+            }
             for s in streams
-        ],
+        ),
         empty="no streams",
     )
 
@@ -283,25 +239,24 @@ def show_stream(info: StreamInfo) -> None:
     if declaration.sql:
         print(declaration.sql)
         return
-    print_table(
-        ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "watermark", "late", "bad", "too large", "dropped"),
-        [
-            (
-                s.source.name,
-                s.source.node,
-                s.source.connector,
-                s.state,
-                s.rows,
-                bytes_text(s.bytes),
-                s.rows_s,
-                utc_text(s.watermark_ms) if s.watermark_ms is not None else "-",
-                s.late,
-                s.bad,
-                s.too_large,
-                s.dropped,
-            )
+    print_records(
+        (
+            {
+                "source": s.source.name,
+                "node": s.source.node,
+                "connector": s.source.connector,
+                "state": s.state,
+                "rows": s.rows,
+                "bytes": bytes_text(s.bytes),
+                "rows/s": s.rows_s,
+                "watermark": utc_text(s.watermark_ms) if s.watermark_ms is not None else "-",
+                "late": s.late,
+                "bad": s.bad,
+                "too large": s.too_large,
+                "dropped": s.dropped,
+            }
             for s in info.sources
-        ],
+        ),
         empty="no sources: sbon stream attach",
     )
     show_source_backups(info.sources)
@@ -323,10 +278,13 @@ def drop(api: str, name: str) -> None:
 stream.add_command(push)
 
 
-def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.UsageError:
-    """Return the refusal of a declaration as a usage error that names the flag."""
-    field, message = in_plain_words(error)
-    return click.UsageError(f"{flags.get(field, field)}: {message}" if field else message)
+def _converted(fields: dict[str, Any], kind: type[D], flags: dict[str, str]) -> D:
+    """Return a declaration; a usage error names the flag of a field that is not allowed."""
+    try:
+        return msgspec.convert(fields, kind, from_attributes=True)
+    except msgspec.ValidationError as error:
+        field, message = in_plain_words(error)
+        raise click.UsageError(f"{flags.get(field, field)}: {message}" if field else message) from error
 
 
 def connector_of(
@@ -340,10 +298,9 @@ def connector_of(
     rate: float | None,
 ) -> tuple[str, dict[str, Any]]:
     """Return the connector and its options by the flags; raise a usage error for contradictions."""
-    connectors = [
-        c for c, is_chosen in (("file", path is not None), ("generator", generator), (connector, bool(connector))) if is_chosen
-    ]
-    if len(set(connectors)) != 1:
+    named = {"file": path is not None, "generator": generator} | ({connector: True} if connector else {})
+    connectors = [name for name, is_chosen in named.items() if is_chosen]
+    if len(connectors) != 1:
         raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
     if connectors[0] != "file" and (format_ or replay is not None):
         raise click.UsageError("--format and --replay are for --file")
@@ -357,3 +314,100 @@ def connector_of(
     if connectors[0] == "generator" and rate is not None:
         chosen["rate"] = rate
     return connectors[0], chosen
+
+
+# -- Where a stream comes from, and what reads it: through views, and queries whose results are streams ---------------
+
+
+VIEW = "view"
+
+
+class Line(NamedTuple):
+    """A stream, view or query, ``depth`` steps from the stream that is shown."""
+
+    depth: int
+    kind: str
+    name: str
+    detail: str = ""
+
+
+class Lineage:
+    """The streams of an overlay, and its queries: those that make streams, and the live ones."""
+
+    def __init__(self, streams: Iterable[StreamInfo], queries: Iterable[QueryInfo]) -> None:
+        self._streams = {info.entry.declaration.name: info for info in streams}
+        self._queries = {query.uid: query for query in queries}
+        self._made = {uid: name for name, info in self._streams.items() if (uid := made_by(info))}
+
+    def upstream(self, name: str) -> list[Line]:
+        """Return the query that makes the stream, and what that reads; or its sources, or what the view reads."""
+        return list(self._upstream(name, 1, {name}))
+
+    def _upstream(self, name: str, depth: int, seen: set[str]) -> Iterator[Line]:
+        info = self._streams.get(name)
+        if info is None:
+            return
+        if info.entry.declaration.sql:
+            yield from self._with_upstream(self._read_by(info), depth, seen)
+            return
+        query = self._queries.get(made_by(info))
+        if query is None:
+            for source in info.entry.sources:
+                yield Line(depth, "source", source.name, f"{source.connector} at {source.node}")
+            return
+        yield _line(depth, query)
+        yield from self._with_upstream(query.streams, depth + 1, seen)
+
+    def _with_upstream(self, names: Iterable[str], depth: int, seen: set[str]) -> Iterator[Line]:
+        for name in names:
+            yield Line(depth, self._kind(name), name)
+            if name not in seen:
+                yield from self._upstream(name, depth + 1, seen | {name})
+
+    def downstream(self, name: str) -> list[Line]:
+        """Return the views and live queries that read the stream, and what reads their results."""
+        return list(self._downstream(name, 1, {name}))
+
+    def _downstream(self, name: str, depth: int, seen: set[str]) -> Iterator[Line]:
+        for view, info in sorted(self._streams.items()):
+            if name in self._read_by(info):
+                yield Line(depth, VIEW, view)
+                if view not in seen:
+                    yield from self._downstream(view, depth + 1, seen | {view})
+        for uid, query in sorted(self._queries.items()):
+            if name not in query.streams or query.state not in LIVE:
+                continue
+            yield _line(depth, query)
+            made = self._made.get(uid, "")
+            if made:
+                yield Line(depth + 1, "stream", made)
+            if made and made not in seen:
+                yield from self._downstream(made, depth + 2, seen | {made})
+
+    def _kind(self, name: str) -> str:
+        info = self._streams.get(name)
+        return VIEW if info is not None and info.entry.declaration.sql else "stream"
+
+    def _read_by(self, info: StreamInfo) -> list[str]:
+        """Return the streams and views that a view reads, by name; none for a stream."""
+        names = _tables(info.entry.declaration.sql) if info.entry.declaration.sql else set()
+        return sorted({name for table in names for name in (table, table.lower()) if name in self._streams})
+
+
+def _tables(sql: str) -> set[str]:
+    sqlglot: Any = importlib.import_module("sqlglot")  # Slow to load, and few lineages have views.
+    try:
+        tree = sqlglot.parse_one(sql, dialect="spark")
+    except sqlglot.errors.SqlglotError:
+        return set()
+    return {table.name for table in tree.find_all(sqlglot.exp.Table)}
+
+
+def made_by(info: StreamInfo) -> str:
+    """Return the uid of the query whose result the stream is; empty if it is none's."""
+    made: Sequence[Mapping[str, object]] = [one.options for one in info.entry.sources if one.connector == "query"]
+    return str(made[0].get("query", "")) if made else ""
+
+
+def _line(depth: int, query: QueryInfo) -> Line:
+    return Line(depth, "query", query.id, f"{query.state}, to {query.sink.kind} at {query.consumer}")

@@ -10,11 +10,12 @@ from sbon_node.net.server import failure_of
 from sbon_node.papers.sand.algorithm.coordinators import Coordinators
 from sbon_node.placement.model.network_view import Answered, NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.base import Call
 from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
 from sbon_protocol.frames import LENGTH_BYTES, decode_frame, encode_frame
-from sbon_protocol.messages import Call, Failure, Frame, Request, Response
+from sbon_protocol.messages import Failure, Frame, Request, Response
 from sbon_protocol.zones import PlacedOperators
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from sbon_lab.experiments.harness.network import Floats, Network
 from sbon_lab.experiments.harness.network_model import name_of
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_protocol.api.objective import Bounds
 from sbon_protocol.api.operators import Needs
+from sbon_protocol.api.strategies import Bounds
 
 SOURCES, READERS, TUPLES_S, TUPLE_BYTES = 2, 3, 5.0, 10.0
 """The application's sources, most readers of a vertex, and a source's tuple rate and size at a factor of 1."""

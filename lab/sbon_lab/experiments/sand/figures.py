@@ -32,7 +32,7 @@ from sbon_lab.experiments.harness.trials import Trial, best_hosts, judged, place
 from sbon_lab.experiments.sand.workload import FAR, LIES, Lie, Shape, lie_of, tree
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_protocol.api.objective import Bounds
+from sbon_protocol.api.strategies import Bounds
 from sbon_protocol.errors import SbonError
 
 # -- Pictures of SAND's Figures 6 to 12: bars by positions of sources, lines over bounds, distances and selectivities --

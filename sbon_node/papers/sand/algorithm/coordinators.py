@@ -25,8 +25,8 @@ from sbon_node.placement.model.instance import Floats
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.messages import Call
 from sbon_protocol.zones import (
     AddSubtree,
     InvalidateMap,
