@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sbon_node.base.clock import Clock
-from sbon_node.base.drain_mark import Drained
+from sbon_node.base.drain_mark import Drained, identify
 from sbon_node.base.events import Bus
 from sbon_node.base.executors import Executor
 from sbon_node.base.failpoints import Failpoints
-from sbon_node.base.identity import identify
 from sbon_node.base.store import RecordStore
 from sbon_node.config.config import Config
 from sbon_node.context import Context

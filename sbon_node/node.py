@@ -18,14 +18,11 @@ import msgspec
 import structlog
 
 from sbon_node.adaptation.decisions import LeaderDecisions
-from sbon_node.adaptation.drain.draining import Draining, Parts
-from sbon_node.adaptation.drain.leaving import Leaving
-from sbon_node.adaptation.drain.targets import MoveTargets
+from sbon_node.adaptation.drain import Draining, Leaving, MoveTargets, Parts
 from sbon_node.adaptation.look import OptimizerParts
-from sbon_node.adaptation.mover import Mover
+from sbon_node.adaptation.mover import Mover, RequestedMoves
 from sbon_node.adaptation.optimizer import LocalOptimizer
-from sbon_node.adaptation.requested import RequestedMoves
-from sbon_node.adaptation.whole.replacements import Replacements
+from sbon_node.adaptation.whole import Replacements
 from sbon_node.base.clock import Clock
 from sbon_node.base.events import MemberChanged
 from sbon_node.base.executors import Computing, Executor, in_thread

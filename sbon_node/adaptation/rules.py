@@ -406,11 +406,8 @@ class Pair(NamedTuple):
             return max((latency(end[0], link.node) for link in end[1] if link.reads == reads), default=0.0)
 
         into, out_of = longest(writer, reads=True), longest(reader, reads=False)
-        return max(
-            into + latency(*hosts) + out_of,
-            into + longest(writer, reads=False),
-            longest(reader, reads=True) + out_of,
-        )
+        through = into + latency(*hosts) + out_of
+        return max(through, into + longest(writer, reads=False), longest(reader, reads=True) + out_of)
 
     def problem(self) -> PlacementProblem:
         """Return the placement of both with all others where they are."""

@@ -16,7 +16,7 @@ from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.net.traffic import Carrier, Direction, Flow
+from sbon_node.net.counters import Carrier, Direction, Flow
 from sbon_node.overlay.directory.measuring import Measurer
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.overlay.space.local import LocalCoordinate

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from sbon_node.adaptation.drain.draining import Draining
+from sbon_node.adaptation.drain import Draining
 from sbon_node.config.config import Config
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.disk_usage import disk_usage, process_memory

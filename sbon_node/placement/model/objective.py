@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from sbon_node.placement.model.problem import Edge, PlacementProblem, in_order
-from sbon_node.placement.model.queueing import Server, side_by_side
-from sbon_node.placement.model.queueing_latency import Latencies, ThroughServers
+from sbon_node.placement.model.queueing import Latencies, Server, ThroughServers, side_by_side
 from sbon_protocol.api.strategies import OBJECTIVES as OBJECTIVES
 from sbon_protocol.api.strategies import objective_named as objective_named
 

@@ -90,7 +90,7 @@ def _better(instance: Instance, best: Ints, link: tuple[int, int], ms: float) ->
     """Return the best placement at this latency; None if ``best`` is still as good."""
     moved = _with(instance, link, ms)
     solution = solve(moved).hosts
-    costs = penalised(moved, moved.evaluate(np.stack([best, solution])))
+    costs = penalised(moved, np.stack([best, solution]))
     return solution if costs[1] < costs[0] * (1 - CLOSE) - CLOSE else None
 
 
@@ -100,7 +100,7 @@ def _even(instance: Instance, best: Ints, rival: Ints, link: tuple[int, int], ne
     for _ in range(HALVINGS):
         middle_ms = (near_ms + far_ms) / 2
         moved = _with(instance, link, middle_ms)
-        costs = penalised(moved, moved.evaluate(both))
+        costs = penalised(moved, both)
         if costs[1] < costs[0]:
             far_ms = middle_ms
         else:
