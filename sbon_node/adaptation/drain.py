@@ -87,10 +87,7 @@ class DrainMoves:
         self._operators, self._mover, self._targets = operators, mover, targets
 
     async def move(self, hosted: HostedOperator, enter: Callable[[DrainStep], None]) -> None:
-        """Move the operator to the best node that takes it, unless its query ends or it stays.
-
-        Nodes that gave no answer are tried again where no other is left.
-        """
+        """Move the operator to the best node that takes it, unless its query ends or it stays; silent nodes come again last."""
         tries = _Tries(backoff_of(self._context.settings))
         while self._operators.get(hosted.spec.id) is not None:
             if (stays := await self._try(hosted, tries, enter)) is None:
@@ -251,10 +248,7 @@ def _usage(operator: str, node: str, edges: list[Edge], hosts: Mapping[str, str]
 
 
 class Leaving:
-    """Leaves for good: refused while others need this node for records of queries, parts of them, or sources they read.
-
-    If forced, they are informed first.
-    """
+    """Leaves for good: refused while others need records, parts or sources of this node; if forced, they are informed first."""
 
     def __init__(
         self,

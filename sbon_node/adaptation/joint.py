@@ -52,10 +52,7 @@ class Proposal(NamedTuple):
 
 
 class JointMoves:
-    """Proposes joint moves, and answers proposals of others.
-
-    ``busy`` returns why an operator may not take part for what this node does; ``agreed`` begins a move.
-    """
+    """Proposes joint moves, and answers proposals; ``busy`` returns why an operator takes no part, ``agreed`` begins a move."""
 
     def __init__(
         self,

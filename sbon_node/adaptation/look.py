@@ -529,10 +529,7 @@ class Deciding:
     # -- together -----------------------------------------------------------------------------------------------------
 
     async def _together(self, hosted: HostedOperator, links: dict[str, tuple[Link, ...]], memory: Memory) -> Made | None:
-        """Return the decision to move the operator with its neighbours on this node; None if there are none, or it stays.
-
-        One of them decides for all: the first by its id.
-        """
+        """Return the decision, made by the first by id, to move the operator with its neighbours here; None if it stays."""
         peers = {one.spec.id: one for one in self._adaptable() if one.spec.query == hosted.spec.query}
         here = {link.vertex for link in links[hosted.spec.id] if link.vertex in peers}
         if not here or min(here) < hosted.spec.id:

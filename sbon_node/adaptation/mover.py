@@ -86,10 +86,7 @@ class Mover:
     async def move(
         self, call: MoveOperator, why: str, every_s: float, report: Callable[[OperatorMove], None] | None = None
     ) -> SbonError | None:
-        """Move an operator of this node; return why it was given up, None once it has moved.
-
-        ``report`` gets each state but that of a move that was given up.
-        """
+        """Move an operator of this node; ``report`` its states; return why it was given up, None once it has moved."""
         failure = None
         try:
             first = await self.begin(call, why=why)

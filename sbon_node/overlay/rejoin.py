@@ -40,10 +40,7 @@ class StoredPeer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejoin:
-    """Joins at the start, and again when no member is left.
-
-    Tries continue with growing pauses, without a time limit. Looks for a missing node every ``rejoin_max_s``.
-    """
+    """Joins at the start, and again when no member is left, for ever; looks for a missing node every ``rejoin_max_s``."""
 
     def __init__(
         self,

@@ -46,10 +46,7 @@ class OperatorRegisters:
         self._registered = Registered(registers, FORM)
 
     async def place(self, record: QueryRecord, *, again: bool) -> None:
-        """Store the hosts of a query's operators and of its sink, in epoch 1.
-
-        It takes one round trip at the first placement; ``again`` replaces one of which nothing was started.
-        """
+        """Store the hosts of a query's operators and sink in epoch 1; ``again`` replaces one of which nothing was started."""
         hosts = {**record.hosts, record.sink_component: record.consumer}
         await asyncio.gather(*(self._place(record, component, hosts[component], again) for component in record.components))
 

@@ -33,10 +33,7 @@ RecordStep = Callable[[QueryRecord], QueryRecord | None]
 
 
 class Records:
-    """Records of queries. ``most`` bounds those of which this node keeps a copy and that it creates itself.
-
-    ``distance_ms`` estimates the latency to a node.
-    """
+    """Records of queries, at most ``most`` kept or created here; ``distance_ms`` estimates the latency to a node."""
 
     def __init__(self, store: AcceptorStore, registers: Registers, most: int, distance_ms: Callable[[str], float]) -> None:
         self._store, self._registers, self._most, self._distance_ms = store, registers, most, distance_ms

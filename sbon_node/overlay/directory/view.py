@@ -57,10 +57,7 @@ class FullView:
     def nearest(
         self, point: Sequence[float], k: int, condition: Condition | None = None, *, exclude: frozenset[str] = frozenset()
     ) -> list[tuple[str, float]]:
-        """Return the k nearest nodes to a virtual point that fulfil the condition, and their distances (ms in cost space).
-
-        Ties are broken by name.
-        """
+        """Return the k nearest nodes to a virtual point that fulfil the condition, and their distances (ms); ties go by name."""
         known = [(name, c) for name in self._nodes() if name not in exclude and (c := self.coordinate(name)) is not None]
         if not known or k <= 0:
             return []

@@ -37,10 +37,7 @@ def percentile_of(settings: SpaceSettings) -> Percentile:
 
 
 class LocalCoordinate:
-    """This node's coordinate, its filtered round-trip times, and its choice of neighbours to measure.
-
-    Pure: takes the time and a random generator.
-    """
+    """This node's coordinate, filtered round-trip times, and choice of neighbours to measure. Pure: takes time and generator."""
 
     def __init__(self, settings: SpaceSettings, rng: random.Random) -> None:
         self._settings = settings

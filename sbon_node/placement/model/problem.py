@@ -13,20 +13,14 @@ from sbon_protocol.api.operators import Needs
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """Service time of a message on a processor of speed 1.
-
-    ``mean_ms`` is its mean, ``scv`` its squared coefficient of variation.
-    """
+    """Service time of a message on a processor of speed 1: its mean ``mean_ms``, and squared coefficient of variation ``scv``."""
 
     mean_ms: float = 0.0
     scv: float = 1.0
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A stream between two vertices and its rates; 0 rows where these are not counted.
-
-    Vertices are ids of producers, operators or consumers.
-    """
+    """A stream between two vertices, ids of producers, operators or consumers; 0 rows where these are not counted."""
 
     source: str
     target: str

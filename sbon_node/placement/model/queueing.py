@@ -122,10 +122,7 @@ def traffic(
 
 
 def waiting_ms(traffic: Traffic) -> Floats:
-    """Return Q, the time a message waits in the queue (equations 4 to 9), in milliseconds.
-
-    Where the load exceeds ``MAX_LOAD``, it is ``OVERLOADED_MS`` x the load.
-    """
+    """Return Q, the wait in the queue (equations 4 to 9) in ms; ``OVERLOADED_MS`` x the load where that exceeds ``MAX_LOAD``."""
     rate, load = np.maximum(traffic.rate_s, 1e-12), np.minimum(traffic.load, MAX_LOAD)
     mean_s = traffic.load / rate
     service_scv = np.maximum(traffic.squares / rate / np.maximum(mean_s, 1e-12) ** 2 - 1.0, 0.0)

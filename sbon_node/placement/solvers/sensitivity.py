@@ -70,10 +70,7 @@ def paths_of(instance: Instance, hosts: Ints) -> list[tuple[int, int]]:
 def _turn(
     instance: Instance, best: Ints, link: tuple[int, int], now_ms: float, end_ms: float
 ) -> tuple[float, Ints] | tuple[None, None]:
-    """Return the first latency at which another placement is as good, and that placement.
-
-    The search goes from ``now_ms`` to ``end_ms``.
-    """
+    """Return the first latency, from ``now_ms`` to ``end_ms``, at which another placement is as good, and that placement."""
     rival = _better(instance, best, link, end_ms)
     if rival is None:
         return None, None

@@ -14,10 +14,7 @@ from sbon_protocol.messages import Ack, Gossip, Ping
 
 
 class Pinged(msgspec.Struct, frozen=True, order=True):
-    """A ping's answer; ``lagged`` if this process's timers were late meanwhile.
-
-    The least round-trip time is the most credible.
-    """
+    """A ping's answer; ``lagged`` if this process's timers were late meanwhile. The least round-trip time is most credible."""
 
     lagged: bool
     rtt_ms: float

@@ -126,10 +126,7 @@ class Probes:
         return ack.source in names
 
     def measure(self, name: str) -> tuple[int, Send] | None:
-        """Return a ping that only measures, with its sequence; the failure detector ignores the result.
-
-        Call :meth:`measured` when its answer has come, or the wait has ended.
-        """
+        """Return a ping that only measures, and its sequence; call :meth:`measured` once it is answered, or waited for."""
         row = self._table.get(name)
         if row is None:
             return None
