@@ -78,7 +78,7 @@ def test_an_unknown_logger_is_refused_and_changes_nothing(out: io.StringIO) -> N
 
 def test_the_nearest_name_above_a_module_counts() -> None:
     chosen = {"sbon_node.net": "debug", "sbon_node.net.peers": "error"}
-    asked = ("sbon_node.net.peers", "sbon_node.net.peers", "sbon_node.network", "sbon_node")
+    asked = ("sbon_node.net.peers", "sbon_node.net.sockets", "sbon_node.network", "sbon_node")
     assert [level_of(name, "info", chosen) for name in asked] == ["error", "debug", "info", "info"]  # type: ignore[arg-type]
 
 
