@@ -26,7 +26,7 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
 from sbon_node.net.transport import Transport
 from sbon_node.overlay.assemble import Overlay
-from sbon_node.overlay.directory.view import Directory
+from sbon_node.overlay.directory.view import FullView
 from sbon_node.overlay.membership.service import Membership
 from sbon_node.overlay.presence import Presence
 from sbon_node.planning.process.planner import Planner
@@ -182,7 +182,7 @@ class Context:
     server: PeerServer
     membership: Membership
     presence: Presence
-    directory: Directory
+    directory: FullView
     counters: Counters
     failpoint: Failpoints
     executor: Executor

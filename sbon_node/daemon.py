@@ -16,7 +16,7 @@ import structlog
 
 from sbon_node.api.server.http import ApiServer
 from sbon_node.base.clock import Clock
-from sbon_node.base.logging.tap import LogTap
+from sbon_node.base.logging.output import LogTap
 from sbon_node.base.private_files import make_private
 from sbon_node.base.tasks import Tasks
 from sbon_node.config.config import Config
@@ -25,8 +25,7 @@ from sbon_node.engine.interface import MovingEngine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.hosting.machine.machine_resources import Machine, no_load
 from sbon_node.net.counters import Counters
-from sbon_node.net.delays import Delays, keep_reread
-from sbon_node.net.emulation import EmulatedTransport
+from sbon_node.net.emulation import Delays, EmulatedTransport, keep_reread
 from sbon_node.net.names import is_loopback
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Transport

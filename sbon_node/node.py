@@ -15,10 +15,10 @@ from typing import TypeVar
 from sbon_node import context
 from sbon_node.adaptation import assemble as adaptation
 from sbon_node.base.clock import Clock
+from sbon_node.base.drain_mark import identify
 from sbon_node.base.events import MemberChanged
 from sbon_node.base.executors import Computing, Executor, in_thread
 from sbon_node.base.failpoints import Failpoints, unobserved
-from sbon_node.base.identity import identify
 from sbon_node.base.store import RecordStore
 from sbon_node.base.tasks import Tasks
 from sbon_node.config.config import Config

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sbon_node.context import Context
 from sbon_node.model.servers import ServerReport
-from sbon_node.overlay.directory.pairs import Measurement, unordered
+from sbon_node.overlay.directory.measuring import Measurement, unordered
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Answered, Sent, Window
 from sbon_node.placement.model.queueing import Flow, Server, Service
 from sbon_node.placement.selection.discovery import Discovery

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sbon_node.adaptation.decisions import LeaderDecisions
-from sbon_node.adaptation.drain.draining import Draining, Parts
-from sbon_node.adaptation.drain.leaving import Leaving
-from sbon_node.adaptation.drain.targets import MoveTargets
+from sbon_node.adaptation.drain import Draining, Leaving, MoveTargets, Parts
 from sbon_node.adaptation.look import OptimizerParts
-from sbon_node.adaptation.mover import Mover
+from sbon_node.adaptation.mover import Mover, RequestedMoves
 from sbon_node.adaptation.optimizer import LocalOptimizer
-from sbon_node.adaptation.requested import RequestedMoves
 from sbon_node.adaptation.settings import AdaptationSettings
-from sbon_node.adaptation.whole.replacements import Replacements
+from sbon_node.adaptation.whole import Replacements
 from sbon_node.context import Context
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.hosting.assemble import Hosting

@@ -41,19 +41,8 @@ class DecisionLog:
 
 def event_of(query: str, made: MoveDecision) -> Callable[..., MoveDecided]:
     """Return what makes the event of a decision; ``query`` is the name of its query."""
-    return partial(
-        MoveDecided,
-        query=query,
-        operator=made.operator,
-        verdict=made.verdict,
-        code=made.code,
-        reason=made.reason,
-        target=made.target,
-        usage=made.usage,
-        usage_there=made.usage_there,
-        cost=made.cost,
-        probes=made.probes,
-    )
+    shared = ("operator", "verdict", "code", "reason", "target", "usage", "usage_there", "cost", "probes")
+    return partial(MoveDecided, query=query, **{name: getattr(made, name) for name in shared})
 
 
 class LeaderDecisions:
@@ -98,9 +87,9 @@ class LeaderDecisions:
     def added(self, query: str, operators: Sequence[OperatorInfo]) -> tuple[OperatorInfo, ...]:
         """Return the operators with their hosts' decisions and these, the newest of both, oldest first."""
         logs = self._kept.get(query, {})
-        return tuple(_with(one, logs[one.id].all()) if one.id in logs else one for one in operators)
 
+        def added(operator: OperatorInfo) -> OperatorInfo:
+            decisions = sorted((*operator.decisions, *logs[operator.id].all()), key=lambda one: one.at_ms)
+            return replace(operator, decisions=tuple(decisions[-MAX_SHOWN_DECISIONS:]))
 
-def _with(operator: OperatorInfo, more: Sequence[MoveDecision]) -> OperatorInfo:
-    decisions = sorted((*operator.decisions, *more), key=lambda one: one.at_ms)
-    return replace(operator, decisions=tuple(decisions[-MAX_SHOWN_DECISIONS:]))
+        return tuple(added(one) if one.id in logs else one for one in operators)

@@ -22,7 +22,7 @@ from sbon_node.adaptation.rules import TOGETHER, Hosts, Latency, Link, Pair, Sid
 from sbon_node.hosting.moving.host_check import HostCheck
 from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.net.peers import Caller
-from sbon_node.overlay.directory.pairs import unordered
+from sbon_node.overlay.directory.measuring import unordered
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_protocol.api.adaptation import BY_HOSTS, MOVES, MoveDecision, PastMove
 from sbon_protocol.api.operators import Needs
@@ -52,10 +52,7 @@ class Proposal(NamedTuple):
 
 
 class JointMoves:
-    """Proposes joint moves, and answers proposals of others.
-
-    ``busy`` returns why an operator may not take part for what this node does; ``agreed`` begins a move.
-    """
+    """Proposes joint moves, and answers proposals; ``busy`` returns why an operator takes no part, ``agreed`` begins a move."""
 
     def __init__(
         self,
@@ -120,9 +117,8 @@ class JointMoves:
         before = await self._measured(view, pair.measured(pair.hosts))
         usage = pair.usage(pair.hosts, before)
         candidates = max(2, self._settings.pairs // max(1, len(pair.measured(pair.hosts))))
-        placed = (
-            await hybrid(pair.problem(), view, msgspec.structs.replace(self._parts.placement, candidates=candidates))
-        ).hosts()
+        placement = msgspec.structs.replace(self._parts.placement, candidates=candidates)
+        placed = (await hybrid(pair.problem(), view, placement)).hosts()
         hosts = placed[spec.id], placed[link.vertex]
         if hosts[0] == mine.node or hosts[1] == link.node:
             return None, f"no two other hosts are better than {usage:,.0f} bytes in transit"
@@ -193,9 +189,8 @@ class JointMoves:
             weighed = await self._weighed(view, pair, hosts, bounded=hosted.spec.max_delay_ms is not None)
             if not weighed.pays:
                 raise _refused(call, f"measured here, {weighed.why.text}")
-            decision = self._decision(
-                hosted, call.target, f"before {call.neighbour} moves to {call.neighbour_target}", weighed, view
-            )
+            order = f"before {call.neighbour} moves to {call.neighbour_target}"
+            decision = self._decision(hosted, call.target, order, weighed, view)
             if reason := self._occupied(call):
                 raise _refused(call, reason)
             return await self._agreed(hosted, decision, call.attempt)
@@ -240,9 +235,8 @@ class JointMoves:
             raise SbonError("bad-answer", f"{other.node} knows no such link", where=other.operator)
         for link in (*pair.ends[0], *pair.ends[1]):
             if nodes.setdefault(link.vertex, link.node) != link.node or link.vertex in (mine.operator, other.operator):
-                raise SbonError(
-                    "bad-answer", f"{mine.node} and {other.node} know {link.vertex} at two nodes", where=other.operator
-                )
+                message = f"{mine.node} and {other.node} know {link.vertex} at two nodes"
+                raise SbonError("bad-answer", message, where=other.operator)
         return pair
 
     async def _measured(self, view: OperatorView, pairs: Collection[tuple[str, str]]) -> Latency:
@@ -260,15 +254,9 @@ class JointMoves:
 
     def _decision(self, hosted: HostedOperator, target: str, order: str, weighed: Weighed, view: OperatorView) -> MoveDecision:
         why = Why(TOGETHER, f"moves together with its neighbour, {order}; {weighed.why.text}")
+        usage, there, cost, _ = weighed
         return self._deciding.made(
-            hosted,
-            MOVES,
-            why,
-            target=target,
-            usage=weighed.usage,
-            usage_there=weighed.usage_there,
-            cost=weighed.cost,
-            probes=view.probes,
+            hosted, MOVES, why, target=target, usage=usage, usage_there=there, cost=cost, probes=view.probes
         )
 
 

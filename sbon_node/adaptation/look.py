@@ -22,7 +22,7 @@ from sbon_node.context import Context
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.operators.neighbours import neighbours
-from sbon_node.overlay.directory.pairs import unordered
+from sbon_node.overlay.directory.measuring import unordered
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.placement.model.network_view import Answer, Point
 from sbon_node.placement.model.problem import Operator, PlacementProblem, total
@@ -469,10 +469,7 @@ class Deciding:
         return None
 
     async def _offer(self, look: _Look, *, elsewhere: bool = False, most_way_ms: float | None = None) -> Offer | None:
-        """Return the best other host, ``elsewhere`` if this one is no candidate.
-
-        With ``most_way_ms``, None if no way through any host is so short.
-        """
+        """Return the best other host, ``elsewhere`` if this is no candidate; None if no way is as short as ``most_way_ms``."""
         subject, scene, memory, view = look
         try:
             return await best_host(
@@ -525,20 +522,14 @@ class Deciding:
         """Return whether the operator should leave because of load: it keeps this overloaded node busier than others do."""
         if self._load() < self._settings.overload or self._context.clock.now() - self.relieved_s < rules.RELIEF_S:
             return False
-        busy = {one.spec.id: self._busy(one.spec.id) for one in self._adaptable()}
+        measures = {one.spec.id: self._operators.ports.described(one.spec.id) for one in self._adaptable()}
+        busy = {one: (known.busy or 0.0) if known is not None else 0.0 for one, known in measures.items()}
         return hosted.spec.id == max(busy, key=lambda one: (busy[one], one), default="")
-
-    def _busy(self, operator: str) -> float:
-        measures = self._operators.ports.described(operator)
-        return (measures.busy or 0.0) if measures is not None else 0.0
 
     # -- together -----------------------------------------------------------------------------------------------------
 
     async def _together(self, hosted: HostedOperator, links: dict[str, tuple[Link, ...]], memory: Memory) -> Made | None:
-        """Return the decision to move the operator with its neighbours on this node; None if there are none, or it stays.
-
-        One of them decides for all: the first by its id.
-        """
+        """Return the decision, made by the first by id, to move the operator with its neighbours here; None if it stays."""
         peers = {one.spec.id: one for one in self._adaptable() if one.spec.query == hosted.spec.query}
         here = {link.vertex for link in links[hosted.spec.id] if link.vertex in peers}
         if not here or min(here) < hosted.spec.id:
@@ -550,7 +541,10 @@ class Deciding:
         if not 1 < len(group) <= MOST_TOGETHER or group[0] != hosted.spec.id:
             return None
         members = tuple(peers[one] for one in group)
-        if any(self._must_wait(one) for one in members):
+        try:
+            if any(self.waits(one) is not None for one in members):
+                return None
+        except SbonError:
             return None
         subject = self._subject(members, links)
         made = await self._weigh(subject, memory, group=True)
@@ -559,12 +553,6 @@ class Deciding:
     def _adaptable(self) -> list[HostedOperator]:
         known = (self._operators.get(one) for one in self._operators.hosted())
         return [one for one in known if one is not None and one.spec.adapt in BY_HOSTS]
-
-    def _must_wait(self, hosted: HostedOperator) -> bool:
-        try:
-            return self.waits(hosted) is not None
-        except SbonError:
-            return True
 
     def _subject(self, members: tuple[HostedOperator, ...], links: Mapping[str, tuple[Link, ...]]) -> _Subject:
         state_bytes = sum(self._parts.state_bytes(one.spec.id) for one in members)

@@ -55,13 +55,7 @@ class LocalOptimizer:
         self._mover = mover
         self._deciding = Deciding(parts, load)
         self.joint = JointMoves(
-            parts,
-            self._deciding,
-            mover,
-            host_check,
-            lambda operator: self._kept(operator).memory,
-            self._busy,
-            self._agreed,
+            parts, self._deciding, mover, host_check, lambda operator: self._kept(operator).memory, self._busy, self._agreed
         )
         self._known: dict[str, _Remembered] = {}
         self._moving: dict[str, None] = {}
@@ -196,10 +190,7 @@ class LocalOptimizer:
             self._context.bus.publish("placement", event_of(name_of(hosted.spec.query), made))
 
     async def _move(self, hosted: HostedOperator, kept: _Remembered, made: MoveDecision, call: MoveOperator) -> bool:
-        """Move the operator, and return whether it has moved.
-
-        After a failure the target is left alone for a while.
-        """
+        """Move the operator, and return whether it has moved; after a failure the target is left alone for a while."""
         operator, now_s = hosted.spec.id, self._context.clock.now
         failure = await self._mover.move(call, made.reason, self._settings.period_s)
         if failure is None:

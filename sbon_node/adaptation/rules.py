@@ -227,10 +227,7 @@ def least_shortening_ms(way_ms: float, past: tuple[PastMove, ...], now_ms: int, 
 def hastens(
     way_ms: float, late_ms: float, offer: Offer, past: tuple[PastMove, ...], now_ms: int, settings: AdaptationSettings
 ) -> Why:
-    """Return why an operator of a query that is late moves to the offer, with code ``hastens``, or why not.
-
-    A bound comes before usage, as it does at submission.
-    """
+    """Return why an operator of a late query moves to the offer, whatever the usage, with code ``hastens``, or why not."""
     text = f"rows take {late_ms:.1f} ms more than they should; through {offer.node} {offer.way_ms:.1f} instead of {way_ms:.1f} ms"
     least_ms = least_shortening_ms(way_ms, past, now_ms, settings)
     if way_ms - offer.way_ms < max(least_ms, LEAST_SHORTENING_MS):
@@ -406,11 +403,8 @@ class Pair(NamedTuple):
             return max((latency(end[0], link.node) for link in end[1] if link.reads == reads), default=0.0)
 
         into, out_of = longest(writer, reads=True), longest(reader, reads=False)
-        return max(
-            into + latency(*hosts) + out_of,
-            into + longest(writer, reads=False),
-            longest(reader, reads=True) + out_of,
-        )
+        through = into + latency(*hosts) + out_of
+        return max(through, into + longest(writer, reads=False), longest(reader, reads=True) + out_of)
 
     def problem(self) -> PlacementProblem:
         """Return the placement of both with all others where they are."""

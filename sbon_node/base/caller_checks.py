@@ -10,8 +10,6 @@ from sbon_protocol.errors import SbonError
 
 SHARE = 4
 """A caller may have one of so many checks under way, so that it cannot keep the others from theirs."""
-
-
 CODES = {"control.checks": "too-many-checks", "migration.checks": "too-many-moves"}
 """Codes of refusals, by setting."""
 

@@ -21,10 +21,7 @@ class Clock:
 
     @classmethod
     def real(cls) -> Clock:
-        """Return the clock of a node on the real network.
-
-        uvloop's own time advances in whole milliseconds, too coarse for round-trip times.
-        """
+        """Return the clock of a node on the real network: uvloop's own advances in milliseconds, too coarse for round trips."""
         return cls(monotonic_s=time.monotonic)
 
     def now(self) -> float:

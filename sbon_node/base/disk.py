@@ -23,10 +23,8 @@ def named_errors(path: Path) -> Iterator[None]:
         if error.errno in _FULL:
             free = free_text(path.parent) if error.errno == errno.ENOSPC else ""
             raise SbonError("disk-full", f"no space for more{free}", where=str(path), hint="free space") from error
-        reason = error.strerror or str(error)
-        raise SbonError(
-            "disk-error", f"cannot be used: {reason}", where=str(path), hint="check the disk and its rights"
-        ) from error
+        reason = f"cannot be used: {error.strerror or str(error)}"
+        raise SbonError("disk-error", reason, where=str(path), hint="check the disk and its rights") from error
 
 
 def free_text(folder: Path) -> str:
@@ -39,10 +37,7 @@ def free_text(folder: Path) -> str:
 
 
 def is_full(folder: Path) -> bool:
-    """Say whether a new file in the folder cannot take some bytes.
-
-    It tells a limit of sizes of files from a broken disk: SQLite calls both an I/O error.
-    """
+    """Say whether a new file in the folder cannot take some bytes: SQLite calls that an I/O error, as it does a broken disk."""
     path = folder / f"room.{os.getpid()}.new"
     try:
         try:

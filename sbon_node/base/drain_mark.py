@@ -1,6 +1,8 @@
-"""The mark of a drained node, which takes no part in queries (:mod:`sbon_node.adaptation.drain.draining`)."""
+"""What a node stores of itself: its identity, and the mark of a drained node, which takes no part in queries."""
 
 from __future__ import annotations
+
+import random
 
 import msgspec
 import structlog
@@ -44,3 +46,28 @@ class Drained:
             self._store.put("drain", "self", mark)
             self._is_stored = True
         self._mark = mark
+
+
+class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The identity of a node over all its lives, stored in its data directory at the first start."""
+
+    name: str
+    cluster: str
+    instance: str
+    incarnation: int
+
+
+def identify(store: RecordStore, *, name: str, cluster: str, where: str, rng: random.Random) -> StoredIdentity:
+    """Return the next incarnation of the owner of the data directory ``where``.
+
+    Raises ``not-my-data`` if the owner is another node.
+    """
+    stored = store.get("identity", "self", StoredIdentity)
+    if stored is None:
+        stored = StoredIdentity(name=name, cluster=cluster, instance=f"{rng.getrandbits(64):016x}", incarnation=0)
+    if (stored.name, stored.cluster) != (name, cluster):
+        owner = f"belongs to node {stored.name!r} of cluster {stored.cluster!r}"
+        raise SbonError("not-my-data", owner, where=where, hint="give each node a data directory of its own")
+    identity = msgspec.structs.replace(stored, incarnation=stored.incarnation + 1)
+    store.put("identity", "self", identity, sync=True)
+    return identity

@@ -120,10 +120,7 @@ class Made(Protocol):
 
 
 class Listener:
-    """A bounded queue of events for a listener.
-
-    ``wake`` is called when an event is available, and returns at once.
-    """
+    """A bounded queue of events for a listener. ``wake`` is called when an event is available, and returns at once."""
 
     def __init__(
         self, kinds: Collection[Kind], level: Level, limit: int, wake: Callable[[], None], lost: Callable[[int], Lost]

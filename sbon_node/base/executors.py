@@ -1,7 +1,4 @@
-"""Executors that keep long file access or computation off the event loop.
-
-They are injected, because virtual time has no threads.
-"""
+"""Executors that keep long file access or computation off the event loop; injected, because virtual time has no threads."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ class Executor(Protocol):
 
 
 async def in_thread(work: Callable[[], T], /) -> T:
-    """Run the work in a thread of the loop's own pool.
-
-    A thread cannot be stopped: a cancellation waits until the work ends.
-    """
+    """Run the work in a thread of the loop's own pool. It cannot be stopped: a cancellation waits until the work ends."""
     return await run_to_end(asyncio.to_thread(work))
 
 

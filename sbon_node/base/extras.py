@@ -1,4 +1,4 @@
-"""Optional packages for experiments, simulation and demo (``pip install 'sbon[experiments]'``)."""
+"""Optional packages for experiments, simulation and demo (``pip install 'sbon[experiments]'``); raises ``input-missing``."""
 
 from __future__ import annotations
 
@@ -11,28 +11,23 @@ INSTALL = "pip install 'sbon[experiments]'; make demo does so itself"
 
 
 def duckdb() -> Any:
-    """Return the module; raise ``input-missing`` if it is not installed."""
-    try:
-        return importlib.import_module("duckdb")
-    except ImportError as error:
-        raise SbonError("input-missing", "the package duckdb, which checks the rows, is not installed", hint=INSTALL) from error
+    return _required("duckdb", "checks the rows")
 
 
 def highspy() -> Any:
-    """Return the module; raise ``input-missing`` if it is not installed."""
-    try:
-        return importlib.import_module("highspy")
-    except ImportError as error:
-        message = "the package highspy, which solves integer programs, is not installed"
-        raise SbonError("input-missing", message, hint=INSTALL) from error
+    return _required("highspy", "solves integer programs")
 
 
 def matplotlib_figure() -> Any:
-    """Return an empty figure that needs no display; raise ``input-missing`` if matplotlib is not installed."""
-    try:
-        figure = importlib.import_module("matplotlib.figure").Figure
-    except ImportError as error:
-        raise SbonError(
-            "input-missing", "the package matplotlib, which draws pictures, is not installed", hint=INSTALL
-        ) from error
+    """Return an empty figure that needs no display."""
+    figure = _required("matplotlib.figure", "draws pictures").Figure
     return lambda: figure(figsize=(10, 5))
+
+
+def _required(name: str, work: str) -> Any:
+    """Return the module; raise ``input-missing`` if its package is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        message = f"the package {name.partition('.')[0]}, which {work}, is not installed"
+        raise SbonError("input-missing", message, hint=INSTALL) from error

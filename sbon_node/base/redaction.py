@@ -15,10 +15,7 @@ _PAIR = re.compile(r"""(?i)\b(password|passwd|secret|token)(["']?\s*[=:]\s*)('[^
 
 
 def redacted(value: Any, name: str = "") -> Any:
-    """Return ``value`` (of maps, lists and scalars) without secrets.
-
-    Replaces values under names of secrets, and passwords in texts.
-    """
+    """Return ``value`` (maps, lists and scalars) without values under names of secrets, and without passwords in texts."""
     if isinstance(value, dict):
         return {key: redacted(one, name if _NAMES.search(name) else str(key)) for key, one in value.items()}
     if isinstance(value, list | tuple):

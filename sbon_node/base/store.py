@@ -40,13 +40,8 @@ Kind = Literal[
 T = TypeVar("T")
 
 _FORMAT = 1
-
-
 BUSY_S = 1.0
-"""Longest wait of the event loop for another process that has the file locked.
-
-No other process should lock it.
-"""
+"""Longest wait of the event loop for another process that has the file locked, which none should."""
 
 _NAMES: dict[int, tuple[str, str, str]] = {
     sqlite3.SQLITE_FULL: ("disk-full", "no space for more records", "free some space"),

@@ -1,7 +1,4 @@
-"""IP addresses of peers' host names, for datagrams.
-
-Datagrams cannot wait for a name server: the first ones are lost.
-"""
+"""IP addresses of peers' host names, for datagrams, which cannot wait for a name server: the first ones are lost."""
 
 from __future__ import annotations
 
@@ -77,6 +74,5 @@ def site_of(host: str) -> str:
     except ValueError:
         return host
     if isinstance(address, ipaddress.IPv6Address):
-        mapped = address.ipv4_mapped
-        return str(mapped or ipaddress.ip_network((address, 64), strict=False))
+        return str(address.ipv4_mapped or ipaddress.ip_network((address, 64), strict=False))
     return str(address)

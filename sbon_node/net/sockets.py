@@ -58,9 +58,8 @@ class SocketTransport(Transport):
         source = (self._source, 0) if self._source else None
         try:
             async with self._clock.timeout(timeout_s):
-                reader, writer = await asyncio.open_connection(
-                    to.host, to.port, local_addr=source, limit=self._settings.read_buffer_bytes
-                )
+                limit = self._settings.read_buffer_bytes
+                reader, writer = await asyncio.open_connection(to.host, to.port, local_addr=source, limit=limit)
         except (socket.gaierror, UnicodeError) as error:
             reason = error.strerror if isinstance(error, socket.gaierror) else "it is no name of a host"
             raise NameUnresolvedError(f"{to}: the name {to.host} cannot be resolved: {reason}") from error
@@ -195,11 +194,9 @@ def _notice_death(sock: Any, dead_after_s: float) -> None:
     """Let the system end a connection whose other side vanished, while sending and while idle."""
     interval_s = max(1, round(dead_after_s / _PROBES))
     options = [(socket.SOL_SOCKET, "SO_KEEPALIVE", 1), (socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
-    options += [(socket.IPPROTO_TCP, name, interval_s) for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL")]
-    options += [
-        (socket.IPPROTO_TCP, "TCP_KEEPCNT", _PROBES - 1),
-        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(dead_after_s * 1000)),
-    ]
+    limits = {"TCP_KEEPIDLE": interval_s, "TCP_KEEPINTVL": interval_s, "TCP_KEEPCNT": _PROBES - 1}
+    limits["TCP_USER_TIMEOUT"] = round(dead_after_s * 1000)
+    options += [(socket.IPPROTO_TCP, name, value) for name, value in limits.items()]
     try:
         for level, name, value in options:
             if hasattr(socket, name):  # Not every system has each option.

@@ -58,7 +58,6 @@ class DatagramEndpoint(Protocol):
 
         Never raises for network failures; more than 1,200 bytes is our own bug and raises ``ValueError``.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -71,15 +70,12 @@ class Connection(Protocol):
 
     async def read_exactly(self, count: int) -> bytes:
         """Wait for exactly ``count`` bytes; raises :class:`ConnectionLostError`."""
-        ...
 
     def write(self, payload: bytes) -> None:
         """Queue bytes; follow with ``drain`` so that memory stays bounded. Does nothing after the connection is lost."""
-        ...
 
     async def drain(self) -> None:
         """Wait until the queue is short; raises :class:`ConnectionLostError`."""
-        ...
 
     def close(self) -> None: ...
 
@@ -90,7 +86,6 @@ class Listener(Protocol):
 
     async def close(self) -> None:
         """Stop accepting, close accepted connections, and wait for the handlers."""
-        ...
 
 
 ConnectionHandler = Callable[[Connection], Awaitable[None]]
@@ -99,12 +94,9 @@ ConnectionHandler = Callable[[Connection], Awaitable[None]]
 class Transport(Protocol):
     async def open_datagrams(self, bind: Address, handler: DatagramHandler) -> DatagramEndpoint:
         """Bind a UDP port; raises ``OSError`` where the port is taken or not ours."""
-        ...
 
     async def listen(self, bind: Address, handler: ConnectionHandler) -> Listener:
         """Run ``handler`` in a new task for each accepted connection, which closes when it returns."""
-        ...
 
     async def connect(self, to: Address, *, timeout_s: float) -> Connection:
         """Open a connection; raises :class:`ConnectionLostError`."""
-        ...

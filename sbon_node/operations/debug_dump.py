@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.base.logging.tail import tail
+from sbon_node.base.logging.output import tail
 from sbon_node.base.redaction import redacted, without_passwords
 from sbon_protocol.api.nodes import DebugDump
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from sbon_node.context import Context
-from sbon_node.overlay.directory.measuring import Outcome
-from sbon_node.overlay.directory.pairs import Measurement, Pair
+from sbon_node.overlay.directory.measuring import Measurement, Outcome, Pair
 from sbon_node.overlay.membership.table import REACHABLE
 from sbon_node.overlay.membership.views import MemberView, unknown_node
 from sbon_node.overlay.space.load import per_core

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sbon_node.context import Context
 from sbon_node.hosting.assemble import Hosting
-from sbon_node.net.traffic import Carrier, Direction, Flow
+from sbon_node.net.counters import Carrier, Direction, Flow
 from sbon_node.overlay.assemble import Overlay
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.queries.assemble import Queries

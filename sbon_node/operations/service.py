@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import msgspec
 
-from sbon_node.adaptation.drain.draining import Draining
+from sbon_node.adaptation.drain import Draining
 from sbon_node.config.config import Config
 from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -22,11 +21,11 @@ from sbon_node.base.clock import Clock
 from sbon_node.base.store import RecordStore
 from sbon_node.base.tasks import Tasks
 from sbon_node.net.transport import Address
+from sbon_node.overlay.membership.service import Membership
 from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
-
 
 MAX_LOGGED = 256
 """Addresses whose last logged reason is remembered."""
@@ -40,28 +39,12 @@ class StoredPeer(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class Others(Protocol):
-    """The required part of :class:`~sbon_node.overlay.membership.service.Membership`."""
-
-    @property
-    def others_alive(self) -> int: ...
-
-    def is_alive(self, name: str) -> bool: ...
-
-    def address_of(self, name: str) -> Address: ...
-
-    async def join(self, seeds: Sequence[Address]) -> int: ...
-
-
 class Rejoin:
-    """Joins at the start, and again when no member is left.
-
-    Tries continue with growing pauses, without a time limit. Looks for a missing node every ``rejoin_max_s``.
-    """
+    """Joins at the start, and again when no member is left, for ever; looks for a missing node every ``rejoin_max_s``."""
 
     def __init__(
         self,
-        others: Others,
+        others: Membership,
         *,
         store: RecordStore,
         clock: Clock,
@@ -80,9 +63,7 @@ class Rejoin:
         """Set if no member is left."""
 
     async def start(self) -> None:
-        """Join the cluster.
-
-        A node that knows others waits at most ``join_timeout_s`` for them, and keeps trying meanwhile.
+        """Join the cluster. A node that knows others waits at most ``join_timeout_s`` for them, and keeps trying meanwhile.
 
         Raises :class:`SbonError` if a node that has never been in a cluster finds none, or the cluster refuses it.
         """
@@ -165,9 +146,7 @@ class Rejoin:
                 return
 
     async def _try(self) -> None:
-        """Try all addresses in turn, until several nodes have answered.
-
-        A remembered address may now belong to another cluster.
+        """Try all addresses in turn, until several nodes have answered; one may now belong to another cluster.
 
         A single answer is not enough: if all start at once, pairs of nodes that met only each other would remain islands.
         """

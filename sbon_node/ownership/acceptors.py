@@ -112,9 +112,7 @@ async def in_turn(
     raise last or SbonError("record-unknown", "no node that answers has a record of it", where="query")
 
 
-# -- Messages of a host to the acceptors of a query's record about a part: its next epoch after a restart, and its end --
-
-# Source: docs/design.md, section 8.
+# -- Messages of a host about a part: its next epoch after a restart, and its end (docs/design.md, section 8) ----------
 
 QUERY_OVER = "query-over"
 REFUSED = "query-refused"

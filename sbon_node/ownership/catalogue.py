@@ -121,16 +121,12 @@ def check_leap(own: CatalogEntry | None, theirs: CatalogEntry, most: int) -> Non
     epochs = {} if own is None else {source.id: source.epoch for source in own.sources}
     for source in theirs.sources:
         if source.epoch > epochs.get(source.id, 1) + most:
-            raise SbonError(
-                "bad-entry", f"the source {source.name!r} leaps to epoch {source.epoch}", where=theirs.declaration.name
-            )
+            message = f"the source {source.name!r} leaps to epoch {source.epoch}"
+            raise SbonError("bad-entry", message, where=theirs.declaration.name)
 
 
 class Catalogue:
-    """This node's copy.
-
-    Listeners receive every entry that changed, including this node's own changes.
-    """
+    """This node's copy. Listeners receive every entry that changed, including this node's own changes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -146,10 +142,7 @@ class Catalogue:
         self._listeners.append(listener)
 
     def _detach_secrets(self) -> None:
-        """Detach sources whose options hold a secret, here and so everywhere.
-
-        An earlier version of the program stored such options.
-        """
+        """Detach sources whose options hold a secret, as an earlier version of the program stored, here and so everywhere."""
         for name, entry in self._entries.items():
             cleaned = entry
             for source in entry.sources:
@@ -158,11 +151,9 @@ class Catalogue:
                 except SbonError as error:
                     hint = "attach it again with a reference (env: or file:), and change the secret: other nodes had it too"
                     log.warning("source-detached", stream=name, source=source.name, option=error.where, hint=hint)
-                    cleaned = msgspec.structs.replace(
-                        cleaned,
-                        sources=tuple(other for other in cleaned.sources if other is not source),
-                        detached={**cleaned.detached, source.name: max(source.turn, cleaned.detached.get(source.name, 0))},
-                    )
+                    sources = tuple(other for other in cleaned.sources if other is not source)
+                    turn = max(source.turn, cleaned.detached.get(source.name, 0))
+                    cleaned = msgspec.structs.replace(cleaned, sources=sources, detached={**cleaned.detached, source.name: turn})
             if cleaned is not entry:
                 self._entries[name] = cleaned
                 try:
@@ -259,8 +250,7 @@ class Catalogue:
 
     def node_of(self, source_id: str) -> str:
         """Return the node of a source; empty if it is not attached, as far as this node knows."""
-        source = self.source(source_id)
-        return "" if source is None else source.node
+        return "" if (source := self.source(source_id)) is None else source.node
 
     def is_detached(self, source_id: str) -> bool:
         """Return whether a source was detached, or its stream dropped, as far as this node knows."""

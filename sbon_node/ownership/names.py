@@ -9,11 +9,10 @@ import msgspec
 import structlog
 
 from sbon_node.ownership.consensus.changes import Verdict
-from sbon_node.ownership.consensus.states import Acceptor, State
+from sbon_node.ownership.consensus.states import ACCEPTORS, Acceptor, State, chosen, ranked
 from sbon_node.ownership.queries import Records
 from sbon_node.ownership.registered import MessagePacked, Registered
 from sbon_node.ownership.store.registers import Registers
-from sbon_node.ownership.store.rendezvous import ACCEPTORS, chosen, ranked
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.errors import SbonError
 
@@ -83,12 +82,8 @@ class QueryNames:
         first = [one.node for one in ranked(key, members)[:AMONG]]
         silent = [node for node in found.silent if node in first]
         if len(silent) > 1:
-            raise SbonError(
-                "no-majority",
-                f"no answer from {', '.join(silent)}, which may know a query of this name",
-                where="name",
-                hint="start them again, or submit the query without a name",
-            )
+            message = f"no answer from {', '.join(silent)}, which may know a query of this name"
+            raise SbonError("no-majority", message, where="name", hint="start them again, or submit the query without a name")
         return None
 
     async def _prepared(self, key: str, acceptors: tuple[Acceptor, ...]) -> State | None:

@@ -46,23 +46,12 @@ class OperatorRegisters:
         self._registered = Registered(registers, FORM)
 
     async def place(self, record: QueryRecord, *, again: bool) -> None:
-        """Store the hosts of a query's operators and of its sink, in epoch 1.
-
-        It takes one round trip at the first placement; ``again`` replaces one of which nothing was started.
-        """
+        """Store the hosts of a query's operators and sink in epoch 1; ``again`` replaces one of which nothing was started."""
         hosts = {**record.hosts, record.sink_component: record.consumer}
         await asyncio.gather(*(self._place(record, component, hosts[component], again) for component in record.components))
 
     async def _place(self, record: QueryRecord, component: str, host: str, again: bool) -> None:
-        key = operator_key(component)
-        placed = OperatorRegister(
-            id=component,
-            host=host,
-            instance=self._context.membership.expected(host).instance,
-            epoch=1,
-            definition_digest=record.definition_digest,
-            queries=(record.id,),
-        )
+        key, placed = operator_key(component), self._first(record, component, host)
         value, attached = msgspec.msgpack.encode(placed), Attached((record.definition_digest,))
         before = await self._registers.read(key) if again else None
         if before is None:
@@ -72,6 +61,13 @@ class OperatorRegisters:
             outcome = await self._registers.compare_and_set(key, before.version, value, attached=attached)
         if outcome.verdict != Verdict.APPLIED:
             raise SbonError("record-changed", f"the register of {component} was changed meanwhile", where=component)
+
+    def _first(self, record: QueryRecord, component: str, host: str, claim: str = "") -> OperatorRegister:
+        """Return the register of an operator or sink in epoch 1; ``host`` is empty for none."""
+        instance, digest = self._context.membership.expected(host).instance if host else "", record.definition_digest
+        return OperatorRegister(
+            id=component, host=host, instance=instance, epoch=1, definition_digest=digest, queries=(record.id,), claim=claim
+        )
 
     def check_hosts(self, record: QueryRecord) -> None:
         """Raise ``wrong-node`` if a host has lost its disk since its operator was placed there: it may report nothing of it.
@@ -184,37 +180,29 @@ class OperatorRegisters:
         Repeated after a lost answer, it changes nothing. Raises ``not-owner`` unless ``host`` hosts the operator in ``epoch``
         and this node is its backup.
         """
-        me = self._store.me
-
-        def taken(register: OperatorRegister) -> OperatorRegister | None:
-            if (register.host, register.instance, register.epoch) == (me.node, me.instance, epoch + 1):
-                return None
-            is_backup = (register.backup, register.backup_instance) == (me.node, me.instance)
-            if not is_backup or (register.host, register.epoch) != (host, epoch):
-                message = (
-                    f"{operator} belongs to {register.host} in epoch {register.epoch}, with {register.backup or 'no'} backup"
-                )
-                raise SbonError("not-owner", message, where=operator)
-            return goes_on_at(register, me.node, me.instance)
-
-        return await self._change(query, operator, taken)
+        return await self._take_over(query, operator, host, epoch, is_sink=False)
 
     async def take_over_sink(self, query: str, sink: str, host: str, epoch: int) -> int:
         """Make this node the host of a sink in the epoch after ``epoch``; return that epoch.
 
         Repeated after a lost answer, it changes nothing. Raises ``not-owner`` unless ``host`` hosts the sink in ``epoch``.
         """
+        return (await self._take_over(query, sink, host, epoch, is_sink=True)).epoch
+
+    async def _take_over(self, query: str, component: str, host: str, epoch: int, *, is_sink: bool) -> OperatorRegister:
         me = self._store.me
 
         def taken(register: OperatorRegister) -> OperatorRegister | None:
             if (register.host, register.instance, register.epoch) == (me.node, me.instance, epoch + 1):
                 return None
-            if (register.host, register.epoch) != (host, epoch):
-                message = f"{sink} belongs to {register.host} in epoch {register.epoch}"
-                raise SbonError("not-owner", message, where=sink)
+            may_take = is_sink or (register.backup, register.backup_instance) == (me.node, me.instance)
+            if not may_take or (register.host, register.epoch) != (host, epoch):
+                backup = "" if is_sink else f", with {register.backup or 'no'} backup"
+                message = f"{component} belongs to {register.host} in epoch {register.epoch}{backup}"
+                raise SbonError("not-owner", message, where=component)
             return goes_on_at(register, me.node, me.instance)
 
-        return (await self._change(query, sink, taken)).epoch
+        return await self._change(query, component, taken)
 
     # -- further sinks ----------------------------------------------------------------------------------------------------
 
@@ -249,15 +237,7 @@ class OperatorRegisters:
         """Change the register of a further sink, or make it with that host."""
         key = operator_key(sink.component)
         if await self._registers.read(key) is None:
-            made = OperatorRegister(
-                id=sink.component,
-                host=host,
-                instance=self._context.membership.expected(host).instance if host else "",
-                epoch=1,
-                definition_digest=record.definition_digest,
-                queries=(record.id,),
-                claim=sink.claim,
-            )
+            made = self._first(record, sink.component, host, sink.claim)
             attached = Attached((record.definition_digest,))
             acceptors = self._records.acceptors(record.id)
             outcome = await self._registers.create(key, msgspec.msgpack.encode(made), acceptors, attached)
@@ -332,9 +312,7 @@ class OperatorRegisters:
         return sorted(unknown)
 
     async def _search(self, query: str) -> None:
-        """Delete the registers of a query that is over elsewhere, or of which every member says that it has no record; and
-        those whose acceptors were replaced while this node was away.
-        """
+        """Delete registers of a query that is over elsewhere, or of which no member has a record, and those that others keep."""
         present = {one.node for one in self._registers.candidates()}
         found = await self._registers.find(key_of(query))
         record = None if found.configuration is None else await self._records.read(query)
@@ -379,15 +357,8 @@ def next_epoch(register: OperatorRegister, call: ClaimComponent, node: str, inst
 def goes_on_at(register: OperatorRegister, node: str, instance: str) -> OperatorRegister:
     """Return the register with another host, in the next epoch. A host is no backup of its own operator."""
     backup = ("", "") if register.backup == node else (register.backup, register.backup_instance)
-    return msgspec.structs.replace(
-        register,
-        host=node,
-        instance=instance,
-        epoch=register.epoch + 1,
-        move=None,
-        backup=backup[0],
-        backup_instance=backup[1],
-    )
+    moved = msgspec.structs.replace(register, host=node, instance=instance, epoch=register.epoch + 1, move=None)
+    return msgspec.structs.replace(moved, backup=backup[0], backup_instance=backup[1])
 
 
 def hosted_by(register: OperatorRegister, node: str, instance: str) -> bool:

@@ -6,36 +6,34 @@ acceptors; this node's own knowledge is for lists, for the choice of work, and f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
-from sbon_node.model.records import QueryRecord, QueryRegister
+from sbon_node.model.records import QueryDefinition, QueryEnd, QueryRecord, QueryRegister
+from sbon_node.model.shown import shown_plan
 from sbon_node.ownership.acceptors import QUERY_OVER, REFUSED
 from sbon_node.ownership.consensus.acceptor import Forgotten, Report, UnknownInstance
 from sbon_node.ownership.consensus.changes import Verdict
-from sbon_node.ownership.consensus.states import Acceptor, State
-from sbon_node.ownership.query_documents import decoded, joined, references, split
+from sbon_node.ownership.consensus.states import ACCEPTORS, Acceptor, State, chosen, ranked
 from sbon_node.ownership.registered import Changed, Held, Packed, Registered
-from sbon_node.ownership.store.acceptor_store import AcceptorStore
+from sbon_node.ownership.store.acceptor_store import AcceptorStore, digest_of
 from sbon_node.ownership.store.query_keys import QUERY, key_of, operator_key, query_of
-from sbon_node.ownership.store.registers import Registers
-from sbon_node.ownership.store.rendezvous import ACCEPTORS, chosen, ranked
+from sbon_node.ownership.store.registers import Attached, Registers
+from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.states import query_states
 from sbon_protocol.api.states.query_states import LIVE
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
 
-
 RecordStep = Callable[[QueryRecord], QueryRecord | None]
 
 
 class Records:
-    """Records of queries. ``most`` bounds those of which this node keeps a copy and that it creates itself.
-
-    ``distance_ms`` estimates the latency to a node.
-    """
+    """Records of queries, at most ``most`` kept or created here; ``distance_ms`` estimates the latency to a node."""
 
     def __init__(self, store: AcceptorStore, registers: Registers, most: int, distance_ms: Callable[[str], float]) -> None:
         self._store, self._registers, self._most, self._distance_ms = store, registers, most, distance_ms
@@ -89,10 +87,10 @@ class Records:
         """Create a record, whose uid is new; raise ``too-many-queries`` if there is no room, or ``no-majority``."""
         await self._make_room()
         parts = split(record)
-        outcome = await self._registers.create(key_of(record.id), parts.value, acceptors, parts.attached, alone=True)
+        outcome = await self._registers.create(key_of(record.id), parts.content, acceptors, parts.attached, alone=True)
         if outcome.verdict != Verdict.APPLIED or outcome.state is None:
             raise SbonError("record-changed", f"there is a record of {record.id} already", where=record.id)
-        return await self._chosen(record.id, outcome.state, parts.record)
+        return await self._chosen(record.id, outcome.state, parts.value)
 
     async def change(self, query: str, step: RecordStep) -> Changed[QueryRecord]:
         """Change a record by compare-and-set, and again while others change it at the same time.
@@ -114,9 +112,7 @@ class Records:
         return sorted(uid for uid, record in self._known.items() if record.state in LIVE or not record.cleaned)
 
     def behind(self) -> list[str]:
-        """Return queries of which this node has missed a change that it has read since, or keeps a copy though others replaced
-        it.
-        """
+        """Return queries of which this node missed a change that it has read since, or keeps a copy though others replaced it."""
         states = self._store.states
         known = ((uid, record, states.get(key_of(uid))) for uid, record in self._known.items())
         late = [uid for uid, record, state in known if state is not None and state.version < record.version]
@@ -153,8 +149,7 @@ class Records:
     # -- the form of records ------------------------------------------------------------------------------------------
 
     def packed(self, value: QueryRecord, before: Held[QueryRecord]) -> Packed[QueryRecord]:
-        parts = split(value, before.value)
-        return Packed(parts.value, parts.attached, parts.record)
+        return split(value, before.value)
 
     async def unpacked(self, key: str, state: State, *alike: QueryRecord) -> Held[QueryRecord]:
         """Of a state whose documents are gone, since it was changed meanwhile, return the later one."""
@@ -211,11 +206,8 @@ class Records:
                 return
             left -= await self.forget(query)
         if left >= self._most:
-            raise SbonError(
-                "too-many-queries",
-                f"{self._most} queries are recorded at this node, and run or have hosts that do not know of their end",
-                hint="stop one, start their hosts again, or submit elsewhere",
-            )
+            message = f"{self._most} queries are recorded at this node, and run or have hosts that do not know of their end"
+            raise SbonError("too-many-queries", message, hint="stop one, start their hosts again, or submit elsewhere")
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -282,3 +274,87 @@ def _is_cleaned(answer: object) -> bool:
 def _is_over(record: QueryRegister) -> bool:
     """Return whether the query is over and its hosts know it: the last change of its record."""
     return record.state not in LIVE and record.cleaned
+
+
+T = TypeVar("T")
+
+
+def split(record: QueryRecord, before: QueryRecord | None = None) -> Packed[QueryRecord]:
+    """Return the record as a register with documents, without those that the record ``before`` had: only new ones are sent."""
+    documents: dict[str, bytes] = {}
+
+    def digest(content: object) -> str:
+        if content is None:
+            return ""
+        encoded = msgspec.msgpack.encode(content)
+        name = digest_of(encoded)
+        documents[name] = encoded
+        return name
+
+    definition = QueryDefinition(sql=record.sql, sink=record.sink, plan=record.plan, submission=record.submission)
+    record = msgspec.structs.replace(
+        record,
+        definition_digest=digest(definition),
+        placement_digest=digest(record.placement),
+        end_digest=digest(_end_of(record)),
+    )
+    for known in () if before is None else references(before):
+        documents.pop(known, None)
+    register = QueryRegister(**{name: getattr(record, name) for name in QueryRegister.__struct_fields__})
+    return Packed(msgspec.msgpack.encode(register), Attached(references(record), documents), record)
+
+
+def references(register: QueryRegister) -> tuple[str, ...]:
+    """Return the digests of its documents."""
+    return tuple(filter(None, (register.definition_digest, register.placement_digest, register.end_digest)))
+
+
+def decoded(state: State) -> QueryRegister:
+    """Return the value of a query's register; raise ``bad-record`` for anything else."""
+    return _decoded(state.value, QueryRegister)
+
+
+def joined(state: State, content: Callable[[str], bytes], known: Iterable[QueryRecord] = ()) -> QueryRecord:
+    """Return the record of a register's state, with documents by digest from ``content`` unless a ``known`` record has them.
+
+    Raises ``bad-record``, or the error of ``content``.
+    """
+    register, records = decoded(state), [one for one in known if one.definition_digest]
+    if not register.definition_digest:  # Stored before there were documents.
+        return msgspec.structs.replace(_decoded(state.value, QueryRecord), version=state.version)
+
+    def same(field: str) -> QueryRecord | None:
+        return next((one for one in records if getattr(one, field) == getattr(register, field)), None)
+
+    fields: dict[str, Any] = {name: getattr(register, name) for name in QueryRegister.__struct_fields__}
+    definition = same("definition_digest") or _decoded(content(register.definition_digest), QueryDefinition)
+    fields |= {name: getattr(definition, name) for name in QueryDefinition.__struct_fields__}
+    if (one := same("placement_digest")) is not None:
+        fields["placement"] = one.placement
+    elif register.placement_digest:
+        fields["placement"] = _decoded(content(register.placement_digest), Placement)
+    record = QueryRecord(**fields, version=state.version)
+    if (one := same("end_digest")) is not None:
+        return msgspec.structs.replace(record, last=one.last, query_usage=one.query_usage)
+    return _with_end(record, _decoded(content(register.end_digest), QueryEnd)) if register.end_digest else record
+
+
+def _end_of(record: QueryRecord) -> QueryEnd | None:
+    """Return the document of its end, without what its other documents have."""
+    if record.last is None and record.query_usage is None:
+        return None
+    last = record.last and msgspec.structs.replace(record.last, sql="", plan=None, placement=None)
+    return QueryEnd(last=last, query_usage=record.query_usage)
+
+
+def _with_end(record: QueryRecord, end: QueryEnd) -> QueryRecord:
+    shown = {"sql": record.sql, "plan": shown_plan(record.plan), "placement": record.placement}
+    last = end.last and msgspec.structs.replace(end.last, **shown)
+    return msgspec.structs.replace(record, last=last, query_usage=end.query_usage)
+
+
+def _decoded(content: bytes, type_: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(content, type=type_)
+    except msgspec.MsgspecError as error:
+        raise SbonError("bad-record", str(error), where="query", hint="do all nodes run the same version?") from error

@@ -115,13 +115,11 @@ class Registered(Generic[T]):
                 continue
             if changed is None:
                 return Changed(held.value, held.value)
-            packed = self._form.packed(changed, held)
-            outcome = await self._registers.compare_and_set(
-                key, held.version, packed.content, attached=packed.attached, base=held.token
-            )
+            content, attached, packed = self._form.packed(changed, held)
+            outcome = await self._registers.compare_and_set(key, held.version, content, attached=attached, base=held.token)
             if outcome.state is None:
                 raise self._form.deleted(key)
-            after = await self._form.unpacked(key, outcome.state, packed.value, held.value)
+            after = await self._form.unpacked(key, outcome.state, packed, held.value)
             if outcome.verdict == Verdict.APPLIED:
                 return Changed(held.value, after.value)
             if held.chosen and after.version == held.version:

@@ -13,11 +13,10 @@ from sbon_node.context import Context
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Expected
 from sbon_node.ownership.catalogue import Catalogue
-from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.consensus.states import Acceptor, chosen
 from sbon_node.ownership.registered import MessagePacked, Registered
 from sbon_node.ownership.store.query_keys import SOURCE
 from sbon_node.ownership.store.registers import Registers
-from sbon_node.ownership.store.rendezvous import chosen
 from sbon_protocol.api.catalogue import SourceDeclaration
 from sbon_protocol.errors import SbonError
 
@@ -69,7 +68,13 @@ class SourceRegisters:
             self._context.store.delete("source-register", source.id)
         if register.host != self.me.node or register.instance == self.me.instance or register.backup:
             return register
-        return await self._begin_anew(source.id)
+
+        def begun(register: SourceRegister) -> SourceRegister | None:
+            if register.host != self.me.node or register.instance == self.me.instance or register.backup:
+                return None
+            return msgspec.structs.replace(register, instance=self.me.instance, epoch=register.epoch + 1)
+
+        return (await self._registered.change(source.id, begun)).after
 
     async def read(self, source: str) -> SourceRegister:
         """Return the register at some moment of the call; raise ``record-unknown``."""
@@ -86,14 +91,6 @@ class SourceRegisters:
             return msgspec.structs.replace(register, backup=backup.node, backup_instance=backup.instance)
 
         await self._registered.change(source, named)
-
-    async def _begin_anew(self, source: str) -> SourceRegister:
-        def begun(register: SourceRegister) -> SourceRegister | None:
-            if register.host != self.me.node or register.instance == self.me.instance or register.backup:
-                return None
-            return msgspec.structs.replace(register, instance=self.me.instance, epoch=register.epoch + 1)
-
-        return (await self._registered.change(source, begun)).after
 
     async def take_over(self, source: str, host: str, epoch: int) -> SourceRegister:
         """Make this node, the backup, the host in the epoch after ``epoch``; return the register as it is then.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from sbon_node.adaptation.decisions import LeaderDecisions
-from sbon_node.adaptation.requested import RequestedMoves
+from sbon_node.adaptation.mover import RequestedMoves
 from sbon_node.placement.model.queueing import Flow
 from sbon_node.queries.assemble import Queries
 from sbon_node.queries.submitting.hooks import SubmissionHook

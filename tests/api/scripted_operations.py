@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from sbon_node.net.traffic import Flow
+from sbon_node.net.counters import Flow
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.operations.metrics_snapshot import DiskMetrics, LinkMetrics, NodeMetrics
 from sbon_node.overlay.space.coordinate import Coordinate

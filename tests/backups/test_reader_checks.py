@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.net.server import Caller
+from sbon_node.net.peers import Caller
 from sbon_node.ownership.store.query_keys import operator_key
 from sbon_protocol.api.durability import REPLICATED
 from sbon_protocol.api.subscribers import input_of

@@ -10,8 +10,7 @@ import pytest
 import structlog
 
 from sbon_node.base.logging import output
-from sbon_node.base.logging.file import LogFile
-from sbon_node.base.logging.output import LogSettings
+from sbon_node.base.logging.output import LogFile, LogSettings
 from sbon_protocol.errors import SbonError
 
 BOUND = 65_536

@@ -12,8 +12,7 @@ import structlog
 from sbon_node.base.events import Bus, Listener, Listening, LogLine
 from sbon_node.base.logging import output
 from sbon_node.base.logging.levels import LogLevels, set_levels
-from sbon_node.base.logging.output import LogSettings
-from sbon_node.base.logging.tap import MAX_TEXT
+from sbon_node.base.logging.output import MAX_TEXT, LogSettings
 
 
 def lines_of(listener: Listener) -> list[LogLine]:

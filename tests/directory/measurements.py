@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.overlay.directory.measuring import Outcome
-from sbon_node.overlay.directory.pairs import Pair
+from sbon_node.overlay.directory.measuring import Outcome, Pair
 from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_node.overlay.space.settings import SpaceSettings

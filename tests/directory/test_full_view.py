@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon_node.net.transport import Address
-from sbon_node.overlay.directory.measuring import Outcome
-from sbon_node.overlay.directory.pairs import MeasuredPairs, Measurement, Pair
+from sbon_node.overlay.directory.measuring import MeasuredPairs, Measurement, Outcome, Pair
 from sbon_node.overlay.directory.view import FullView
 from sbon_node.overlay.membership.views import MemberView
 from sbon_node.overlay.space.coordinate import Coordinate

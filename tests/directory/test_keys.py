@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon_node.overlay.directory.keys import owners, weight
+from sbon_node.overlay.directory.view import owners, weight
 
 NAMES = [f"n{i}" for i in range(10)]
 names = st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12, unique=True)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.overlay.directory.measuring import PINGS
-from sbon_node.overlay.directory.pairs import Pair
+from sbon_node.overlay.directory.measuring import PINGS, Pair
 from sbon_node.placement.model.network_view import UNKNOWN_MS
 from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.nodes import PairInfo, RttRequest

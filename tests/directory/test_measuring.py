@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.overlay.directory.pairs import Measurement
+from sbon_node.overlay.directory.measuring import Measurement
 from sbon_node.overlay.membership.service import Membership
 from sbon_protocol.errors import SbonError
 from sbon_protocol.frames import encode_frame
@@ -252,5 +252,5 @@ def test_impossible_results_are_refused_and_counted(
         assert daemon.operations.status().counters == {counted: 1}
         assert daemon.context.directory.estimate_rtt_ms("b", "c").source == before.source == "coordinates"
 
-    monkeypatch.setattr("sbon_node.net.channel.encode_frame", forged)
+    monkeypatch.setattr("sbon_node.net.peers.encode_frame", forged)
     measuring(tmp_path, test)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
-from sbon_node.overlay.directory.pairs import MeasuredPairs, Measurement
+from sbon_node.overlay.directory.measuring import MeasuredPairs, Measurement
 
 
 def test_a_pair_is_known_from_both_ends_until_it_is_too_old() -> None:

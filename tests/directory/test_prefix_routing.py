@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon_node.overlay.directory.prefix_routing import ID_BITS, PrefixRouting, identifier
+from sbon_node.overlay.directory.view import ID_BITS, PrefixRouting, identifier
 
 
 class Plane:

@@ -23,8 +23,7 @@ from sbon_lab.experiments.harness.network_model import name_of, number_of
 from sbon_lab.experiments.harness.topologies import topology_named
 from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.model.queueing import Server, Service, side_by_side
-from sbon_node.placement.model.queueing_latency import ThroughServers
+from sbon_node.placement.model.queueing import Server, Service, ThroughServers, side_by_side
 
 ONLY_IN_TEST_ALL = pytest.mark.only_in_test_all("experiments of today's size")
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sbon_node.overlay.membership.detector.clock_offsets import DRIFT, SAMPLES, ClockOffsets
+from sbon_node.overlay.membership.clocks import DRIFT, SAMPLES, ClockOffsets
 
 HOUR_S = 3600.0
 EPOCH_S = 1.7e9

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from sbon_lab.simulation.process import Process
-from sbon_node.net.channel import Identity
-from sbon_node.net.peers import Expected, Peers
+from sbon_node.net.peers import Expected, Identity, Peers
 from sbon_node.net.transport import Address, ConnectionLostError, DatagramEndpoint
 from sbon_node.overlay.membership.detector.instructions import Disputed, Happened, Refused, Send
 from sbon_node.overlay.membership.detector.swim import Swim

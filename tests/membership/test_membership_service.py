@@ -13,8 +13,7 @@ from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_lab.simulation.process import Process
 from sbon_node.base.clock import Clock
 from sbon_node.net.counters import Counters
-from sbon_node.net.delays import Delays, DelayTable
-from sbon_node.net.emulation import EmulatedTransport
+from sbon_node.net.emulation import Delays, DelayTable, EmulatedTransport
 from sbon_node.net.peers import Identity
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address

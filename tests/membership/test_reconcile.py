@@ -9,11 +9,9 @@ import pytest
 
 from sbon_node.overlay.membership.detector.instructions import Instruction, Send
 from sbon_node.overlay.membership.detector.swim import Swim
-from sbon_node.overlay.membership.dissemination.coordinate_throttle import CoordinateThrottle
-from sbon_node.overlay.membership.dissemination.fingerprints import Fingerprints
-from sbon_node.overlay.membership.dissemination.gossip import GossipQueue
+from sbon_node.overlay.membership.dissemination.gossip import CoordinateThrottle, GossipQueue
 from sbon_node.overlay.membership.settings import MembershipSettings
-from sbon_node.overlay.membership.table import Roster, Table
+from sbon_node.overlay.membership.table import Fingerprints, Roster, Table
 from sbon_protocol import datagram
 from sbon_protocol.messages import Coordinate, CoordinateUpdate, Digest, Endpoint, Gossip, Member, Ping, Rumour, StateUpdate
 from tests.membership.cores import heard

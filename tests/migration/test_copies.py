@@ -14,8 +14,7 @@ import pytest
 
 from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.copies.sender import CHUNK_BYTES
-from sbon_node.net.channel import FrameChannel
-from sbon_node.net.peers import Expected, Identity
+from sbon_node.net.peers import Expected, FrameChannel, Identity
 from sbon_node.net.transport import ConnectionLostError
 from sbon_protocol.errors import SbonError
 from sbon_protocol.messages import Chunk, CopyOpened, Hello, OpenCopy, Refused, WantFiles

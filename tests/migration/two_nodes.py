@@ -18,9 +18,8 @@ from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.net.channel import FrameChannel
 from sbon_node.net.counters import Counters
-from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
+from sbon_node.net.peers import Expected, FrameChannel, Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address, ConnectionLostError

@@ -22,8 +22,7 @@ from sbon_node.base.clock import Clock
 from sbon_node.context import ControlSettings
 from sbon_node.hosting.machine.machine_resources import Machine
 from sbon_node.net.counters import Counters
-from sbon_node.net.delays import REREAD_S, Delays, DelayTable, keep_reread, read_delays
-from sbon_node.net.emulation import EmulatedTransport
+from sbon_node.net.emulation import REREAD_S, Delays, DelayTable, EmulatedTransport, keep_reread, read_delays
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError
 from sbon_protocol.errors import SbonError

@@ -13,8 +13,8 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.ownership.consensus.acceptor import Accept
 from sbon_node.ownership.consensus.changes import Verdict
 from sbon_node.ownership.consensus.states import Ballot, Configuration, State
-from sbon_node.ownership.query_documents import joined, references, split
-from sbon_node.ownership.store.document_store import MAX_DOCUMENT_BYTES, Document, digest_of
+from sbon_node.ownership.queries import joined, references, split
+from sbon_node.ownership.store.acceptor_store import MAX_DOCUMENT_BYTES, Document, digest_of
 from sbon_node.ownership.store.registers import Attached
 from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
 from sbon_protocol.errors import SbonError
@@ -237,8 +237,8 @@ def test_a_record_is_what_its_register_and_documents_are(tmp_path: Path) -> None
         assert record.last is not None
         assert (record.last.sql, record.last.placement) == (LONG, record.placement)
         parts = split(record)
-        state = State(record.version, parts.value, (), Configuration(0, ()), parts.attached.references)
-        assert joined(state, parts.attached.documents.__getitem__) == record == parts.record
+        state = State(record.version, parts.content, (), Configuration(0, ()), parts.attached.references)
+        assert joined(state, parts.attached.documents.__getitem__) == record == parts.value
         assert split(record, record).attached.documents == {}
         # A record of before there were documents is whole in its register, and is split by its next change.
         whole = msgspec.structs.replace(record, definition_digest="", placement_digest="", end_digest="")

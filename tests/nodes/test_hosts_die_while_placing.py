@@ -10,7 +10,7 @@ from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.papers.ants.plug_in import ANTS_LOST
 from sbon_node.papers.sand.plug_in import NEXT_OWNER
 from sbon_node.papers.table import STRATEGIES as ALL
-from sbon_node.placement.strategies.profiles import REFUSED
+from sbon_node.placement.strategies.registry import REFUSED
 from tests.nodes.clusters import declare, in_cluster, source_at, submitted
 from tests.nodes.test_live_placement import along_s, sized
 

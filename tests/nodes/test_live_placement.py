@@ -17,7 +17,7 @@ from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.leak_check import leaks
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
-from sbon_node.overlay.directory.pairs import Measurement
+from sbon_node.overlay.directory.measuring import Measurement
 from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem

@@ -10,12 +10,10 @@ import pytest
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.ownership.consensus.acceptor import AcceptorRecord, Prepare, UnknownInstance
 from sbon_node.ownership.consensus.changes import Verdict
-from sbon_node.ownership.consensus.states import Acceptor, Ballot
+from sbon_node.ownership.consensus.states import Acceptor, Ballot, chosen
 from sbon_node.ownership.store.acceptor_store import MAX_VALUE_BYTES
-from sbon_node.ownership.store.ballots import LIFE_BITS
 from sbon_node.ownership.store.query_keys import key_of
-from sbon_node.ownership.store.registers import Registers
-from sbon_node.ownership.store.rendezvous import chosen
+from sbon_node.ownership.store.registers import LIFE_BITS, Registers
 from sbon_protocol.api.bounded import MAX_COUNT
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.errors import SbonError
@@ -225,7 +223,7 @@ def test_a_forged_ballot_costs_one_register_and_no_other(tmp_path: Path) -> None
 
 
 def test_numbers_that_were_learnt_are_bounded_and_no_ballot_comes_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbon_node.ownership.store.ballots.KEPT", 2)
+    monkeypatch.setattr("sbon_node.ownership.store.registers.KEPT", 2)
 
     async def test(cluster: SimulatedCluster) -> None:
         await create(cluster, "a", "ab")

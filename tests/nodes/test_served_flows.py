@@ -16,11 +16,11 @@ from sbon_node.hosting.operators.room import BUSIEST, server_report, with_core_t
 from sbon_node.model.servers import LEAST_SPEED, MAX_FLOWS, MOST_SPEED, ServedFlow, ServerReport
 from sbon_node.papers.ants.plug_in import Ants
 from sbon_node.papers.table import STRATEGIES
-from sbon_node.placement.model.measured_plan import measured_work
+from sbon_node.placement.model.from_plan import measured_work
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.objective import objective_named
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.selection.offers import server_of
+from sbon_node.placement.selection.discovery import server_of
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placing import LiveNetworkView
 from sbon_protocol.api.measures import InputMeasures, OperatorMeasures

@@ -17,7 +17,7 @@ from sbon_node.net.transport import Address
 from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_node.overlay.rejoin import Rejoin, StoredPeer
 from sbon_node.ownership.consensus.acceptor import AcceptorRecord
-from sbon_node.ownership.query_documents import decoded
+from sbon_node.ownership.queries import decoded
 from sbon_node.ownership.store.query_keys import QUERY
 from sbon_protocol.api.queries import Progress, SinkSpec, Submission
 from sbon_protocol.errors import SbonError

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from sbon_node.base.logging.levels import LogLevels, level_of, levels, set_levels
-from sbon_node.base.logging.output import LogSettings, configure, silence
-from sbon_node.base.logging.tail import MAX_CHARACTERS, MAX_LINES, KeptTail, tail
+from sbon_node.base.logging.output import MAX_CHARACTERS, MAX_LINES, KeptTail, LogSettings, configure, silence, tail
 from sbon_node.net.counters import Counters
 from sbon_node.streams.links import link
 from sbon_protocol.errors import SbonError
@@ -78,8 +77,8 @@ def test_an_unknown_logger_is_refused_and_changes_nothing(out: io.StringIO) -> N
 
 
 def test_the_nearest_name_above_a_module_counts() -> None:
-    chosen = {"sbon_node.net": "debug", "sbon_node.net.server": "error"}
-    asked = ("sbon_node.net.server", "sbon_node.net.peers", "sbon_node.network", "sbon_node")
+    chosen = {"sbon_node.net": "debug", "sbon_node.net.peers": "error"}
+    asked = ("sbon_node.net.peers", "sbon_node.net.sockets", "sbon_node.network", "sbon_node")
     assert [level_of(name, "info", chosen) for name in asked] == ["error", "debug", "info", "info"]  # type: ignore[arg-type]
 
 

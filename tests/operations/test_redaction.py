@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.base.logging.tail import kept
+from sbon_node.base.logging.output import kept
 from sbon_node.base.redaction import REDACTED, redacted, without_passwords
 from sbon_node.config.config import Config, keys
 from sbon_node.operations.debug_dump import collect_debug_dump

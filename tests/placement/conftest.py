@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from sbon_lab.experiments.harness.coordinator_network import CoordinatorNetwork
-from sbon_node.overlay.directory.keys import owners
-from sbon_node.overlay.directory.prefix_routing import PrefixRouting
+from sbon_node.overlay.directory.view import PrefixRouting, owners
 from sbon_node.placement.model.network_view import Answer, Answered, Point, Sent, Window
 from sbon_node.placement.selection.discovery import Discovery
 from sbon_node.placement.settings import PlacementSettings

@@ -15,6 +15,7 @@ from sbon_node.placement.model.queueing import (
     Flow,
     Server,
     Service,
+    ThroughServers,
     delayed_ms,
     no_traffic,
     service_of,
@@ -23,7 +24,6 @@ from sbon_node.placement.model.queueing import (
     waiting_ms,
 )
 from sbon_node.placement.model.queueing import latency_ms as through
-from sbon_node.placement.model.queueing_latency import ThroughServers
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.strategies import AUTO, Objective

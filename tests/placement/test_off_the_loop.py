@@ -10,7 +10,7 @@ import pytest
 
 from sbon_node.base.executors import Computing
 from sbon_node.papers.table import STRATEGIES
-from sbon_node.placement.model import all_pairs
+from sbon_node.placement.model import latency_matrix
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.sbon.optimal import optimal
@@ -93,7 +93,7 @@ async def test_work_that_is_cancelled_is_over_when_the_call_is() -> None:
 async def test_an_exhaustive_strategy_refuses_networks_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, view = crowded()
     view.capacity = dict.fromkeys(NAMES, 7.0)
-    monkeypatch.setattr(all_pairs, "MAX_PAIRS", 1000)
+    monkeypatch.setattr(latency_matrix, "MAX_PAIRS", 1000)
     refused = {}
     for name, strategy in STRATEGIES.items():
         try:
@@ -109,8 +109,8 @@ async def test_an_exhaustive_strategy_refuses_networks_that_are_too_large(monkey
 
 async def test_a_matrix_is_asked_for_in_parts_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     _, view = crowded()
-    monkeypatch.setattr(all_pairs, "PART", 90)
-    found = await all_pairs.all_pairs_ms(view, NAMES, "test")
+    monkeypatch.setattr(latency_matrix, "PART", 90)
+    found = await latency_matrix.all_pairs_ms(view, NAMES, "test")
     assert (found == view.latencies_ms(NAMES, NAMES)).all()
 
 

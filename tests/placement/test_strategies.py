@@ -10,7 +10,7 @@ from sbon_node.papers.table import STRATEGIES, ants, nes, opb, sand
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import OWN, Strategies
-from sbon_node.placement.strategies.sbon.producer import producers_of
+from sbon_node.placement.strategies.sbon.baselines import producers_of
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.strategies import DEFAULT_STRATEGY, STRATEGY_NAMES
 from sbon_protocol.errors import SbonError

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from sbon_node.overlay.space.apart import apart
+from sbon_node.overlay.space.cost import apart
 
 
 def test_all_distances_are_euclidean() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.overlay.space.local import LocalCoordinate
-from sbon_node.overlay.space.neighbours import Neighbours
+from sbon_node.overlay.space.local import LocalCoordinate, Neighbours
 from sbon_node.overlay.space.settings import SpaceSettings
 
 ESTIMATES = {f"n{number:02}": float(number) for number in range(40)}

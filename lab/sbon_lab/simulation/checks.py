@@ -21,7 +21,7 @@ from sbon_node.model.records import MoveLease, OperatorRegister
 from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, State
 from sbon_node.ownership.names import NAME, NameRecord
 from sbon_node.ownership.operators import FORM as OPERATOR_FORM
-from sbon_node.ownership.query_documents import decoded
+from sbon_node.ownership.queries import decoded
 from sbon_node.ownership.store.query_keys import OPERATOR, QUERY, key_of, operator_key, query_of
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link

@@ -10,7 +10,7 @@ from sbon_node.hosting.moving.departures import StoredDeparture
 from sbon_node.hosting.moving.starter import StoredArrival
 from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.sinks.hosted_sink import HostedSink
-from sbon_node.ownership.query_documents import decoded
+from sbon_node.ownership.queries import decoded
 from sbon_node.ownership.store.query_keys import OPERATOR, QUERY
 from sbon_node.placement.model.network_view import NOTHING
 from sbon_node.placing import LiveNetworkView

@@ -19,8 +19,8 @@ from sbon_lab.simulation.node import SimulatedNode
 from sbon_node.model.records import QueryRecord
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.ownership.consensus import states
-from sbon_node.ownership.query_documents import joined
-from sbon_node.ownership.store.document_store import DocumentStore
+from sbon_node.ownership.queries import joined
+from sbon_node.ownership.store.acceptor_store import DocumentStore
 from sbon_node.ownership.store.query_keys import QUERY
 from sbon_node.planning.sql.planner import plan_query
 from sbon_protocol.api.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration

@@ -59,7 +59,7 @@ STRATEGY_NAMES = (
 """All but ``auto``."""
 
 LOOKING_EVERYWHERE = ("optimal", "local-search", "centralized", "bottom-up", "top-down", "ifcop")
-"""Strategies that always use the latencies between all nodes, and refuse too many (see ``all_pairs.py``).
+"""Strategies that always use the latencies between all nodes, and refuse too many (see ``latency_matrix.py``).
 
 Some other strategies do so if few nodes have capacity."""
 

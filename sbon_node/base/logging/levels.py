@@ -20,7 +20,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 NOTHING = logging.CRITICAL + 1
 """Above every level."""
 OURS = ("sbon_node", "sbon_protocol", "sbon_cli")
-_LOGGING = (__name__, "sbon_node.base.logging.tap")
+_LOGGING = (__name__, "sbon_node.base.logging.output")
 
 Level = Literal["debug", "info", "warning", "error"]
 LoggerName = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z_]\w*(\.\w+)*\Z")]

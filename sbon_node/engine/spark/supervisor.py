@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from sbon_node.base.logging.file import cut
+from sbon_node.base.logging.output import cut
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
 from sbon_node.engine.spark import messages
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive

@@ -13,25 +13,34 @@ import structlog
 from sbon_node.base.clock import Clock
 from sbon_node.base.tasks import Tasks
 from sbon_node.net.counters import Counters
-from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
-from sbon_node.net.transport import Address, DatagramEndpoint, Transport
+from sbon_node.net.peers import Caller, Expected, Identity, Peers, PeerServer
+from sbon_node.net.transport import Address, DatagramEndpoint, NameUnresolvedError, Transport
 from sbon_node.overlay.membership.clocks import PeerClocks
 from sbon_node.overlay.membership.detector.instructions import Call, Disputed, Happened, Instruction, Measured, Refused, Send
-from sbon_node.overlay.membership.detector.pings import Pinged, Pings
-from sbon_node.overlay.membership.detector.stamps import Stamps, with_wall_clock
+from sbon_node.overlay.membership.detector.pings import Pinged, Pings, Stamps, with_wall_clock
 from sbon_node.overlay.membership.detector.swim import Swim
-from sbon_node.overlay.membership.detector.validation import Validation
-from sbon_node.overlay.membership.dissemination.coordinate_throttle import CoordinateThrottle
-from sbon_node.overlay.membership.dissemination.gossip import GossipQueue
-from sbon_node.overlay.membership.exchanges import Exchanges
+from sbon_node.overlay.membership.dissemination.gossip import CoordinateThrottle, GossipQueue
 from sbon_node.overlay.membership.settings import MembershipSettings
-from sbon_node.overlay.membership.table import REACHABLE, Table
+from sbon_node.overlay.membership.table import GONE, LOST, MAX_INCARNATION, REACHABLE, Row, Table
 from sbon_node.overlay.membership.views import Listener, MemberView, unknown_node, view_of
-from sbon_node.overlay.space.coordinate import Coordinate
+from sbon_node.overlay.space.coordinate import Coordinate, checked
 from sbon_node.overlay.space.local import LocalCoordinate
 from sbon_protocol import datagram
+from sbon_protocol.calls import CheckMember, Members, SyncMembers
 from sbon_protocol.errors import ProtocolError, SbonError
-from sbon_protocol.messages import CoordinateUpdate, Endpoint, Gossip, Member, MemberState, NodeMeta, Packet, Rumour, StateUpdate
+from sbon_protocol.messages import (
+    Ack,
+    CoordinateUpdate,
+    Endpoint,
+    Gossip,
+    Member,
+    MemberState,
+    NodeMeta,
+    Packet,
+    Ping,
+    Rumour,
+    StateUpdate,
+)
 
 log = structlog.get_logger()
 
@@ -74,15 +83,9 @@ class Membership:
         self._identity, self._bind, self._transport = identity, bind, transport
         self._clock, self._rng, self._settings, self._counters = clock, rng, settings, counters
         self.space = space
+        address, meta = Endpoint(*advertise), NodeMeta(settings.tag_words)
         own = Member(
-            name=identity.node,
-            address=Endpoint(*advertise),
-            api=Endpoint(*api),
-            incarnation=incarnation,
-            state="alive",
-            coordinate=space.coordinate,
-            instance=identity.instance,
-            meta=NodeMeta(settings.tag_words),
+            identity.node, address, Endpoint(*api), incarnation, "alive", space.coordinate, instance=identity.instance, meta=meta
         )
         at_an_address = settings.max_members_at_an_address
         self.table = Table(own, settings.max_members, max_leap=settings.max_leap, most_at_an_address=at_an_address)
@@ -115,7 +118,7 @@ class Membership:
         self._tasks.start("clocks", self.clocks.run())
 
     async def join(self, seeds: Sequence[Address]) -> int:
-        """See :meth:`sbon_node.overlay.membership.exchanges.Exchanges.join`."""
+        """See :meth:`Exchanges.join`."""
         return await self._exchanges.join(seeds)
 
     def handle(self, kinds: Iterable[type], handler: DatagramHandler) -> None:
@@ -165,7 +168,7 @@ class Membership:
 
     def alive(self) -> list[str]:
         """Return the other reachable members by name; suspects count until they are dead."""
-        return self.table.names(REACHABLE)
+        return sorted(self.table.there.names())
 
     def is_alive(self, name: str) -> bool:
         """Return whether it is another reachable member."""
@@ -413,3 +416,213 @@ class Membership:
                 if self._endpoint is not None:
                     self._endpoint.send(payload, Address(*msgspec.structs.astuple(row.member.address)))
             await self._clock.sleep(TICK_S)
+
+
+class Validation:
+    """One node's validation of messages and rumours, in a space of the given dimensions.
+
+    All coordinates of other nodes pass here, before the table, the gossip and the space get them.
+    """
+
+    def __init__(self, table: Table, dimensions: int, counters: Counters) -> None:
+        self._table, self._dimensions, self._counters = table, dimensions, counters
+
+    def message(self, message: Gossip, sender: Address) -> Gossip:
+        """Return the message, without a coordinate that is impossible or older than the known one."""
+        if not isinstance(message, Ping | Ack) or message.coordinate is None:
+            return message
+        if checked(message.coordinate, self._dimensions) is not None:
+            known = self._table.get(message.source)
+            if known is None or message.coordinate_version >= known.member.coordinate_version:
+                return message
+            self._counters.count("coordinate-stale")
+        else:
+            self._counters.refuse("coordinate-refused", name=message.source, peer=str(sender))
+        return msgspec.structs.replace(message, coordinate=None)
+
+    def rumours(self, rumours: Iterable[Rumour]) -> tuple[Rumour, ...]:
+        """Return the rumours that may be true and are news; an impossible coordinate is removed from its member."""
+        admitted: list[Rumour] = []
+        for rumour in rumours:
+            if isinstance(rumour, CoordinateUpdate) and self._table.outdated(rumour):
+                continue
+            if rumour.incarnation > MAX_INCARNATION:
+                self._counters.refuse("incarnation-refused", name=rumour.name)
+                continue
+            if isinstance(rumour, Member) and not rumour.instance:
+                self._counters.refuse("name-conflict", name=rumour.name, reason="of no instance")
+                continue
+            coordinate = None if isinstance(rumour, StateUpdate) else rumour.coordinate
+            if coordinate is not None and checked(coordinate, self._dimensions) is None:
+                self._counters.refuse("coordinate-refused", name=rumour.name)
+                if not isinstance(rumour, Member):
+                    continue
+                rumour = msgspec.structs.replace(rumour, coordinate=None)
+            admitted.append(rumour)
+        return tuple(admitted)
+
+
+# -- Membership over TCP: joining, exchange of tables in parts, and checks of members that do not answer datagrams ----
+
+PART_MEMBERS = 256
+"""Members of a table in one answer: some 40 kB."""
+MAX_PARTS, SETTLE_S = 128, 0.05
+
+
+class Exchanges:
+    """One node's exchanges; ``taker`` receives the records of other nodes."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        table: Table,
+        taker: Membership,
+        *,
+        peers: Peers,
+        server: PeerServer,
+        settings: MembershipSettings,
+        clock: Clock,
+    ) -> None:
+        self._identity, self._table, self._taker = identity, table, taker
+        self._peers, self._settings, self._clock = peers, settings, clock
+        server.handle(SyncMembers, self._synced)
+        server.handle(CheckMember, self._checked)
+
+    async def join(self, seeds: Sequence[Address]) -> int:
+        """Join through the first seed that answers; return how many members are reachable then, this one included.
+
+        A seed that is this node itself is skipped, so that all nodes may have the same list; alone it founds a cluster. Raises
+        :class:`SbonError`: ``join-failed`` with a line for each seed; or the refusal of a living seed (``name-taken``,
+        ``wrong-cluster``, ``version``), which no other seed would change.
+        """
+        unreachable: list[SbonError] = []
+        selves = 0
+        for seed in seeds:
+            try:
+                if not await self._exchange(seed):
+                    selves += 1
+                    continue
+            except SbonError as error:
+                if error.code != "peer-unreachable":
+                    raise
+                unreachable.append(error)
+            else:
+                await self._settle()
+                return self._table.living()
+        if selves and not unreachable:
+            return self._table.living()
+        raise _join_failed(seeds, unreachable)
+
+    async def _settle(self) -> None:
+        """Wait up to two pings' time for answers of the nodes in the table; they become members by answering."""
+        until = self._clock.now() + 2 * self._settings.probe_timeout_s
+        while self._taker.unsettled() and self._clock.now() < until:
+            await self._clock.sleep(SETTLE_S)
+
+    async def check(self, member: Member, *, any_instance: bool = False) -> Member | None:
+        """Return the member's own record over TCP; None without an answer, or if another node answers.
+
+        Another instance of that name is another node, unless ``any_instance``.
+        """
+        address = Address(member.address.host, member.address.port)
+        try:
+            limit_s = self._settings.stand_still_s
+            who = Expected(member.name, "" if any_instance else member.instance)
+            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=limit_s, expected=who)
+        except SbonError as error:
+            log.debug("check-failed", member=member.name, reason=str(error))
+            return None
+        record = next((other for other in reply.members if other.name == member.name), None)
+        return record if record is not None and record.address == member.address else None
+
+    async def succeed(self, member: Member) -> None:
+        """Replace a member by another instance that answers at its address, where the member itself can run no more."""
+        record = await self.check(member, any_instance=True)
+        if record is not None and record.instance != member.instance:
+            self._taker.bury(member)
+            self._taker.vouch(record)
+
+    async def _exchange(self, address: Address) -> bool:
+        """Send this node's record and fetch the other's table; False if the address is this node's own."""
+        after = ""
+        for _ in range(MAX_PARTS):
+            call = SyncMembers(members=(self._table.own,), joining=True, after=after, replace=self._settings.replace)
+            reply: Members = await self._peers.call(address, call)
+            if not reply.members:
+                break
+            first = reply.members[0]
+            if (first.name, first.instance) == (self._identity.node, self._identity.instance):
+                return False
+            if not self._peers.reached(address, first.name, first.instance):
+                message = f"it says that it is {first.name}, and was reached as another"
+                raise SbonError("peer-unreachable", message, where=str(address))
+            if first.address == Endpoint(*address):
+                self._taker.vouch(first)
+            self._taker.take(reply.members, asked=True)
+            last = reply.members[-1].name
+            if not reply.more or last <= after:
+                break
+            after = last
+        return True
+
+    async def _check_name(self, own: Member, *, replace: bool) -> None:
+        """Raise ``name-taken`` if the joining node's name belongs to another data directory.
+
+        The word to ``replace`` it gives the name to the joining node, if the other one is dead or away, or if the joining node
+        answers at its address. Queries count the other one as gone for good from then on.
+        """
+        known = self._table.member(own.name)
+        if known is None or known.instance == own.instance or known.state == "left":
+            return
+        row = self._table.get(own.name)
+        if row is None or not replace:
+            raise self._name_taken(own, row)
+        if known.state not in LOST:  # Unless this very instance answers there, so that the node there before is gone.
+            there = await self.check(own) if known.address == own.address else None
+            if there is None or there.instance != own.instance:
+                raise self._name_taken(own, row)
+        self._taker.bury(known)
+
+    def _name_taken(self, own: Member, row: Row | None) -> SbonError:
+        if row is None:  # The name is this node's own.
+            hint = "choose another name"
+            return SbonError("name-taken", f"the node that was asked to join is called {own.name!r}", where="name", hint=hint)
+        known, seconds, dead_s = row.member, self._clock.now() - row.since, self._settings.declared_dead_s
+        there = f"{known.state} for {seconds:.0f} s at {known.address.host}:{known.address.port}"
+        if row.predecessor == own.instance:
+            message = f"a node with another data directory has taken the name {own.name!r} over, {there}"
+            hint = "to have the name back, stop that node and start this one with --replace; or choose another name"
+            hint += " and an empty data directory"
+        elif known.state in LOST:
+            message = f"the name {own.name!r} belongs to a node with another data directory, {there}"
+            hint = "start it on that data directory; if that is lost, with --replace, and queries count the old node as gone"
+        else:
+            message = f"another node is called {own.name!r}, {there}; if it has died, that is known in at most {dead_s:.0f} s"
+            hint = "choose another name, use the data directory it had before, or have the other one leave"
+        return SbonError("name-taken", message, where="name", hint=hint)
+
+    async def _synced(self, call: SyncMembers, caller: Caller) -> Members:
+        """Serve a part of the table. The first begins with this node and its record of the caller, which may have restarted."""
+        own = next((m for m in call.members if m.name == caller.node), None)
+        if call.joining and own is not None:
+            await self._check_name(own, replace=call.replace)
+        known = self._table.get(caller.node)
+        self._taker.take(call.members, asked=False)
+        first = (self._table.own, *(() if known is None else (known.member,))) if not call.after else (self._table.own,)
+        rest = [row.member for row in self._table.rows() if row.member.name > call.after and row.member.state not in GONE]
+        return Members(members=(*first, *rest[:PART_MEMBERS]), more=len(rest) > PART_MEMBERS)
+
+    async def _checked(self, call: CheckMember, caller: Caller) -> Members:
+        if call.member.name == self._identity.node:
+            self._taker.take((call.member,), asked=False)
+        return Members(members=(self._table.own,))
+
+
+def _join_failed(seeds: Sequence[Address], unreachable: Sequence[SbonError]) -> SbonError:
+    """Return the error of a join through seeds none of which answers: a name without an address is a slip, not an absent node."""
+    message, hint = "no node answers", "is one running there?"
+    if all(isinstance(error.__cause__, NameUnresolvedError) for error in unreachable):
+        message = unreachable[0].message if len(unreachable) == 1 else "none of the names can be resolved"
+        hint = unreachable[0].hint
+    details = tuple(f"{error.where}: {error.message}" for error in unreachable)
+    return SbonError("join-failed", message, where=", ".join(map(str, seeds)), hint=hint, details=details)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import random
 from functools import lru_cache
+from hashlib import blake2b
 from ipaddress import ip_address
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from sbon_node.overlay.membership.dissemination.fingerprints import Fingerprints
 from sbon_protocol.messages import Coordinate, CoordinateUpdate, Endpoint, Member, MemberState, Rumour, StateUpdate
 
 GRAVITY: dict[MemberState, int] = {"alive": 0, "suspect": 1, "away": 2, "dead": 3, "left": 4}
@@ -94,11 +94,6 @@ class Table:
         row = self._rows.get(name)
         return row.member if row else None
 
-    def names(self, states: frozenset[MemberState] = REACHABLE) -> list[str]:
-        if states == REACHABLE:
-            return sorted(self.there.names())
-        return [row.member.name for row in self.rows() if row.member.state in states]
-
     def everyone(self) -> list[Member]:
         return [self._own, *(row.member for row in self.rows())]
 
@@ -111,7 +106,7 @@ class Table:
         known = self.member(rumour.name)
         if known is None or known.state in GONE or rumour.state in GONE:
             return False
-        return self._others(known, rumour)
+        return known.instance != rumour.instance
 
     def leaps(self, rumour: Rumour) -> bool:
         """Return whether a rumour about another node is too far above the known state to be believed."""
@@ -168,7 +163,7 @@ class Table:
         if row is None:
             return self._first(rumour, now)
         known = row.member
-        if known.state not in GONE and self._others(known, rumour):
+        if known.state not in GONE and known.instance != rumour.instance:
             return ""
         if (rumour.incarnation, GRAVITY[rumour.state]) <= (known.incarnation, GRAVITY[known.state]):
             if rumour.coordinate is not None:
@@ -210,9 +205,8 @@ class Table:
         if coordinate_update.name == self._own.name:
             return coordinate_update.coordinate_version <= self._own.coordinate_version
         row = self._rows.get(coordinate_update.name)
-        return row is None or (
-            row.member.coordinate is not None and coordinate_update.coordinate_version <= row.member.coordinate_version
-        )
+        newest = row.member.coordinate_version if row is not None and row.member.coordinate is not None else -1
+        return row is None or coordinate_update.coordinate_version <= newest
 
     def mark(self, name: str, state: MemberState, incarnation: int, now: float) -> Change:
         """Set the state of another node that still has this incarnation, by this node's own judgement."""
@@ -231,7 +225,7 @@ class Table:
         if own.state != "alive" or rumour.incarnation < own.incarnation or rumour.incarnation > MAX_INCARNATION:
             return False
         if isinstance(rumour, Member) and rumour.state == "alive" and rumour.incarnation == own.incarnation:
-            present = rumour.address == own.address and not self._others(own, rumour)
+            present = rumour.address == own.address and own.instance == rumour.instance
             if present and rumour.coordinate_version <= own.coordinate_version:
                 return False
         self.own = replace(own, incarnation=min(rumour.incarnation, own.incarnation + self._leap, MAX_INCARNATION - 1) + 1)
@@ -252,10 +246,6 @@ class Table:
             self._drop(name)
         return sorted(old)
 
-    @staticmethod
-    def _others(known: Member, rumour: Member) -> bool:
-        return known.instance != rumour.instance
-
     def _first(self, rumour: Member, now: float) -> Change:
         if rumour.state in GONE or not self._room():
             return ""
@@ -270,17 +260,15 @@ class Table:
         if len(self._rows) < self._most:
             return True
         tombstones = [(self._rows[name].since, name) for name in self._gone.names()]
-        if not tombstones:
-            return False
-        self._drop(min(tombstones)[1])
-        return True
+        if tombstones:
+            self._drop(min(tombstones)[1])
+        return bool(tombstones)
 
     def _drop(self, name: str) -> None:
         self._count(self._rows.pop(name).member, -1)
         self.fingerprints.drop(name)
-        self.there.discard(name)
-        self.lost.discard(name)
-        self._gone.discard(name)
+        for roster in (self.there, self.lost, self._gone):
+            roster.discard(name)
 
     def _count(self, member: Member, by: int) -> None:
         host = member.address.host
@@ -311,7 +299,7 @@ class Table:
         elif rumour.coordinate is not before.coordinate:
             row.coordinate_at = now
         self._put(row, rumour)
-        if self._others(before, rumour):
+        if before.instance != rumour.instance:
             row.predecessor = before.instance
         if rumour.state == before.state:
             return "updated"
@@ -371,3 +359,100 @@ class Roster:
         while len(names) < most:
             names[self._names[int(rng.random() * len(self._names))]] = None
         return list(names)
+
+
+MOST_BUCKETS = 256
+BUCKET_MEMBERS = 8
+"""Members in a bucket, at most, as long as there are fewer than 2,048."""
+
+
+def bucket_of(name: str) -> int:
+    """Return the bucket of a name among the greatest number of buckets."""
+    return blake2b(name.encode(), digest_size=4).digest()[0]
+
+
+class Fingerprints:
+    """Fingerprints of a membership table, to find the buckets that differ between two tables.
+
+    Updates are made entry by entry. An entry is a member that is not gone; a suspect counts as alive. Its bucket is the first
+    byte of the BLAKE2b digest (4 bytes) of its name; a bucket's fingerprint is the exclusive or of the digests of its entries'
+    ``name|incarnation|state|coordinate version``. With fewer buckets, a power of two, bucket i unites those whose number is i
+    modulo that power. Tombstones are left out: a node that joined later has none, and needs none.
+
+    Changes are noted, and computed on demand: most entries change more often than that.
+    """
+
+    def __init__(self) -> None:
+        self._buckets = [0] * MOST_BUCKETS
+        self._names: list[dict[str, None]] = [{} for _ in range(MOST_BUCKETS)]
+        self._at: dict[str, int] = {}
+        self._entries: dict[str, int] = {}
+        self._changed: dict[str, Member] = {}
+        self._folded: dict[int, bytes] = {}
+
+    def put(self, member: Member) -> None:
+        """Note that an entry of the table, a tombstone perhaps, is new or has changed."""
+        if member.name not in self._at:
+            at = self._at[member.name] = bucket_of(member.name)
+            self._names[at][member.name] = None
+        self._changed[member.name] = member
+
+    def drop(self, name: str) -> None:
+        self._changed.pop(name, None)
+        at = self._at.pop(name)
+        del self._names[at][name]
+        self._buckets[at] ^= self._entries.pop(name, 0)
+        self._folded.clear()
+
+    def _reckon(self) -> None:
+        for name, member in self._changed.items():
+            before = self._entries.pop(name, 0)
+            entry = 0
+            if member.state not in ("dead", "left"):
+                self._entries[name] = entry = _digest(member)
+            if entry != before:
+                self._buckets[self._at[name]] ^= before ^ entry
+                self._folded.clear()
+        self._changed.clear()
+
+    def names(self, bucket: int, of: int) -> list[str]:
+        """Return the names of all entries, tombstones included, in one of ``of`` buckets."""
+        return [name for at in range(bucket, MOST_BUCKETS, of) for name in self._names[at]]
+
+    def fold(self, of: int) -> bytes:
+        """Return ``of`` fingerprints, a power of two, of 4 bytes each, big-endian."""
+        self._reckon()
+        if of not in self._folded:
+            folded = self._buckets
+            while len(folded) > of:
+                half = len(folded) // 2
+                folded = [a ^ b for a, b in zip(folded[:half], folded[half:], strict=True)]
+            self._folded[of] = b"".join([value.to_bytes(4, "big") for value in folded])
+        return self._folded[of]
+
+    def digest(self) -> bytes:
+        """Return fingerprints of as many buckets as suit the number of entries."""
+        self._reckon()
+        of = 1
+        while of < MOST_BUCKETS and of * BUCKET_MEMBERS < len(self._entries):
+            of *= 2
+        return self.fold(of)
+
+    def differing(self, other: bytes) -> list[int]:
+        """Return the buckets that differ from these fingerprints, whose number must be a power of two up to 256."""
+        own = self.fold(len(other) // 4)
+        if own == other:
+            return []
+        return [at // 4 for at in range(0, len(other), 4) if own[at : at + 4] != other[at : at + 4]]
+
+
+def well_formed(fingerprints: bytes) -> bool:
+    """Return whether they have a valid number of buckets."""
+    of, rest = divmod(len(fingerprints), 4)
+    return rest == 0 and 1 <= of <= MOST_BUCKETS and of & (of - 1) == 0
+
+
+def _digest(member: Member) -> int:
+    state = "alive" if member.state == "suspect" else member.state
+    entry = f"{member.name}|{member.incarnation}|{state}|{member.coordinate_version}"
+    return int.from_bytes(blake2b(entry.encode(), digest_size=4).digest(), "big")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 import numpy as np
@@ -13,13 +14,10 @@ from sbon_node.overlay.space import refit, vivaldi
 from sbon_node.overlay.space.coordinate import MAX_MS, Coordinate, origin
 from sbon_node.overlay.space.filters import LinkFilter, Percentile
 from sbon_node.overlay.space.load import LoadDimension
-from sbon_node.overlay.space.neighbours import Neighbours
 from sbon_node.overlay.space.settings import SpaceSettings
 
 SCATTER_MS = 1.0
 """Standard deviation of the starting points of ``refit``: nodes at one point have no direction between them."""
-
-
 SETTLING_SPEEDUP = 4
 """Factor by which neighbours are measured more often while the coordinate is new."""
 
@@ -39,10 +37,7 @@ def percentile_of(settings: SpaceSettings) -> Percentile:
 
 
 class LocalCoordinate:
-    """This node's coordinate, its filtered round-trip times, and its choice of neighbours to measure.
-
-    Pure: takes the time and a random generator.
-    """
+    """This node's coordinate, filtered round-trip times, and choice of neighbours to measure. Pure: takes time and generator."""
 
     def __init__(self, settings: SpaceSettings, rng: random.Random) -> None:
         self._settings = settings
@@ -61,13 +56,9 @@ class LocalCoordinate:
         return self._settings.dimensions
 
     @property
-    def probe_interval_s(self) -> float:
-        return self._settings.probe_interval_s
-
-    @property
     def measuring_interval_s(self) -> float:
         """Return the pause between two measurements of neighbours."""
-        return self.probe_interval_s / (SETTLING_SPEEDUP if self.settling else 1)
+        return self._settings.probe_interval_s / (SETTLING_SPEEDUP if self.settling else 1)
 
     @property
     def max_lag_s(self) -> float:
@@ -104,14 +95,8 @@ class LocalCoordinate:
                 self._refit(slot, remote, link.rtt_ms)
         else:
             self._moves += 1
-            self._coordinate = vivaldi.update(
-                self._coordinate,
-                remote,
-                link.rtt_ms,
-                self._rng,
-                error_gain=self._settings.error_gain,
-                step_gain=self._settings.step_gain,
-            )
+            gains = {"error_gain": self._settings.error_gain, "step_gain": self._settings.step_gain}
+            self._coordinate = vivaldi.update(self._coordinate, remote, link.rtt_ms, self._rng, **gains)
         return True
 
     def observe_load(self, load_per_core: float, now: float) -> None:
@@ -207,3 +192,102 @@ class LocalCoordinate:
         self._position = fit.position
         *vector, height = fit.position.tolist()
         self._coordinate = Coordinate(vector=tuple(vector), height=height, error=min(float(fit.share), vivaldi.MAX_ERROR))
+
+
+SCOUTS = 0.25
+"""Share of the near slots for nodes that seem nearest and were never measured; otherwise a wrong coordinate stays undetected."""
+
+
+class Neighbours:
+    """``random_slots`` slots, then ``near_slots``; each holds a name of a neighbour that the node measures, or nothing.
+
+    Random neighbours hold the whole map together. They alone place distant nodes well and close ones badly; near ones alone fold
+    the map. A slot keeps its neighbour as long as it can, since the filter of that link needs its last samples.
+    """
+
+    def __init__(self, random_slots: int, near_slots: int, rng: random.Random) -> None:
+        self._random, self._rng = random_slots, rng
+        self._slots: list[str | None] = [None] * (random_slots + near_slots)
+        self._by_name: dict[str, int] = {}
+        self._turn = -1
+
+    def __len__(self) -> int:
+        """The number of neighbours."""
+        return len(self._by_name)
+
+    @property
+    def slots(self) -> int:
+        return len(self._slots)
+
+    def names(self) -> list[str]:
+        return [name for name in self._slots if name is not None]
+
+    def slot_of(self, name: str) -> int | None:
+        return self._by_name.get(name)
+
+    def admit(self, name: str) -> int | None:
+        """Return the name's slot: its present one, or a free one, random ones first; None where all are taken."""
+        slot = self._by_name.get(name)
+        if slot is None and len(self._by_name) < len(self._slots):
+            slot = self._slots.index(None)
+            self._put(slot, name)
+        return slot
+
+    def forget(self, name: str) -> int | None:
+        """Remove a name; return its slot."""
+        slot = self._by_name.pop(name, None)
+        if slot is not None:
+            self._slots[slot] = None
+        return slot
+
+    def renew(self, estimates_ms: Mapping[str, float], *, near: bool, measured: Container[str] = ()) -> list[tuple[int, str]]:
+        """Fill free random slots at random, and with ``near`` the others with the nearest; return the changed slots.
+
+        Candidates come with their estimated round-trip times; a share ``SCOUTS`` of the near slots goes to those not
+        ``measured``. A neighbour that has lost its slot is in none.
+        """
+        for name in [name for name in self._by_name if name not in estimates_ms]:
+            self.forget(name)
+        fresh: list[tuple[int, str]] = []
+        free = [slot for slot in range(self._random) if self._slots[slot] is None]
+        if free:
+            others = sorted(name for name in estimates_ms if self._by_name.get(name, self._random) >= self._random)
+            for slot, name in zip(free, self._rng.sample(others, min(len(free), len(others))), strict=False):
+                self.forget(name)
+                self._put(slot, name)
+                fresh.append((slot, name))
+        return fresh + self._renew_near(estimates_ms, measured) if near else fresh
+
+    def next(self) -> str | None:
+        """Return the next neighbour to measure."""
+        for _ in self._slots:
+            self._turn = (self._turn + 1) % len(self._slots)
+            name = self._slots[self._turn]
+            if name is not None:
+                return name
+        return None
+
+    def _renew_near(self, estimates_ms: Mapping[str, float], measured: Container[str]) -> list[tuple[int, str]]:
+        many = len(self._slots) - self._random
+        near = {name for name in self._slots[: self._random] if name is not None}
+        others = [(rtt_ms, name) for name, rtt_ms in estimates_ms.items() if name not in near]
+        nearest = [name for _, name in heapq.nsmallest(many - int(SCOUTS * many), others)]
+        near.update(nearest)
+        left = ((name in measured, rtt_ms, name) for rtt_ms, name in others if name not in near)
+        nearest += [name for *_, name in heapq.nsmallest(many - len(nearest), left)]
+        chosen = set(nearest)
+        for slot in range(self._random, len(self._slots)):
+            tenant = self._slots[slot]
+            if tenant is not None and tenant not in chosen:
+                self.forget(tenant)
+        fresh: list[tuple[int, str]] = []
+        for name in nearest:
+            if name not in self._by_name:
+                slot = self._slots.index(None, self._random)
+                self._put(slot, name)
+                fresh.append((slot, name))
+        return fresh
+
+    def _put(self, slot: int, name: str) -> None:
+        self._slots[slot] = name
+        self._by_name[name] = slot

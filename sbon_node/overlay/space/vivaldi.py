@@ -26,29 +26,21 @@ Floats = NDArray[np.float64]
 
 MIN_RTT_MS = 0.1
 """Shorter samples count as this: below it the relative error is meaningless."""
-MIN_ERROR = 0.01
-MAX_ERROR = 2.0
+MIN_ERROR, MAX_ERROR = 0.01, 2.0
 _TOGETHER_MS = 1e-6
 """Two nodes closer than this have no direction between them."""
 
 
 def update(
-    local: Coordinate,
-    remote: Coordinate,
-    rtt_ms: float,
-    rng: random.Random,
-    *,
-    error_gain: float = 0.25,
-    step_gain: float = 0.25,
+    local: Coordinate, remote: Coordinate, rtt_ms: float, rng: random.Random, *, error_gain: float = 0.25, step_gain: float = 0.25
 ) -> Coordinate:
     """Return the local coordinate after one (filtered) sample. Two nodes at one point push apart in a random direction."""
     rtt = max(rtt_ms, MIN_RTT_MS)
     own = min(max(local.error, MIN_ERROR), MAX_ERROR)
     remote_error = min(max(remote.error, MIN_ERROR), MAX_ERROR)
     weight = own / (own + remote_error)
-    length = math.dist(local.vector, remote.vector)
+    span = length = math.dist(local.vector, remote.vector)
     away = tuple(a - b for a, b in zip(local.vector, remote.vector, strict=True))
-    span = length
     while span < _TOGETHER_MS:
         away = tuple(rng.gauss(0, 1) for _ in local.vector)
         span = math.hypot(*away)

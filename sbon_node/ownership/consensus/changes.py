@@ -37,7 +37,6 @@ class Change(Protocol):
 
     def __call__(self, current: State | None, initial: Configuration) -> Result:
         """Return the result. ``initial`` has the acceptors of a new register."""
-        ...
 
 
 class Keep(msgspec.Struct, frozen=True):

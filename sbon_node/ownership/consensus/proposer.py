@@ -90,8 +90,9 @@ class Proposer:
     def __init__(
         self, *, ballot: Ballot, following: Ballot, configuration: Configuration, change: Change, lead: Lead | None = None
     ) -> None:
-        if lead is not None and lead.state is None and not _creates(lead, configuration, change):
-            lead = None
+        if lead is not None and lead.state is None:
+            creates = lead.configuration == configuration and change(None, configuration).state is not None
+            lead = lead if creates else None
         self._ballot = ballot if lead is None else lead.ballot
         self._following, self._initial, self._change, self._lead = following, configuration, change, lead
         self._promises: dict[Acceptor, Accepted | None] = {}
@@ -176,9 +177,8 @@ class Proposer:
     def _acknowledged(self, acceptor: Acceptor, answer: Acceptance) -> None:
         self._accepted[acceptor] = None
         if self._proposed is not None and self._proposed.configuration.has_quorum(self._accepted):
-            self.outcome = Chosen(
-                self._proposed, self._verdict, Lead(self._following, self._proposed, self._proposed.configuration)
-            )
+            lead = Lead(self._following, self._proposed, self._proposed.configuration)
+            self.outcome = Chosen(self._proposed, self._verdict, lead)
 
     def _look_for_block(self) -> None:
         if self.outcome is not None:
@@ -193,11 +193,6 @@ class Proposer:
                 return
             promised = max(self._refused.values(), default=NO_BALLOT)
             self.outcome = Blocked(promised, tuple(self._unknown), self.uncertain)
-
-
-def _creates(lead: Lead, configuration: Configuration, change: Change) -> bool:
-    """Return whether the change creates the register at the acceptors that have promised the lead's ballot."""
-    return lead.configuration == configuration and change(None, configuration).state is not None
 
 
 class Reader:

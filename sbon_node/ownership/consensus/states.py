@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -82,3 +83,28 @@ def newest(known: Collection[Accepted | None]) -> Accepted | None:
     """Return the one of the greatest ballot."""
     accepted = [one for one in known if one is not None]
     return max(accepted, key=lambda one: one.ballot, default=None)
+
+
+ACCEPTORS = 3
+"""Acceptors of a register: two of them agree, so that any one may be lost."""
+
+
+def ranked(key: str, acceptors: Iterable[Acceptor]) -> list[Acceptor]:
+    """Return the acceptors in the register's order by rendezvous hashing (Thaler and Ravishankar, IEEE/ACM ToN 1998).
+
+    A member that joins or leaves does not change it for the others.
+    """
+    return sorted(acceptors, key=lambda one: (_weight(key, one.node), one), reverse=True)
+
+
+def chosen(key: str, acceptors: Iterable[Acceptor], first: Sequence[Acceptor] = ()) -> tuple[Acceptor, ...]:
+    """Return the acceptors of a new register: three, ``first`` and then the highest ranked; one, if there are fewer.
+
+    Two acceptors would both be needed for each change, so that the loss of either would block the register.
+    """
+    order = tuple(dict.fromkeys((*first, *ranked(key, acceptors))))
+    return order[:ACCEPTORS] if len(order) >= ACCEPTORS else order[:1]
+
+
+def _weight(key: str, node: str) -> bytes:
+    return hashlib.blake2b(f"{key}\0{node}".encode(), digest_size=8).digest()

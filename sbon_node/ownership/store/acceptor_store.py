@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
+import structlog
 
 from sbon_node.context import Context
 from sbon_node.net.peers import Caller
@@ -21,11 +24,99 @@ from sbon_node.ownership.consensus.acceptor import (
     react,
 )
 from sbon_node.ownership.consensus.states import Accepted, Acceptor, Ballot, State
-from sbon_node.ownership.store.document_store import MAX_REFERENCES, DocumentStore, verified
 from sbon_node.ownership.store.query_keys import OPERATOR, key_of, query_of
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
+
+log = structlog.get_logger()
+
+MAX_DOCUMENT_BYTES = 1024 * 1024
+"""Most bytes of a document. A message holds a register's value and all its documents."""
+MAX_REFERENCES = 3
+"""Most documents of one register."""
+
+
+def digest_of(content: bytes) -> str:
+    """Return the name of a document."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class Document(msgspec.Struct, frozen=True):
+    content: bytes
+
+
+class DocumentStore:
+    """The documents of this node's registers, each once. Bounded by ``control.documents_mb``.
+
+    A document is stored before the register that refers to it and deleted after it. So a node that dies in between has one too
+    many, which the next start deletes; ``referenced`` are the digests that its registers name then.
+    """
+
+    def __init__(self, context: Context, referenced: Iterable[str]) -> None:
+        self._context = context
+        self._sizes = context.store.sizes("document")
+        self._references = Counter(referenced)
+        for digest in [digest for digest in self._sizes if digest not in self._references]:
+            self._delete(digest)
+
+    def digests(self) -> list[str]:
+        """Return the digests of all documents here."""
+        return list(self._sizes)
+
+    def get(self, digest: str) -> bytes | None:
+        document = self._context.store.get("document", digest, Document) if digest in self._sizes else None
+        return None if document is None else document.content
+
+    def missing(self, digests: Iterable[str]) -> tuple[str, ...]:
+        return tuple(digest for digest in digests if digest not in self._sizes)
+
+    def keep(self, documents: Mapping[str, bytes]) -> None:
+        """Store documents by digest, to be on disk with the next synced record; raise ``documents-full``."""
+        new = {digest: content for digest, content in documents.items() if digest not in self._sizes}
+        most_mb = self._context.settings.documents_mb
+        if new and sum(self._sizes.values()) + sum(map(len, new.values())) > most_mb * 1_000_000:
+            message, hint = (
+                f"this node keeps {most_mb} MB of texts, plans and placements of queries",
+                "raise control.documents_mb",
+            )
+            raise SbonError("documents-full", message, where=self._context.name, hint=f"{hint}, or submit elsewhere")
+        for digest, content in new.items():
+            self._context.store.put("document", digest, Document(content))
+            self._sizes[digest] = len(content)
+
+    def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
+        """Count the references of a register that is stored now, and delete documents that no register refers to any more."""
+        self._references.update(after)
+        for digest in before:
+            self._references[digest] -= 1
+            if not self._references[digest]:
+                del self._references[digest]
+                self._delete(digest)
+
+    def _delete(self, digest: str) -> None:
+        """Delete a document; where the disk refuses, the next start does."""
+        try:
+            self._context.store.delete("document", digest)
+        except SbonError as error:
+            log.info("document-not-deleted", digest=digest, reason=str(error))
+        else:
+            self._sizes.pop(digest, None)
+
+
+def verified(documents: Iterable[bytes], wanted: Iterable[str], peer: str) -> dict[str, bytes]:
+    """Return a peer's documents by digest; raise ``bad-digest`` for one that is not ``wanted``, ``too-large``."""
+    by_digest = {}
+    for position, content in enumerate(documents):
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise SbonError("too-large", f"{len(content)} bytes from {peer}", where=f"documents[{position}]")
+        digest = digest_of(content)
+        if digest not in wanted:
+            message = f"{peer} sent a document of SHA-256 {digest}, which was not asked for"
+            raise SbonError("bad-digest", message, where=f"documents[{position}]", hint="check that node's disk and network")
+        by_digest[digest] = content
+    return by_digest
+
 
 MAX_VALUE_BYTES = 1024 * 1024
 """Most bytes of a register's value, which a message must hold."""
@@ -64,10 +155,8 @@ class AcceptorStore:
         self._context = context
         self._records = context.store.all("register", AcceptorRecord)
         self.documents = DocumentStore(context, [digest for state in self.states.values() for digest in state.references])
-        deleted = context.store.all("forgotten", Deleted)
-        self._forgotten = {key: deleted[key] for key in sorted(deleted, key=lambda key: deleted[key].number)}
-        replaced = context.store.all("replaced", Replaced)
-        self._replaced = {key: replaced[key] for key in sorted(replaced, key=lambda key: replaced[key].number)}
+        self._forgotten = dict(sorted(context.store.all("forgotten", Deleted).items(), key=lambda item: item[1].number))
+        self._replaced = dict(sorted(context.store.all("replaced", Replaced).items(), key=lambda item: item[1].number))
         self._listeners: list[Listener] = []
         context.server.handle(AskRegister, self._handle)
 
@@ -115,9 +204,8 @@ class AcceptorStore:
         if record == before:
             return answer
         if key not in self._records and len(self._records) >= (most := self._context.settings.max_registers):
-            raise SbonError(
-                "too-many-registers", f"this node keeps {most} registers", where=key, hint="raise control.max_registers"
-            )
+            message, hint = f"this node keeps {most} registers", "raise control.max_registers"
+            raise SbonError("too-many-registers", message, where=key, hint=hint)
         if isinstance(request, Accept):
             missing = [one for one in self.documents.missing(request.state.references) if one not in documents]
             if missing:
@@ -149,8 +237,9 @@ class AcceptorStore:
     def _is_replaced(self, key: str, request: Request) -> bool:
         """Return whether the request is for the copy that this node has deleted, rather than for a new one."""
         replaced = self._replaced.get(key)
-        newer = isinstance(request, Accept) and replaced is not None and request.state.configuration.era > replaced.era
-        return replaced is not None and not newer
+        if replaced is None:
+            return False
+        return not isinstance(request, Accept) or request.state.configuration.era <= replaced.era
 
     def retire(self, key: str, era: int) -> None:
         """Delete the copy of a register that other nodes keep instead, by its acceptors of that era, which are chosen."""

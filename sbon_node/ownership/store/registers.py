@@ -12,21 +12,12 @@ import structlog
 from sbon_node.base.backoff import Backoff
 from sbon_node.context import Context
 from sbon_node.net.peers import Caller
-from sbon_node.ownership.consensus.acceptor import (
-    Accept,
-    Answer,
-    MissingDocuments,
-    Read,
-    Refusal,
-    Report,
-    Request,
-)
+from sbon_node.ownership.consensus.acceptor import Accept, Answer, MissingDocuments, Read, Refusal, Report, Request
 from sbon_node.ownership.consensus.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
 from sbon_node.ownership.consensus.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
-from sbon_node.ownership.consensus.states import Acceptor, Configuration, State, newest
-from sbon_node.ownership.store.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore
-from sbon_node.ownership.store.ballots import Ballots
-from sbon_node.ownership.store.document_store import DocumentStore, verified
+from sbon_node.ownership.consensus.states import Acceptor, Ballot, Configuration, State, newest
+from sbon_node.ownership.store.acceptor_store import MAX_VALUE_BYTES, NONE, AcceptorStore, DocumentStore, verified
+from sbon_protocol.api.bounded import MAX_COUNT
 from sbon_protocol.calls import AskRegister, FetchDocuments, FetchedDocuments, RegisterAnswer
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
@@ -121,9 +112,8 @@ class Registers:
     ) -> Chosen:
         """Set ``value``, with the documents ``attached`` to it, if the register has the ``expected`` version.
 
-        Its newest token must be ``base``, if that is given.
-
-        The outcome's verdict tells whether the change took effect, its state what the register had then.
+        Its newest token must be ``base``, if that is given. The outcome's verdict tells whether the change took effect, its state
+        what the register had then.
 
         Raises ``unknown-register`` if no node has it and no ``acceptors`` are given to create it, ``too-large``.
         """
@@ -433,3 +423,62 @@ class Documents:
     async def _handle(self, call: FetchDocuments, caller: Caller) -> FetchedDocuments:
         found = map(self._store.get, call.digests)
         return FetchedDocuments(documents=tuple(content for content in found if content is not None))
+
+
+LIFE_BITS = 24
+"""Low bits of a ballot's counter: the number of this node's life, so that no two lives use the same ballot."""
+KEPT_BALLOTS = 4096
+"""Registers of which a greater number than this node's own is remembered."""
+
+
+class Lives(msgspec.Struct, frozen=True):
+    """The number of lives of this node as a proposer: its starts, and the times that it forgot its numbers."""
+
+    count: int = 0
+
+
+class Ballots:
+    """Ballots of this node as a proposer, which it has not used for the same register in any life.
+
+    A number that was learnt from one register is used for that register alone: whoever claims the greatest of all for one
+    harms no other.
+    """
+
+    def __init__(self, context: Context, store: AcceptorStore) -> None:
+        self._context, self._store = context, store
+        self._number = 0
+        self._learnt: dict[str, int] = {}
+        self._begin_life()
+
+    def __len__(self) -> int:
+        """Return the number of registers of which a greater number than this node's own is remembered."""
+        return len(self._learnt)
+
+    def learn(self, key: str, ballot: Ballot) -> None:
+        """Let the next ballots for the register be greater than ``ballot``."""
+        number = ballot.counter >> LIFE_BITS
+        if number <= max(self._number, self._learnt.get(key, 0)):
+            return
+        if key not in self._learnt and len(self._learnt) >= KEPT_BALLOTS:
+            # The numbers that are forgotten come again, in ballots of another life.
+            self._begin_life()
+            self._learnt.clear()
+        self._learnt[key] = number
+
+    def next(self, key: str) -> Ballot:
+        """Return a ballot for the register, greater than all that were learnt of it; raise ``ballot-exhausted``."""
+        number = max(self._number, self._learnt.get(key, 0)) + 1
+        counter = number << LIFE_BITS | self._life
+        if counter > MAX_COUNT:
+            raise SbonError("ballot-exhausted", f"no ballot is greater than the one that was promised for {key}", where=key)
+        if key in self._learnt:
+            self._learnt[key] = number
+        else:
+            self._number = number
+        me = self._store.me
+        return Ballot(counter, me.node, me.instance)
+
+    def _begin_life(self) -> None:
+        lives = self._context.store.get("proposer", "self", Lives) or Lives()
+        self._life = lives.count + 1
+        self._context.store.put("proposer", "self", Lives(self._life), sync=True)

@@ -9,11 +9,10 @@ import structlog
 
 from sbon_node.context import Context
 from sbon_node.overlay.presence import AS_ACCEPTOR
-from sbon_node.ownership.consensus.states import Acceptor, Configuration
+from sbon_node.ownership.consensus.states import Acceptor, Configuration, chosen
 from sbon_node.ownership.store.acceptor_store import AcceptorStore
 from sbon_node.ownership.store.query_keys import ranked_as
 from sbon_node.ownership.store.registers import Registers
-from sbon_node.ownership.store.rendezvous import chosen
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()

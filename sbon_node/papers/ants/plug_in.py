@@ -16,17 +16,14 @@ from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.papers.interface import Leading, Paper, QueryWork
 from sbon_node.placement.model.queueing import Flow
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.profiles import BY_HOSTS, KNOWN, REFUSED, Profile
-from sbon_node.placement.strategies.registry import Registered
+from sbon_node.placement.strategies.registry import BY_HOSTS, KNOWN, REFUSED, Profile, Registered
 
+EACH_ITS_OWN = "nothing as a whole: each node its own queue and neighbours"
 BY_ANTS = "ants; local works against them"
 ANTS_LOST = "its ants; what they reserved ends by itself; a host as for the others"
 
 STRATEGIES: Mapping[str, Registered] = {
-    "ants": Registered(
-        ants,
-        Profile("nothing as a whole: each node its own queue and neighbours", "ants from node to node", BY_ANTS, ANTS_LOST),
-    ),
+    "ants": Registered(ants, Profile(EACH_ITS_OWN, "ants from node to node", BY_ANTS, ANTS_LOST)),
     "centralized": Registered(centralized, Profile(f"{KNOWN}; queues of all nodes", "a probe to each node", BY_HOSTS, REFUSED)),
 }
 

@@ -1,4 +1,4 @@
-"""The tree along which streams flow to the sink, and on which NES's strategies place operators.
+"""The tree along which streams flow to the sink, and the strategies BOTTOM-UP and TOP-DOWN, which go along it (NES).
 
 Nodes may have a configured parent, for example edge nodes a fog node and fog nodes a cloud node. Nodes without a parent are
 linked with the nearest of their kind and by a minimum spanning tree, so that all nodes are connected. The hierarchy is the tree
@@ -15,8 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.placement.model.all_pairs import all_pairs_ms
+from sbon_node.placement.model.latency_matrix import all_pairs_ms
 from sbon_node.placement.model.network_view import UNKNOWN_MS, NetworkView
+from sbon_node.placement.model.problem import PlacementProblem
+from sbon_node.placement.selection.mapping import along, finish, first_with_capacity
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.sbon.baselines import consumer_of, producers_of
+from sbon_protocol.api.placement import Assignment, Placement
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int_]
@@ -131,3 +136,52 @@ def _grown(weights: Floats, root: int, *, far: bool) -> Ints:
         better = waiting & (offered < reach)
         reach[better], parent[better] = offered[better], node
     return parent
+
+
+async def bottom_up(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Place the query from the sources towards the sink, each operator as near to its sources as capacity allows.
+
+    An operator with one input goes to the node of that input. An operator with several goes to the node where their paths to the
+    sink first meet. Without capacity there, the next node on the path to the sink that has some is taken, else the nearest; the
+    paper fails then. Raises :class:`SbonError` ``no-capacity``.
+    """
+    before = view.probes
+    tree = await hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
+    at, assignments = dict(problem.pinned), list[Assignment]()
+    for operator in problem.operators:
+        start = tree.meeting(at[edge.source] for edge in problem.edges if edge.target == operator.id)
+        reason = f"at {start}, where its inputs meet on their way to {tree.sink}, or after it"
+        candidate_nodes = along(tree.path(start), view, operator)
+        assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
+        at[operator.id] = assignments[-1].node
+    return finish("bottom-up", problem, assignments, view, before)
+
+
+async def top_down(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Place the query from the sink towards the sources, last operators first; the paper gives only the name.
+
+    An operator goes to the node of its reader. Without capacity there, it goes to the first node with capacity on the paths down
+    to its sources, level by level; within a level, nodes on the paths of more sources come first. Where these are full, the
+    nearest node is taken. Raises :class:`SbonError` ``no-capacity``.
+    """
+    before = view.probes
+    tree = await hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
+    at, assignments = dict(problem.pinned), list[Assignment]()
+    for operator in reversed(problem.operators):
+        start = tree.meeting(at[edge.target] for edge in problem.edges if edge.source == operator.id)
+        reason = f"at {start}, where its rows are wanted, or below it towards its sources"
+        candidate_nodes = along(_down(tree, start, producers_of(problem, operator.id)), view, operator)
+        assignments.append(await first_with_capacity(operator, candidate_nodes, view, assignments, problem.operators, reason))
+        at[operator.id] = assignments[-1].node
+    return finish("top-down", problem, assignments[::-1], view, before)
+
+
+def _down(tree: Hierarchy, start: str, sources: list[str]) -> list[str]:
+    """Return ``start`` and the nodes below it on the sources' paths, nearest levels first."""
+    below: dict[str, tuple[int, int]] = {}
+    for source in sources:
+        path = tree.path(source)
+        for level, node in enumerate(reversed(path[: path.index(start)]) if start in path else (), start=1):
+            _, latencies = below.get(node, (level, 0))
+            below[node] = (level, latencies - 1)
+    return [start, *sorted(below, key=lambda node: (*below[node], node))]

@@ -25,8 +25,7 @@ from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import along, finish, first_with_capacity
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.exact import penalised
-from sbon_node.placement.strategies.sbon.consumer import consumer_of
-from sbon_node.placement.strategies.sbon.producer import producers_of
+from sbon_node.placement.strategies.sbon.baselines import consumer_of, producers_of
 from sbon_protocol.api.placement import Assignment, Placement
 
 AT_ONCE = 200
@@ -58,7 +57,7 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
         drawn = np.empty((min(AT_ONCE, settings.iterations - start), len(problem.operators)), dtype=int)
         for (source, chain), open_ in zip(walks, able, strict=True):
             _draw(drawn, chain, numbers(latencies[source], at), open_, view.rng)
-        costs = penalised(instance, instance.evaluate(drawn))
+        costs = penalised(instance, drawn)
         if costs.min() < lowest:
             best, lowest = drawn[costs.argmin()], float(costs.min())
         await view.pause()

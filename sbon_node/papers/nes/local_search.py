@@ -12,19 +12,17 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from sbon_node.papers.nes.bottom_up import bottom_up
+from sbon_node.papers.nes.hierarchy import bottom_up, top_down
 from sbon_node.papers.nes.ifcop import ifcop
-from sbon_node.papers.nes.top_down import top_down
-from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.instance import Instance, numbers
+from sbon_node.placement.model.latency_matrix import all_pairs_ms
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.solvers.exact import penalised
+from sbon_node.placement.solvers.exact import WIDTH, improved, penalised
 from sbon_node.placement.solvers.moves import Moves
-from sbon_node.placement.solvers.repair import WIDTH, improved
 from sbon_protocol.api.placement import Assignment, Placement
 from sbon_protocol.errors import SbonError
 
@@ -48,7 +46,7 @@ async def local_search(problem: PlacementProblem, view: NetworkView, settings: P
         instance = Instance(problem, nodes, latency_ms, able, capacity.free(nodes))
         starts = [numbers([placement.hosts()[o.id] for o in problem.operators], number) for placement in placements]
         refined = np.array([await view.compute(partial(improved, instance, start)) for start in starts])
-        costs = penalised(instance, instance.evaluate(refined))
+        costs = penalised(instance, refined)
         best = refined[costs.argmin()]
         if instance.evaluate(best[None]).overload[0] > 0.0:
             raise await capacity.nowhere()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sbon_node.papers.nes.bottom_up import bottom_up
+from sbon_node.papers.nes.hierarchy import bottom_up, top_down
 from sbon_node.papers.nes.ifcop import ifcop
 from sbon_node.papers.nes.local_search import local_search
-from sbon_node.papers.nes.top_down import top_down
-from sbon_node.placement.strategies.profiles import BY_HOSTS, KNOWN, NOTHING_SENT, REFUSED, Profile
-from sbon_node.placement.strategies.registry import Registered
+from sbon_node.placement.strategies.registry import BY_HOSTS, KNOWN, NOTHING_SENT, REFUSED, Profile, Registered
 
 STRATEGIES: Mapping[str, Registered] = {
     "bottom-up": Registered(bottom_up, Profile("the hierarchy", NOTHING_SENT, BY_HOSTS, REFUSED)),

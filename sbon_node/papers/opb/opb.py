@@ -36,9 +36,8 @@ from sbon_node.placement.model.network_view import Answer, NetworkView
 from sbon_node.placement.model.problem import Operator, PlacementProblem
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.discovery import window_of
-from sbon_node.placement.selection.mapping import finish
+from sbon_node.placement.selection.mapping import bounded, delay_bound, finish, measured, unmeasured
 from sbon_node.placement.selection.partial import Partial
-from sbon_node.placement.selection.sequential import measured
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.api.placement import Assignment, Candidate, Placement
 from sbon_protocol.errors import SbonError
@@ -148,12 +147,7 @@ class _Search:
             await self._view.pause()
         trouble = await measured(partial, self._view, self._settings)
         self._earlier, self.missing_ms = dict(partial.hosts), partial.excess_ms()
-        ordered = [assignments[operator.id] for operator in self._problem.operators]
-        if trouble:
-            ordered = [
-                msgspec.structs.replace(assignment, reason=f"{assignment.reason}; not measured: {trouble}")
-                for assignment in ordered
-            ]
+        ordered = unmeasured([assignments[operator.id] for operator in self._problem.operators], trouble)
         return finish("opb", self._problem, ordered, self._view, before, cores=partial.cores())
 
     async def _open(self, partial: Partial) -> bool:
@@ -188,10 +182,8 @@ class _Search:
             order = [i for i in np.argsort(-rank, kind="stable").tolist() if powers[i] > -math.inf]
             chosen = next((i for i in order if not partial.lateness(operator, nodes[i])), None)
             if chosen is not None:
-                what = (
-                    "where rows arrive first" if kind == "early" else f"optimization power e^{powers[chosen]:.2f}, the greatest"
-                )
-                reason = f"{what} in time, of {len(nodes)} with capacity"
+                power = f"optimization power e^{powers[chosen]:.2f}, the greatest"
+                reason = f"{'where rows arrive first' if kind == 'early' else power} in time, of {len(nodes)} with capacity"
                 break
             if not await self._open(partial):
                 if not nodes:
@@ -200,7 +192,9 @@ class _Search:
                 reason = f"least beyond the bound on delay of {len(nodes)} with capacity"
                 break
         partial.place(operator.id, nodes[chosen])
-        candidates = _candidates_of(nodes, order, powers, chosen)
+        shown = [chosen, *(i for i in order if i != chosen)][:SHOWN]
+        power_of = {nodes[i]: f"power e^{powers[i]:.2f}" for i in shown}
+        candidates = tuple(Candidate(node=node, distance_ms=0.0, accepted=True, reason=power) for node, power in power_of.items())
         return Assignment(operator=operator.id, node=nodes[chosen], reason=reason, candidates=candidates)
 
     def _least_late(self, operator: Operator, nodes: list[str], powers: Floats, partial: Partial) -> int:
@@ -237,6 +231,35 @@ class _Search:
         return (placed,) if placed is not None else partial.ends(vertex)
 
 
-def _candidates_of(nodes: list[str], order: list[int], powers: Floats, chosen: int) -> tuple[Candidate, ...]:
-    shown = [chosen, *(i for i in order if i != chosen)][:SHOWN]
-    return tuple(Candidate(node=nodes[i], distance_ms=0.0, accepted=True, reason=f"power e^{powers[i]:.2f}") for i in shown)
+async def min_delay(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """MIN-DELAY: every operator goes where the path through it is shortest (OPB, section IV.A).
+
+    The path runs from the sources through the operator and then directly to the consumer, processing included. The paper searches
+    all nodes, with a resource discovery for each operator. The greedy choice considers only the delay, and the capacity that
+    earlier operators have taken. Raises :class:`SbonError` ``no-capacity``, or ``delay-bound`` where a path takes too long.
+    """
+
+    async def attempt(partial: Partial) -> list[Assignment]:
+        return [await _place(operator, problem, view, settings, partial) for operator in problem.operators]
+
+    return await bounded("min-delay", problem, view, settings, attempt)
+
+
+async def _place(
+    operator: Operator, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, partial: Partial
+) -> Assignment:
+    nodes_with_capacity = await view.discover(window_of(problem, settings, operator.needs.cores))
+    partial.know(nodes_with_capacity)
+    nodes = [node for node in nodes_with_capacity if node not in operator.refused]
+    roomy = [node for node, fits in zip(nodes, partial.fits(operator, nodes).tolist(), strict=True) if fits]
+    if not roomy:
+        raise await KnownCapacity(problem, view).refusal(operator, {})
+    through_ms = partial.through_ms(operator, roomy)
+    best_ms, bound = float(through_ms.min()), problem.bounds.max_delay_ms
+    for index in np.argsort(through_ms, kind="stable").tolist():
+        if not partial.lateness(operator, roomy[index]):
+            partial.place(operator.id, roomy[index])
+            reason = f"shortest path through it of {len(roomy)} with capacity ({through_ms[index]:.1f} ms)"
+            return Assignment(operator=operator.id, node=roomy[index], reason=reason)
+    assert bound is not None
+    raise delay_bound(bound, best_ms)

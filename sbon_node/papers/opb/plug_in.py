@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sbon_node.papers.opb.min_delay import min_delay
-from sbon_node.papers.opb.opb import opb
-from sbon_node.placement.strategies.profiles import BY_HOSTS, REFUSED, Profile
-from sbon_node.placement.strategies.registry import Registered
+from sbon_node.papers.opb.opb import min_delay, opb
+from sbon_node.placement.strategies.registry import BY_HOSTS, REFUSED, Profile, Registered
+
+FREE, MEASURED = "free cores of discovered nodes, measured links", "discoveries, and measurements of each pass"
+KNOWN, IF_BOUNDED = "free cores of discovered nodes, latencies", "discoveries; measurements if the delay is bounded"
 
 STRATEGIES: Mapping[str, Registered] = {
-    "opb": Registered(
-        opb,
-        Profile(
-            "free cores of discovered nodes, measured links", "discoveries, and measurements of each pass", BY_HOSTS, REFUSED
-        ),
-    ),
-    "min-delay": Registered(
-        min_delay,
-        Profile(
-            "free cores of discovered nodes, latencies", "discoveries; measurements if the delay is bounded", BY_HOSTS, REFUSED
-        ),
-    ),
+    "opb": Registered(opb, Profile(FREE, MEASURED, BY_HOSTS, REFUSED)),
+    "min-delay": Registered(min_delay, Profile(KNOWN, IF_BOUNDED, BY_HOSTS, REFUSED)),
 }

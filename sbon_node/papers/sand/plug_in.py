@@ -8,13 +8,9 @@ from sbon_node.context import Context
 from sbon_node.net.peers import Caller
 from sbon_node.papers.interface import Paper
 from sbon_node.papers.sand.algorithm.coordinators import Coordinators
-from sbon_node.papers.sand.algorithm.edge import edge
-from sbon_node.papers.sand.algorithm.edge_plus import edge_plus
-from sbon_node.papers.sand.algorithm.in_network import in_network
-from sbon_node.papers.sand.algorithm.in_network_plus import in_network_plus
+from sbon_node.papers.sand.algorithm.strategies import edge, edge_plus, in_network, in_network_plus
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.profiles import BY_HOSTS, Profile
-from sbon_node.placement.strategies.registry import Registered, Strategy
+from sbon_node.placement.strategies.registry import BY_HOSTS, Profile, Registered, Strategy
 from sbon_node.placing import LiveNetworkView, send_to_coordinator
 from sbon_protocol.base import Call
 from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.placement.model.problem import PlacementProblem, in_order
-from sbon_node.placement.model.queueing import OVERLOADED_MS, Server, side_by_side
-from sbon_node.placement.model.queueing_latency import ThroughServers
+from sbon_node.placement.model.queueing import OVERLOADED_MS, Server, ThroughServers, side_by_side
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int_]
@@ -101,10 +100,7 @@ class Instance:
         return ThroughServers(self.problem, self.latency_ms, self._pinned_at.tolist(), *known)
 
     def link_cost(self, rate_bytes_s: float, sources: Ints, targets: Ints, per_ms: float = 0.0) -> Floats:
-        """Return the additive cost of a link from each of ``sources`` to each of ``targets``.
-
-        The shape is [sources, targets]. ``per_ms`` is added for each millisecond.
-        """
+        """Return the additive cost of a link, [sources, targets]; ``per_ms`` is added for each millisecond."""
         weights = self.problem.objective
         cost = self._block_ms(sources, targets) * (weights.usage * rate_bytes_s / 1000.0 + per_ms)
         if weights.bandwidth:
@@ -112,10 +108,7 @@ class Instance:
         return cost
 
     def factors(self, per_ms: float = 0.0) -> tuple[list[Floats], dict[tuple[int, int], Floats]]:
-        """Return the costs of single operators and of pairs of operators, by candidate.
-
-        A pair's key has the lower number first, and its matrix the candidates of both as axes.
-        """
+        """Return the costs of single operators [candidates] and of pairs [candidates, candidates], the lower number first."""
         count = len(self.operators)
         unary = [np.zeros(len(candidates)) for candidates in self.candidates]
         pairwise: dict[tuple[int, int], Floats] = {}
@@ -137,10 +130,7 @@ class Instance:
         return np.array(sorted(self._beside[operator]), dtype=int)
 
     def pinned_per_ms(self, operator: int, per_ms: float = 0.0) -> Floats:
-        """Return the additive cost of a millisecond to each of :meth:`pinned_neighbours`, [pinned neighbours].
-
-        ``per_ms`` is added, as in :meth:`link_cost`.
-        """
+        """Return the additive cost of a millisecond to each of :meth:`pinned_neighbours`, as in :meth:`link_cost`."""
         weight, rates = self.problem.objective.usage / 1000.0, self._beside[operator]
         return np.array([weight * rates[node] + per_ms for node in self.pinned_neighbours(operator).tolist()])
 
@@ -153,10 +143,7 @@ class Instance:
         return sorted({self.pinned_node(v) for v in range(len(self.operators), len(self._vertex)) if v not in self.sources})
 
     def at_home(self, hosts: Ints) -> Ints:
-        """Return the consumers' nodes among ``hosts``, where the delay is bounded.
-
-        An operator at the consumer keeps the bound if any placement does.
-        """
+        """Return the consumers' nodes among ``hosts``, where the delay is bounded: these keep the bound if any placement does."""
         wanted = [] if self.problem.bounds.max_delay_ms is None else self.sinks()
         return np.intersect1d(np.array(wanted, dtype=int), hosts)
 
@@ -198,10 +185,7 @@ class Instance:
         return {operator: self.nodes[host] for operator, host in zip(self.operators, hosts, strict=True)}
 
     def _block_ms(self, sources: Ints, targets: Ints) -> Floats:
-        """Return the latencies from each source to each target.
-
-        The last block is cached, because operators with the same candidates ask for the same block.
-        """
+        """Return the latencies from each source to each target; cached, as operators with the same candidates ask alike."""
         if self._block is None or self._block[0] is not sources or self._block[1] is not targets:
             self._block = sources, targets, self.latency_ms[np.ix_(sources, targets)]
         return self._block[2]
@@ -211,17 +195,13 @@ class Instance:
         return self.candidates[vertex] if vertex < count else self._pinned_at[vertex - count, None]
 
     def _takes_ms(self, hosts: Ints) -> Floats:
-        """Return the processing time of a row at each operator, [k, operators].
-
-        See :func:`~sbon_node.placement.model.objective.processing_ms`.
-        """
+        """Return the times of :func:`~sbon_node.placement.model.objective.processing_ms`, [k, operators]."""
         if not self._row_core_ms.any() or np.isinf(self.free[:, 0]).all():
             return np.zeros(hosts.shape)
         together = hosts[:, :, None] == hosts[:, None, :]
         spare = self.free[hosts, 0] - together @ self._load
-        return np.where(
-            self._row_core_ms == 0, 0.0, np.where(spare > 0, self._row_core_ms / np.maximum(spare, 1e-12), TOO_LONG_MS)
-        )
+        takes_ms = np.where(spare > 0, self._row_core_ms / np.maximum(spare, 1e-12), TOO_LONG_MS)
+        return np.where(self._row_core_ms == 0, 0.0, takes_ms)
 
     def _delay(self, ms: Floats, takes_ms: Floats) -> Floats:
         reached = np.zeros((len(self._vertex), len(ms)))

@@ -124,3 +124,30 @@ class LatencyMatrix:
         self._missed[rows] += np.add.reduceat(near, starts)
         self._fresh = []
         return rows
+
+
+MAX_PAIRS = 9_000_000
+"""Most ordered pairs of nodes: 3,000 nodes, a matrix of 72 MB."""
+PART = 200_000
+"""Pairs between two pauses."""
+
+
+def check_pairs(nodes: Sequence[str], strategy: str) -> None:
+    """Check the number of nodes. Raises :class:`SbonError` ``too-large`` beyond ``MAX_PAIRS``."""
+    many = len(nodes)
+    if many**2 > MAX_PAIRS:
+        message = f"{strategy} uses the latencies between all nodes; of {many:,} these are more than {MAX_PAIRS:,}"
+        hint = "take hybrid, relaxation or opb, which look at a part of the nodes"
+        raise SbonError("too-large", message, where="strategy", hint=hint)
+
+
+async def all_pairs_ms(view: NetworkView, nodes: Sequence[str], strategy: str) -> Floats:
+    """Return the one-way latencies [n, n] that the view knows. Raises as :func:`check_pairs`."""
+    check_pairs(nodes, strategy)
+    many = len(nodes)
+    latency_ms = np.empty((many, many))
+    step = max(PART // max(many, 1), 1)
+    for start in range(0, many, step):
+        latency_ms[start : start + step] = view.latencies_ms(nodes[start : start + step], nodes)
+        await view.pause()
+    return latency_ms

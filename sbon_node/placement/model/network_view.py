@@ -89,33 +89,21 @@ class NetworkView(Protocol):
     @property
     def probes(self) -> int:
         """Number of probes so far."""
-        ...
 
     def nodes(self) -> list[str]:
         """Return all nodes that may host operators, sorted by name."""
-        ...
 
     def coordinate(self, node: str) -> Point | None:
         """Return the node's last known coordinate, None where it has published none."""
-        ...
 
     def coordinate_age_s(self, node: str) -> float | None:
         """Return the seconds since that coordinate was heard; None where none was."""
-        ...
 
     def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
-        """Return at most ``k`` nodes, nearest first, with their distance to ``point``.
-
-        Distances are milliseconds and include height and load.
-        """
-        ...
+        """Return at most ``k`` nodes, nearest first, with their distance to ``point``: ms, with height and load."""
 
     def latency_ms(self, a: str, b: str) -> float:
-        """Return the one-way latency between two nodes.
-
-        It is the measurement where that is fresh, else the estimate; ``UNKNOWN_MS`` where there is neither.
-        """
-        ...
+        """Return the one-way latency of two nodes: the fresh measurement, else the estimate, ``UNKNOWN_MS`` without either."""
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
         """Measure one-way latencies; one node of each pair sends the pings.
@@ -125,69 +113,47 @@ class NetworkView(Protocol):
 
         Raises :class:`sbon_protocol.errors.SbonError` where the limit on measurements is reached.
         """
-        ...
 
     def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
         """Return :meth:`latency_ms` of all pairs, shape [sources, targets]; 0 between a node and itself."""
-        ...
 
     def route(self, source: str, target: str) -> list[str] | None:
         """Return the nodes that packets pass from ``source`` to ``target``, both included; None if unknown."""
-        ...
 
     def parent(self, node: str) -> str | None:
         """Return the node's configured parent; None where it has none."""
-        ...
 
     def owner(self, key: str, exclude: Collection[str] = ()) -> str:
-        """Return the node that owns a key; all nodes with the same members agree.
-
-        With ``exclude`` it is the first owner that is none of these, or else the last one.
-        """
-        ...
+        """Return the node that owns a key, as all members agree: the first owner not in ``exclude``, or else the last one."""
 
     async def send_all(self, sent: Sequence[Sent], within_s: float) -> list[Answered]:
         """Send messages to coordinators at once, and return their answers, in order."""
-        ...
 
     def overlay_route(self, source: str, target: str) -> list[str]:
         """Return the nodes that a message passes from ``source`` to ``target``, both included.
 
-        Messages follow prefixes and near neighbours (:mod:`sbon_node.overlay.directory.prefix_routing`). The route comes from
+        Messages follow prefixes and near neighbours (:mod:`sbon_node.overlay.directory.view`). The route comes from
         local knowledge, without probes.
         """
-        ...
 
     async def ask(self, node: str, needs: Needs) -> Answer:
-        """Ask whether ``node`` could host an operator with these needs.
-
-        An unreachable node counts as a refusal, with that reason.
-        """
-        ...
+        """Ask whether ``node`` could host an operator with these needs; an unreachable node counts as a refusal."""
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         """Ask all nodes at once."""
-        ...
 
     async def discover(self, window: Window) -> dict[str, Answer]:
-        """Return the nodes of a window, with the capacity that each has left.
-
-        Nodes that answered an earlier discovery are not asked again; each other node costs a probe.
-        """
-        ...
+        """Return the nodes of a window, with the capacity each has left; each node not asked before costs a probe."""
 
     @property
     def discoveries(self) -> int:
         """Number of discoveries so far."""
-        ...
 
     async def compute(self, work: Callable[[], T], /) -> T:
         """Return or raise what ``work`` does; for work of more than some milliseconds.
 
         A daemon answers others meanwhile, so ``work`` uses nothing that may change: neither this view nor what others hold.
         """
-        ...
 
     async def pause(self) -> None:
         """Let other tasks run. Strategies that compute much between probes call it often."""
-        ...

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from sbon_node.placement.model.problem import Edge, PlacementProblem, in_order
-from sbon_node.placement.model.queueing import Server, side_by_side
-from sbon_node.placement.model.queueing_latency import Latencies, ThroughServers
+from sbon_node.placement.model.queueing import Latencies, Server, ThroughServers, side_by_side
 from sbon_protocol.api.strategies import OBJECTIVES as OBJECTIVES
 from sbon_protocol.api.strategies import objective_named as objective_named
 
@@ -54,20 +53,14 @@ def processing_ms(problem: PlacementProblem, hosts: Mapping[str, str], cores: Ma
 def longest_delay_ms(
     problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, processing: Mapping[str, float] | None = None
 ) -> float:
-    """Return the delay of the longest path from a producer to a consumer.
-
-    It is the sum of one-way latencies and of processing times (``processing``, ms; 0 by default).
-    """
+    """Return the longest delay of a path from producer to consumer: one-way latencies and ``processing`` (ms; 0 by default)."""
     return max(reached_ms(problem, hosts, latency_ms, processing or {}).values(), default=0.0)
 
 
 def reached_ms(
     problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, processing: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the longest delay from a producer to each placed vertex, its processing included.
-
-    If ``hosts`` does not name all operators, only links with both ends placed count.
-    """
+    """Return the longest delay from a producer to each placed vertex, its processing included; only placed vertices count."""
     reached: dict[str, float] = {}
     into: dict[str, list[tuple[str, float]]] = {}
     at = {**problem.pinned, **hosts}

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
-from sbon_node.placement.model.service import Service
 from sbon_protocol.api.adaptation import OFF, Adapt
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.api.strategies import Bounds, Objective
 
 
-class Edge(msgspec.Struct, frozen=True):
-    """A stream between two vertices and its rates; 0 rows where these are not counted.
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """Service time of a message on a processor of speed 1: its mean ``mean_ms``, and squared coefficient of variation ``scv``."""
 
-    Vertices are ids of producers, operators or consumers.
-    """
+    mean_ms: float = 0.0
+    scv: float = 1.0
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A stream between two vertices, ids of producers, operators or consumers; 0 rows where these are not counted."""
 
     source: str
     target: str
@@ -64,8 +68,11 @@ class PlacementProblem(msgspec.Struct, frozen=True, kw_only=True):
         """Raise each operator's bandwidth to the bound on throughput, so that every strategy keeps it."""
         least = self.bounds.min_throughput_bytes_s
         if least is not None:
-            raised = tuple(_sending(operator, least) for operator in self.operators)
-            msgspec.structs.force_setattr(self, "operators", raised)
+            raised = []
+            for one in self.operators:
+                bandwidth_bytes_s = max(one.needs.bandwidth_bytes_s, least)
+                raised.append(replace(one, needs=replace(one.needs, bandwidth_bytes_s=bandwidth_bytes_s)))
+            msgspec.structs.force_setattr(self, "operators", tuple(raised))
 
     def selectivity(self, operator: str) -> float:
         """Return the bytes sent to the busiest reader for each byte read; 0 without input."""
@@ -74,28 +81,18 @@ class PlacementProblem(msgspec.Struct, frozen=True, kw_only=True):
         return sent / read if read else 0.0
 
 
-def _sending(operator: Operator, least_bytes_s: float) -> Operator:
-    bandwidth_bytes_s = max(operator.needs.bandwidth_bytes_s, least_bytes_s)
-    needs = msgspec.structs.replace(operator.needs, bandwidth_bytes_s=bandwidth_bytes_s)
-    return msgspec.structs.replace(operator, needs=needs)
-
-
 def total(needs: Sequence[Needs]) -> Needs:
     """Return what several operators need of one host together."""
-    return Needs(
-        cores=sum(need.cores for need in needs),
-        memory_mb=sum(need.memory_mb for need in needs),
-        bandwidth_bytes_s=sum(need.bandwidth_bytes_s for need in needs),
-    )
+    return _of_each(sum, needs)
 
 
 def least(needs: Sequence[Needs]) -> Needs:
     """Return the least of each resource that the operators need."""
-    return Needs(
-        cores=min(need.cores for need in needs),
-        memory_mb=min(need.memory_mb for need in needs),
-        bandwidth_bytes_s=min(need.bandwidth_bytes_s for need in needs),
-    )
+    return _of_each(min, needs)
+
+
+def _of_each(united: Callable[[Iterable[float]], float], needs: Sequence[Needs]) -> Needs:
+    return Needs(**{name: united(getattr(need, name) for need in needs) for name in Needs.__struct_fields__})
 
 
 def has_capacity(needs: Sequence[Needs], free: Needs) -> bool:

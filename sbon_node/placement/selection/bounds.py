@@ -9,9 +9,8 @@ import msgspec
 from sbon_node.placement.model.network_view import Answer, NetworkView
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage, processing_ms
 from sbon_node.placement.model.problem import Operator, PlacementProblem, has_capacity, total
-from sbon_node.placement.selection.mapping import delay_bound, legs
+from sbon_node.placement.selection.mapping import delay_bound, legs, measured
 from sbon_node.placement.selection.partial import Partial
-from sbon_node.placement.selection.sequential import measured
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import Strategy
 from sbon_protocol.api.operators import Needs
@@ -48,19 +47,12 @@ async def place(problem: PlacementProblem, view: NetworkView, settings: Placemen
     bound_ms = problem.bounds.max_delay_ms
     if bound_ms is not None and delay_ms > bound_ms + 1e-6:
         raise delay_bound(bound_ms, delay_ms, legs(problem, hosts, view, cores))
-    return msgspec.structs.replace(
-        placement,
-        usage=network_usage(problem, hosts, view.latency_ms),
-        delay_ms=delay_ms,
-        probes=view.probes - before,
-    )
+    usage = network_usage(problem, hosts, view.latency_ms)
+    return msgspec.structs.replace(placement, usage=usage, delay_ms=delay_ms, probes=view.probes - before)
 
 
 async def _answers_of_hosts(problem: PlacementProblem, view: NetworkView, hosts: Mapping[str, str]) -> dict[str, Answer]:
-    """Return the answers of hosts with capacity and enough bandwidth for all their operators.
-
-    Hosts that lack another resource or are unreachable are left to the reservation, which passes over them.
-    """
+    """Return the answers of hosts with capacity for all their operators; the reservation passes over unreachable or full ones."""
     by_id = {operator.id: operator for operator in problem.operators}
     together: dict[str, list[Operator]] = {}
     for operator, node in hosts.items():
@@ -70,26 +62,19 @@ async def _answers_of_hosts(problem: PlacementProblem, view: NetworkView, hosts:
         needs = total([operator.needs for operator in operators])
         answer = await view.ask(node, needs)
         lacking = needs.bandwidth_bytes_s - answer.capacity.bandwidth_bytes_s
+        bounded = problem.bounds.min_throughput_bytes_s is not None
         if answer.accepted:
             found[node] = answer
-        elif (
-            problem.bounds.min_throughput_bytes_s is not None and lacking > 0 and has_capacity([_modest(needs)], answer.capacity)
-        ):
-            names = ", ".join(operator.id for operator in operators)
-            raise SbonError(
-                "throughput-bound",
-                f"{node} has {answer.capacity.bandwidth_bytes_s:g} bytes/s to spare for {names}, {lacking:g} less than needed",
-                where="min_throughput_bytes_s",
-                hint="ask for less, or try another strategy: hybrid and optimal look for hosts with capacity",
-            )
+        elif bounded and lacking > 0 and has_capacity([_modest(needs)], answer.capacity):
+            names, spare = ", ".join(operator.id for operator in operators), answer.capacity.bandwidth_bytes_s
+            message = f"{node} has {spare:g} bytes/s to spare for {names}, {lacking:g} less than needed"
+            hint = "ask for less, or try another strategy: hybrid and optimal look for hosts with capacity"
+            raise SbonError("throughput-bound", message, where="min_throughput_bytes_s", hint=hint)
     return found
 
 
 async def _slow(problem: PlacementProblem, view: NetworkView, refused: SbonError) -> SbonError:
-    """Return the error to raise if no node has capacity.
-
-    It is ``throughput-bound`` where a node would take the operator with less bandwidth.
-    """
+    """Return the error if no node has capacity: ``throughput-bound`` where one would take the operator with less bandwidth."""
     operator = next((operator for operator in problem.operators if operator.id == refused.where), None)
     least = problem.bounds.min_throughput_bytes_s
     if operator is None or least is None:
@@ -102,13 +87,11 @@ async def _slow(problem: PlacementProblem, view: NetworkView, refused: SbonError
     if left[best] >= operator.needs.bandwidth_bytes_s:
         return refused
     lacking = operator.needs.bandwidth_bytes_s - left[best]
-    return SbonError(
-        "throughput-bound",
-        f"no node can send {least:g} bytes/s for {operator.id}: {best} has most left, {left[best]:g}, {lacking:g} too little",
-        where="min_throughput_bytes_s",
-        hint="ask for less, stop queries, or add nodes",
-        details=refused.details,
+    message = (
+        f"no node can send {least:g} bytes/s for {operator.id}: {best} has most left, {left[best]:g}, {lacking:g} too little"
     )
+    hint, details = "ask for less, stop queries, or add nodes", refused.details
+    return SbonError("throughput-bound", message, where="min_throughput_bytes_s", hint=hint, details=details)
 
 
 def _modest(needs: Needs) -> Needs:

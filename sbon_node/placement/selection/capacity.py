@@ -87,22 +87,12 @@ class KnownCapacity:
         bound = self._problem.bounds.max_delay_ms
         if bound is not None and any(answer.accepted and node not in because for node, answer in answers.items()):
             return nowhere_in_time(bound)
-        candidates = [
-            Candidate(
-                node=node,
-                distance_ms=distances_ms.get(node, UNKNOWN_MS),
-                accepted=False,
-                reason=self._reasons[operator.id, node],
-            )
-            for node in nodes
-        ]
-        return no_capacity(operator, sorted(candidates, key=lambda candidate: (candidate.distance_ms, candidate.node)))
+        away_ms = sorted((distances_ms.get(node, UNKNOWN_MS), node) for node in nodes)
+        reasons = [(node, ms, self._reasons[operator.id, node]) for ms, node in away_ms]
+        return no_capacity(operator, [Candidate(node=n, distance_ms=ms, accepted=False, reason=why) for n, ms, why in reasons])
 
     async def nowhere(self, distances_ms: Mapping[str, float] | None = None) -> SbonError:
-        """Return the error if every operator has candidates, but no placement keeps capacity and bounds.
-
-        ``distances_ms`` are distances from the first operator's virtual coordinate.
-        """
+        """Return the error if no placement of all candidates keeps bounds, by distances from the first virtual coordinate."""
         bound = self._problem.bounds.max_delay_ms
         return await self.refusal(self._problem.operators[0], distances_ms or {}) if bound is None else nowhere_in_time(bound)
 
@@ -113,10 +103,7 @@ class KnownCapacity:
         return self._reasons.get((operator, node), "not enough capacity")
 
     def _refused(self, node: str, operators: Sequence[str], answer: Answer) -> None:
-        """Keep the capacity of a node that cannot take these operators together.
-
-        If its free resources would suffice, the limit is their number.
-        """
+        """Keep the capacity of a node that refuses these operators; if its resources suffice, their number is the limit."""
         free = answer.capacity.amounts
         fits = all(n <= f + 1e-9 for n, f in zip(total([self._needs[o] for o in operators]).amounts, free, strict=True))
         self._free[node] = (*free, float(len(operators) - 1) if fits else np.inf)

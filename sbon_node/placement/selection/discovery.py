@@ -7,11 +7,14 @@ with every operator. So nodes are asked, each once per placement.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from sbon_node.placement.model.network_view import Answer, NetworkView, Window
+from sbon_node.placement.model.network_view import NOTHING, Answer, NetworkView, Window
 from sbon_node.placement.model.problem import PlacementProblem, least
+from sbon_node.placement.model.queueing import Server, busy
 from sbon_node.placement.settings import PlacementSettings
+from sbon_protocol.api.operators import Needs
 
 
 class Discovery:
@@ -32,7 +35,8 @@ class Discovery:
         nodes = [node for node in self._near(window) if self._cores_of(node) >= window.least_cores][: window.most]
         unanswered = [node for node in nodes if node not in self._answers]
         self._answers |= await self._view.ask_all(unanswered, window.needs)
-        return {node: answer for node in nodes if _holds(window, answer := self._answers[node])}
+        answers = {node: answer for node in nodes if (answer := self._answers[node]).accepted}
+        return {node: one for node, one in answers.items() if window.least_cores <= one.capacity.cores < window.below_cores}
 
     def _near(self, window: Window) -> list[str]:
         nodes = self._view.nodes()
@@ -61,5 +65,27 @@ def window_of(
     )
 
 
-def _holds(window: Window, answer: Answer) -> bool:
-    return answer.accepted and window.least_cores <= answer.capacity.cores < window.below_cores
+class Offer(NamedTuple):
+    """A node's load and free capacity. ``free`` is zero where the node refuses."""
+
+    server: Server
+    free: Needs
+
+
+async def ask_offers(problem: PlacementProblem, view: NetworkView, nodes: Sequence[str]) -> dict[str, Offer]:
+    """Probe each node once, for capacity for the least needs of the operators."""
+    answers = await view.ask_all(nodes, least([operator.needs for operator in problem.operators]))
+    return {
+        node: Offer(server_of(problem, answer), answer.capacity if answer.accepted else NOTHING)
+        for node, answer in answers.items()
+    }
+
+
+def server_of(problem: PlacementProblem, answer: Answer) -> Server:
+    """Return the node's server. If it publishes no flows, its messages are assumed to be like this query's on average."""
+    server = answer.server or Server()
+    if server.flows:
+        return server
+    mean_ms = sum(operator.service.mean_ms for operator in problem.operators) / len(problem.operators)
+    load = answer.load if answer.other_load is None else answer.other_load
+    return busy(load, mean_ms, server.speed)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
+from sbon_node.placement.model.latency_matrix import BATCH
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkView, Point
 from sbon_node.placement.model.objective import longest_delay_ms, longest_path, network_usage, processing_ms
 from sbon_node.placement.model.problem import Operator, PlacementProblem, total
@@ -69,10 +70,9 @@ async def first_with_capacity(
     reason: str,
     partial: Partial | None = None,
 ) -> Assignment:
-    """Return the first of ``candidate_nodes`` that has capacity, asked one after another.
+    """Return the first of ``candidate_nodes`` that has capacity, asked one after another, and in time if ``partial`` is given.
 
-    If ``partial`` is given, the node also keeps the bound on delay. Raises ``no-capacity`` or ``delay-bound`` where there is
-    none.
+    Raises ``no-capacity`` or ``delay-bound`` where there is none.
     """
     candidates: list[Candidate] = []
     for node in candidate_nodes:
@@ -99,8 +99,7 @@ def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset
 def along(path: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
     """Return the hosts on ``path`` in its order, then all others. Those nearest to its first node come first."""
     hosts = set(view.nodes())
-    candidate_nodes = [node for node in path if node in hosts]
-    return list(dict.fromkeys([*candidate_nodes, *by_latency(view, path[0], operator.refused)]))
+    return list(dict.fromkeys([*(node for node in path if node in hosts), *by_latency(view, path[0], operator.refused)]))
 
 
 def no_capacity(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:
@@ -108,13 +107,11 @@ def no_capacity(operator: Operator, candidates: Sequence[Candidate]) -> SbonErro
     details = [f"{candidate.node}: {candidate.reason or 'refused'}" for candidate in candidates]
     details += [f"{node}: {REFUSED_BEFORE}" for node in sorted(operator.refused)]
     needs = f"{operator.needs.cores:g} cores, {operator.needs.memory_mb:g} MB, {operator.needs.bandwidth_bytes_s:g} bytes/s"
-    return SbonError(
-        "no-capacity",
+    message, hint = (
         f"no node has capacity for operator {operator.id} ({needs}); {len(details)} asked",
-        where=operator.id,
-        hint="stop queries, or add nodes",
-        details=tuple(details),
+        "stop queries, or add nodes",
     )
+    return SbonError("no-capacity", message, where=operator.id, hint=hint, details=tuple(details))
 
 
 def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ()) -> SbonError:
@@ -122,13 +119,9 @@ def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ())
     near = f"the best takes {reached_ms:.1f} ms, {reached_ms - bound_ms:.1f} ms too long"
     if reached_ms >= UNKNOWN_MS:
         near = "not all latencies are known, so no delay can be guaranteed"
-    return SbonError(
-        "delay-bound",
-        f"no placement was found within {bound_ms:g} ms; {near}",
-        where="max_delay_ms",
-        hint="allow more delay, try another strategy (optimal looks at all nodes), or add nodes near the ends",
-        details=tuple(details),
-    )
+    message = f"no placement was found within {bound_ms:g} ms; {near}"
+    hint = "allow more delay, try another strategy (optimal looks at all nodes), or add nodes near the ends"
+    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint, details=tuple(details))
 
 
 def nowhere_in_time(bound_ms: float) -> SbonError:
@@ -150,9 +143,7 @@ def finish(
 ) -> Placement:
     """Return the placement with its current usage and delay, and the probes it took.
 
-    ``cores`` are the cores that its hosts have free without it, where known.
-
-    Raises :class:`SbonError` ``delay-bound`` where it breaks the bound.
+    ``cores`` are those that its hosts have free without it, where known. Raises :class:`SbonError` ``delay-bound``.
     """
     hosts = {assignment.operator: assignment.node for assignment in assignments}
     delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, cores or {}))
@@ -228,3 +219,56 @@ def _candidates(ranked: Sequence[tuple[str, float]], answers: dict[str, Answer])
         Candidate(node=node, distance_ms=distance, accepted=answers[node].accepted, reason=answers[node].reason)
         for node, distance in sorted(ranked, key=lambda pair: (pair[1], pair[0]))
     )
+
+
+Attempt = Callable[[Partial], Awaitable[list[Assignment]]]
+"""Places operators one after another; each attempt's links are measured, so that the next one knows them.
+
+Raises ``no-capacity``, or ``delay-bound`` where an operator has no node within the bound.
+"""
+
+
+async def bounded(
+    strategy: str, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, attempt: Attempt
+) -> Placement:
+    """Return the first attempt's placement that keeps the bound on delay; without a bound, the first.
+
+    Raises :class:`SbonError` ``delay-bound`` where all of ``settings.attempts`` fail, and any other error of an attempt.
+    """
+    probes, discoveries = view.probes, view.discoveries
+    failed: SbonError | None = None
+    for _ in range(1 if problem.bounds.max_delay_ms is None else settings.attempts):
+        partial = Partial(problem, view)
+        try:
+            assignments = await attempt(partial)
+        except SbonError as error:
+            if error.code != "delay-bound":
+                raise
+            failed = error
+            continue
+        trouble = await measured(partial, view, settings) if problem.bounds.max_delay_ms is not None else ""
+        assignments = unmeasured(assignments, trouble)
+        try:
+            discovered = view.discoveries - discoveries
+            return finish(strategy, problem, assignments, view, probes, cores=partial.cores(), discoveries=discovered)
+        except SbonError as error:
+            failed = error
+    assert failed is not None
+    raise failed
+
+
+def unmeasured(assignments: list[Assignment], trouble: str) -> list[Assignment]:
+    """Return the assignments with the reason why links could not be measured, if there is one."""
+    why = f"; not measured: {trouble}" if trouble else ""
+    return [msgspec.structs.replace(assignment, reason=f"{assignment.reason}{why}") for assignment in assignments]
+
+
+async def measured(partial: Partial, view: NetworkView, settings: PlacementSettings) -> str:
+    """Measure the links of a placement where that is allowed; return why it could not, or ""."""
+    links = partial.links() if settings.measure else []
+    try:
+        for start in range(0, len(links), BATCH):
+            await view.measure(links[start : start + BATCH])
+    except SbonError as error:
+        return error.message
+    return ""

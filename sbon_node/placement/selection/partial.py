@@ -17,10 +17,7 @@ Floats = NDArray[np.float64]
 
 
 class Partial:
-    """Hosts of the operators placed so far.
-
-    Free capacity comes from nodes' answers. A node that has not answered counts as free, and processing there takes no time.
-    """
+    """Hosts of the operators placed so far; a node that has not told its free capacity counts as free, and as infinitely fast."""
 
     def __init__(self, problem: PlacementProblem, view: NetworkView) -> None:
         self._problem, self._view = problem, view
@@ -64,10 +61,7 @@ class Partial:
         return {node: free.cores for node, free in self._free.items()}
 
     def left(self, nodes: Sequence[str]) -> Floats:
-        """Return the free cores, megabytes and bytes per second beside the placed operators, [nodes, 3].
-
-        Unknown capacity is infinite.
-        """
+        """Return the free cores, megabytes and bytes/s beside the placed operators, [nodes, 3]; infinite where unknown."""
         free_amounts = np.full((len(nodes), 3), math.inf)
         crowd: dict[str, list[Needs]] = {}
         for operator, node in self.hosts.items():
@@ -79,19 +73,13 @@ class Partial:
         return free_amounts
 
     def fits(self, operator: Operator, nodes: Sequence[str]) -> NDArray[np.bool_]:
-        """Return which nodes have capacity for the operator, [nodes].
-
-        A node left without any free core cannot keep up with rows that arrive at random times.
-        """
+        """Return which nodes have capacity for the operator, [nodes], and a free core, to keep up with rows at random times."""
         capacity = (np.array(operator.needs.amounts) <= self.left(nodes) + 1e-9).all(axis=1)
         fitting: NDArray[np.bool_] = capacity & np.isfinite(self.takes_ms(operator, nodes))
         return fitting
 
     def takes_ms(self, operator: Operator, nodes: Sequence[str]) -> Floats:
-        """Return the processing time of a row at each node (OPB, equation 4), [nodes].
-
-        Placed operators count; it is infinite where the node cannot keep up.
-        """
+        """Return the processing time of a row at each node (OPB, equation 4), [nodes]; infinite where it cannot keep up."""
         if not operator.row_core_ms:
             return np.zeros(len(nodes))
         load = dict.fromkeys(nodes, operator.load)

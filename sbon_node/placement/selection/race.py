@@ -40,10 +40,7 @@ MOST_OFF = 1.0
 
 
 class Race:
-    """Rounds of measurements for one instance.
-
-    ``candidates`` bounds the measurements for an operator: all latencies of so many candidates.
-    """
+    """Rounds of measurements for one instance: for an operator at most all latencies of so many ``candidates``."""
 
     def __init__(self, latencies: LatencyMatrix, candidates: int) -> None:
         self._latencies, self._candidates = latencies, candidates
@@ -51,10 +48,7 @@ class Race:
         self._squares, self._count = OFF_WEIGHT * OFF**2, float(OFF_WEIGHT)
 
     async def round(self, instance: Instance, believed: Solution) -> bool:
-        """Measure for all operators; return whether there was anything to measure.
-
-        ``believed`` solves this instance by the latencies believed now.
-        """
+        """Measure for all operators; return whether there was anything to measure. ``believed`` solves the instance now."""
         chosen: list[tuple[int, int]] = []
         for operator in range(len(believed.least)):
             pairs = self._of_operator(instance, operator, believed)

@@ -6,11 +6,13 @@ best of several trade-offs, improved move by move.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from sbon_node.placement.model.instance import Cost, Floats, Instance, Ints
+from sbon_node.placement.model.instance import Floats, Instance, Ints
+from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.solvers.moves import Moves
 
@@ -46,10 +48,7 @@ class Solution(NamedTuple):
 
 
 def solve(instance: Instance) -> Solution:
-    """Return the best solution; every operator needs a candidate.
-
-    If none is feasible, it is the nearest to the bounds that the search reaches.
-    """
+    """Return the best solution, or the nearest to the bounds that the search reaches; every operator needs a candidate."""
     hosts, least = _additive(instance, 0.0)
     solution = _solution(instance, hosts, least)
     if solution.feasible and instance.problem.objective.additive:
@@ -61,21 +60,18 @@ def solve(instance: Instance) -> Solution:
         trades = [share * mean for share in TRADE_OFFS]
         traded = [_additive(instance, per_ms) for per_ms in trades]
         starts = [hosts, *(descent for descent, _ in traded)]
-        ranked = sorted(range(len(starts)), key=lambda i: (_penalised(instance, starts[i][None])[0], i))
+        ranked = sorted(range(len(starts)), key=lambda i: (penalised(instance, starts[i][None])[0], i))
         least, charged = [least, *(costs for _, costs in traded)][ranked[0]], [0.0, *trades][ranked[0]]
         starts = [*(starts[i] for i in ranked[:3]), _homeward(instance)]
         improved = [descend(instance, start) for start in starts]
-        hosts = min(improved, key=lambda row: float(_penalised(instance, row[None])[0]))
+        hosts = min(improved, key=lambda row: float(penalised(instance, row[None])[0]))
     else:
         hosts = Moves(instance, hosts).improve()
     return _solution(instance, hosts, least)._replace(per_ms=charged)
 
 
 def _homeward(instance: Instance) -> Ints:
-    """Return every operator at its candidate nearest to the consumers.
-
-    If any placement keeps the bound on delay, this mostly does.
-    """
+    """Return every operator at its candidate nearest to the consumers: it mostly keeps the bound on delay if any does."""
     sinks = instance.sinks()
     nearest = (hosts[instance.latency_ms[hosts][:, sinks].sum(axis=1).argmin()] for hosts in instance.candidates)
     return np.array(list(nearest), dtype=int)
@@ -87,7 +83,7 @@ def descend(instance: Instance, hosts: Ints) -> Ints:
     A move takes one operator, or two linked operators to one host, wherever that is best. If the result still breaks a bound,
     operators exchange hosts, or one takes another's host, and the other goes elsewhere.
     """
-    current = float(_penalised(instance, hosts[None])[0])
+    current = float(penalised(instance, hosts[None])[0])
     moves = [(operator,) for operator in range(len(hosts))] + instance.inner_links()
     for _ in range(SWEEPS):
         before = current
@@ -99,7 +95,7 @@ def descend(instance: Instance, hosts: Ints) -> Ints:
                 continue
             moved = np.repeat(hosts[None], len(common), axis=0)
             moved[:, list(operators)] = common[:, None]
-            costs = _penalised(instance, moved)
+            costs = penalised(instance, moved)
             best = int(costs.argmin())
             if costs[best] < current - least_gain(instance, current):
                 hosts, current = moved[best], float(costs[best])
@@ -108,7 +104,7 @@ def descend(instance: Instance, hosts: Ints) -> Ints:
             if current < instance.scale or many > MOST_EXCHANGED:
                 break
             moved = _exchanged(instance, hosts)
-            costs = _penalised(instance, moved)
+            costs = penalised(instance, moved)
             best = int(costs.argmin())
             if costs[best] >= current - least_gain(instance, current):
                 break
@@ -117,10 +113,7 @@ def descend(instance: Instance, hosts: Ints) -> Ints:
 
 
 def _exchanged(instance: Instance, hosts: Ints) -> Ints:
-    """Return this placement [k, operators] and those in which an operator takes another's host.
-
-    The other operator goes to any of its candidates.
-    """
+    """Return this placement, and those in which an operator takes another's host, which goes to a candidate, [k, operators]."""
     rows = [hosts[None]]
     for guest, candidates in enumerate(instance.candidates):
         for operator, may in enumerate(instance.candidates):
@@ -184,19 +177,15 @@ def _hosts(instance: Instance, chosen: list[int]) -> Ints:
     return np.array([candidates[i] for candidates, i in zip(instance.candidates, chosen, strict=True)], dtype=int)
 
 
-def _penalised(instance: Instance, hosts: Ints) -> Floats:
-    return penalised(instance, instance.evaluate(hosts))
-
-
-def penalised(instance: Instance, cost: Cost) -> Floats:
-    """Return the objective, or a far greater penalty where a bound is broken.
+def penalised(instance: Instance, hosts: Ints) -> Floats:
+    """Return the objective of placements [k, operators], or a far greater penalty where a bound is broken, [k].
 
     The penalty depends only on the excess. If costs counted, all operators would stay crowded where that is cheap.
     """
-    total = instance.total(cost)
+    cost = instance.evaluate(hosts)
     bound = instance.problem.bounds.max_delay_ms
     beyond = cost.overload if bound is None else cost.overload + np.maximum(cost.delay_ms - bound, 0.0) / max(bound, 1e-3)
-    penalty: Floats = total + OUT_OF_BOUNDS * instance.scale * beyond
+    penalty: Floats = instance.total(cost) + OUT_OF_BOUNDS * instance.scale * beyond
     return penalty
 
 
@@ -211,3 +200,37 @@ def _solution(instance: Instance, hosts: Ints, least: list[Floats]) -> Solution:
     delay_ms = float(cost.delay_ms[0])
     feasible = float(cost.overload[0]) == 0.0 and (bound is None or delay_ms <= bound + 1e-9)
     return Solution(hosts, float(instance.total(cost)[0]), delay_ms, feasible, least)
+
+
+WIDTH = 16
+"""Cheapest hosts considered for each operator, where delay counts or is bounded."""
+
+
+def improved(instance: Instance, start: Ints) -> Ints:
+    """Improve a placement by sums over links; where delay counts, that result or the start by the whole objective as well."""
+    better = Moves(instance, start).improve()
+    if instance.problem.objective.additive and instance.problem.bounds.max_delay_ms is None:
+        return better
+    descents = []
+    for hosts in (start, better):
+        few = [np.union1d(candidate_nodes, hosts) for candidate_nodes in Moves(instance, hosts).cheapest(WIDTH)]
+        descents.append(descend(instance.narrowed(few), hosts))
+    costs = penalised(instance, np.array(descents))
+    return descents[int(costs.argmin())]
+
+
+def feasible(instance: Instance, hosts: Ints) -> bool:
+    """Return whether every host has capacity for its operators, and the delay is within the bound."""
+    cost, bound = instance.evaluate(hosts[None]), instance.problem.bounds.max_delay_ms
+    return bool(cost.overload[0] == 0.0 and (bound is None or cost.delay_ms[0] <= bound + 1e-9))
+
+
+async def repaired(view: NetworkView, instance: Instance, wished: Ints) -> Ints | None:
+    """Improve the placement in which each operator is at its candidate nearest to ``wished`` [operators].
+
+    Return None if the result breaks a bound; another placement may still keep them all. Every operator needs a candidate.
+    """
+    ms = instance.latency_ms
+    near = [int(can[ms[host, can].argmin()]) for host, can in zip(wished.tolist(), instance.candidates, strict=True)]
+    hosts = await view.compute(partial(improved, instance, np.array(near, dtype=int)))
+    return hosts if feasible(instance, hosts) else None

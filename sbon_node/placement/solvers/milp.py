@@ -156,10 +156,7 @@ def _add_links(milp: _Milp, instance: Instance, at: list[Ints], scale: float) ->
 
 
 def _add_delays(milp: _Milp, instance: Instance, at: list[Ints], links: dict[tuple[int, int], Ints], scale: float) -> None:
-    """Add the delay t of every operator; bound and charge the longest.
-
-    t is 0 for pinned vertices that read nothing.
-    """
+    """Add the delay t of every operator, 0 for pinned vertices that read nothing; bound and charge the longest."""
     count = len(instance.operators)
     bound = instance.problem.bounds.max_delay_ms
     upper = np.inf if bound is None else bound

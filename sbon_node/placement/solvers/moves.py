@@ -106,10 +106,7 @@ class Moves:
         return groups if len(clump) == 1 else [*groups, tuple(sorted(clump))]
 
     def _cost(self, operator: int, without: Sequence[int] = ()) -> Floats:
-        """Return the cost of the operator's links by host [nodes], with all other operators in place.
-
-        Links with operators in ``without`` do not count.
-        """
+        """Return the cost of the operator's links by host [nodes], but for links with operators in ``without``."""
         ms = self._instance.latency_ms
         cost = np.zeros(len(ms))
         for link, other, sends in self._links[operator]:
@@ -146,10 +143,7 @@ class Moves:
         return total
 
     def _make_room(self, operator: int) -> bool:
-        """Move the operator to a full host, and an operator of that host elsewhere.
-
-        Do so only if both moves together are better.
-        """
+        """Move the operator to a full host, and an operator of that host elsewhere, if both moves together are better."""
         cost = self._cost(operator)
         cost[~self._may[operator]] = np.inf
         home = int(self._at[operator])

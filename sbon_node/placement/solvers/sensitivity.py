@@ -70,10 +70,7 @@ def paths_of(instance: Instance, hosts: Ints) -> list[tuple[int, int]]:
 def _turn(
     instance: Instance, best: Ints, link: tuple[int, int], now_ms: float, end_ms: float
 ) -> tuple[float, Ints] | tuple[None, None]:
-    """Return the first latency at which another placement is as good, and that placement.
-
-    The search goes from ``now_ms`` to ``end_ms``.
-    """
+    """Return the first latency, from ``now_ms`` to ``end_ms``, at which another placement is as good, and that placement."""
     rival = _better(instance, best, link, end_ms)
     if rival is None:
         return None, None
@@ -90,7 +87,7 @@ def _better(instance: Instance, best: Ints, link: tuple[int, int], ms: float) ->
     """Return the best placement at this latency; None if ``best`` is still as good."""
     moved = _with(instance, link, ms)
     solution = solve(moved).hosts
-    costs = penalised(moved, moved.evaluate(np.stack([best, solution])))
+    costs = penalised(moved, np.stack([best, solution]))
     return solution if costs[1] < costs[0] * (1 - CLOSE) - CLOSE else None
 
 
@@ -100,7 +97,7 @@ def _even(instance: Instance, best: Ints, rival: Ints, link: tuple[int, int], ne
     for _ in range(HALVINGS):
         middle_ms = (near_ms + far_ms) / 2
         moved = _with(instance, link, middle_ms)
-        costs = penalised(moved, moved.evaluate(both))
+        costs = penalised(moved, both)
         if costs[1] < costs[0]:
             far_ms = middle_ms
         else:

@@ -10,19 +10,36 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
+
 from sbon_node.placement.strategies.hybrid.auto import Strategy as Strategy
 from sbon_node.placement.strategies.hybrid.auto import auto
 from sbon_node.placement.strategies.hybrid.hybrid import hybrid
-from sbon_node.placement.strategies.profiles import BY_HOSTS, ENDS, KNOWN, NOT_FULL, NOTHING_SENT, REFUSED, Profile
-from sbon_node.placement.strategies.sbon.consumer import consumer
-from sbon_node.placement.strategies.sbon.ip_multicast import ip_multicast
+from sbon_node.placement.strategies.sbon.baselines import consumer, ip_multicast, producer, random_choice
 from sbon_node.placement.strategies.sbon.optimal import optimal
-from sbon_node.placement.strategies.sbon.producer import producer
-from sbon_node.placement.strategies.sbon.random_choice import random_choice
 from sbon_node.placement.strategies.sbon.relaxation import relaxation
 from sbon_protocol.api.strategies import AUTO as AUTO
 from sbon_protocol.api.strategies import DEFAULT_STRATEGY as DEFAULT_STRATEGY
 from sbon_protocol.api.strategies import STRATEGY_NAMES, check_strategy
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """A strategy in words: its knowledge, its messages, how its queries adapt, and the loss if a node dies meanwhile."""
+
+    knows: str
+    sends: str
+    adapts: str
+    lost: str
+
+
+NOTHING_SENT = "a probe to each host"
+KNOWN = "the latencies between all nodes, as far as known, else by coordinates"
+ENDS = "the query's ends and rates"
+MEASURED, ROUTES = "coordinates, then measured latencies of candidates", "the routes between nodes"
+
+BY_HOSTS = "local, or full: also placed again by the strategy"
+NOT_FULL = "local; full places it again by chance, and moves only if that pays"
+REFUSED = "a dead host refuses, and the query is placed again without it"
 
 
 class Registered(NamedTuple):
@@ -66,16 +83,9 @@ class Strategies(Mapping[str, Strategy]):
 
 OWN: Mapping[str, Registered] = {
     "relaxation": Registered(relaxation, Profile("coordinates", NOTHING_SENT, BY_HOSTS, REFUSED)),
-    "hybrid": Registered(
-        hybrid,
-        Profile(
-            "coordinates, then measured latencies of candidates", "measurements, and a probe to each candidate", BY_HOSTS, REFUSED
-        ),
-    ),
+    "hybrid": Registered(hybrid, Profile(MEASURED, "measurements, and a probe to each candidate", BY_HOSTS, REFUSED)),
     "optimal": Registered(optimal, Profile(KNOWN, NOTHING_SENT, BY_HOSTS, REFUSED)),
-    "ip-multicast": Registered(
-        ip_multicast, Profile("the routes between nodes", NOTHING_SENT, "never: daemons refuse it", REFUSED)
-    ),
+    "ip-multicast": Registered(ip_multicast, Profile(ROUTES, NOTHING_SENT, "never: daemons refuse it", REFUSED)),
     "producer": Registered(producer, Profile(ENDS, NOTHING_SENT, BY_HOSTS, REFUSED)),
     "consumer": Registered(consumer, Profile(ENDS, NOTHING_SENT, BY_HOSTS, REFUSED)),
     "random": Registered(random_choice, Profile("the names of the nodes", NOTHING_SENT, NOT_FULL, REFUSED)),

@@ -14,7 +14,7 @@ from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer
 from sbon_node.placement.model.objective import Latency, cost, longest_delay_ms, network_bandwidth, network_usage, processing_ms
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server
-from sbon_node.placement.selection.offers import server_of
+from sbon_node.placement.selection.discovery import server_of
 from sbon_node.placement.solvers.exact import Solution, solve
 from sbon_node.placement.solvers.sensitivity import Turn, paths_of, turns, with_each
 from sbon_protocol.api.explanations import Alternative, TurningPoint, WeighedNode

@@ -11,8 +11,7 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from sbon_node.context import Context
-from sbon_node.placement.model.from_plan import problem_of
-from sbon_node.placement.model.measured_plan import measured_plan, measured_work
+from sbon_node.placement.model.from_plan import measured_plan, measured_work, problem_of
 from sbon_node.placement.model.network_view import Answer
 from sbon_node.placement.model.problem import Operator, PlacementProblem, total
 from sbon_node.placement.selection.bounds import place

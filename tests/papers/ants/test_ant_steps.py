@@ -13,10 +13,8 @@ from sbon_node.net.transport import Address
 from sbon_node.overlay.membership.table import Table
 from sbon_node.papers.ants.algorithm.cell import Cell, Pheromones
 from sbon_node.papers.ants.algorithm.chain import Chain, Task
-from sbon_node.papers.ants.algorithm.trails import Trail, Trails
-from sbon_node.papers.ants.network.port import AntPort
-from sbon_node.papers.ants.network.service import Enforcing
-from sbon_node.papers.ants.network.walk import Send, Walk
+from sbon_node.papers.ants.network.service import AntPort, Enforcing
+from sbon_node.papers.ants.network.walk import Send, Trail, Trails, Walk
 from sbon_node.papers.ants.network.wire import chain_of, load_of, on_wire, state_of
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_node.placement.model.queueing import Flow, Server, Service

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
-from sbon_node.adaptation.whole.led_queries import LedQueries
+from sbon_node.adaptation.whole import LedQueries
 from sbon_node.config.config import Config
 from sbon_node.context import ControlSettings
 from sbon_node.model.servers import ServedFlow, ServerReport

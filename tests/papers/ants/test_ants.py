@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sbon_node.papers.ants.algorithm import enforcement, routing, scouting
+from sbon_node.papers.ants.algorithm import routing, scouting
 from sbon_node.papers.ants.algorithm.cell import FORGET_AFTER, Cell, Pheromones
 from sbon_node.papers.ants.algorithm.chain import Chain, Task, next_chain
 from sbon_node.papers.ants.algorithm.colony import Colony
-from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt
 from sbon_node.papers.ants.algorithm.routing import RoutingAnt
-from sbon_node.papers.ants.algorithm.scouting import ScoutingAnt
+from sbon_node.papers.ants.algorithm.scouting import EnforcementAnt, ScoutingAnt
 from sbon_node.papers.ants.algorithm.terrain import Terrain, neighbourhood
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
@@ -169,12 +168,12 @@ def test_enforcement_takes_back_what_it_did_where_the_report_is_out_of_date() ->
     ant = ScoutingAnt(chain=chain, greed=1, most_load=0.9)
     for name in ("s", "m"):
         ant = scouting.prospect(at[name], ant)
-    enforcing = enforcement.enforce(at["s"], EnforcementAnt(chain=chain, sites=ant.sites))
+    enforcing = scouting.enforce(at["s"], EnforcementAnt(chain=chain, sites=ant.sites))
     assert enforcing is not None
     assert at["s"].waiting_ms > 0
     at["m"].serve(busy(0.6, 5.0))
-    assert enforcement.enforce(at["m"], enforcing) is None
-    enforcement.withdraw(at["s"], enforcing)
+    assert scouting.enforce(at["m"], enforcing) is None
+    scouting.withdraw(at["s"], enforcing)
     assert at["s"].waiting_ms == 0
     colony = Colony(at, path_ms, random.Random(1))
     fresh = colony.scout(chain, 20)[0]

@@ -7,13 +7,11 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from sbon_node.papers.ants.algorithm import enforcement, scouting
+from sbon_node.papers.ants.algorithm import scouting
 from sbon_node.papers.ants.algorithm.cell import Cell
 from sbon_node.papers.ants.algorithm.chain import Chain, Running, Task, next_chain
 from sbon_node.papers.ants.algorithm.colony import Colony
-from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt
-from sbon_node.papers.ants.algorithm.passing import own_part, passing
-from sbon_node.papers.ants.algorithm.scouting import ScoutingAnt, Site
+from sbon_node.papers.ants.algorithm.scouting import EnforcementAnt, ScoutingAnt, Site, own_part, passing
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.model.queueing import Service, busy
 
@@ -112,7 +110,7 @@ def test_the_own_part_of_a_placement_begins_at_the_running_task() -> None:
     assert [(site.node, site.first, site.last, site.own_ms) for site in left] == [("m", 0, 1, 2.0), ("d", 1, 2, 9.0)]
     at = cells()
     assert at["m"].quote(own, 0, 1).cost_ms == pytest.approx(at["m"].quote(chain, 0, 3).cost_ms - 7.0)
-    assert enforcement.exceeds(at["m"], EnforcementAnt(chain=own, sites=(replace(left[0], own_ms=0.0, others_ms=0.0),)))
+    assert scouting.exceeds(at["m"], EnforcementAnt(chain=own, sites=(replace(left[0], own_ms=0.0, others_ms=0.0),)))
     whole = (replace(sites[0], last=4),)
     assert own_part(replace(chain, running=(Running(3, "m"),)), whole)[1] == ()
     assert own_part(replace(chain, running=()), sites) == (replace(chain, running=()), sites)

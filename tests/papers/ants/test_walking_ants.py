@@ -17,8 +17,9 @@ from sbon_lab.simulation.network.paths import NetworkQuality
 from sbon_node.config.config import Config
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.papers.ants.algorithm.chain import next_chain
+from sbon_node.papers.ants.algorithm.colony import Scouted
 from sbon_node.papers.ants.algorithm.scouting import Site
-from sbon_node.papers.ants.network.leader import AntLeader, Scouted
+from sbon_node.papers.ants.network.leader import AntLeader
 from sbon_node.papers.ants.network.service import AntService
 from sbon_node.papers.ants.network.wire import on_wire
 from sbon_node.papers.ants.plug_in import Ants

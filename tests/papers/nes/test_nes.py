@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.papers.nes.bottom_up import bottom_up
+from sbon_node.papers.nes.hierarchy import bottom_up, top_down
 from sbon_node.papers.nes.ifcop import ifcop
-from sbon_node.papers.nes.top_down import top_down
 from sbon_node.placement.model.objective import network_usage
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings

@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.papers.sand.algorithm import in_network
 from sbon_node.papers.sand.algorithm.by_zones import Proxy
 from sbon_node.papers.sand.algorithm.configurations import Configurations, DeadEndError
 from sbon_node.papers.sand.algorithm.coordinator import Rule, bits
-from sbon_node.papers.sand.algorithm.coordinators import RULES, Coordinators, Kept
+from sbon_node.papers.sand.algorithm.coordinators import Coordinators, Kept
+from sbon_node.papers.sand.algorithm.strategies import RULES, by_convex
 from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
 from sbon_protocol.zones import (
@@ -60,7 +60,7 @@ async def test_an_operators_cost_is_that_of_its_links_below(plane: Any, monkeypa
     rng, last = random.Random(9), list[Configurations]()
 
     def choose(*args: Any) -> Configurations:
-        last.append(in_network.choose(*args))
+        last.append(by_convex(*args))
         return last[-1]
 
     monkeypatch.setitem(RULES, "in-network", Rule(choose, lambda latency_ms: latency_ms))

@@ -15,7 +15,7 @@ import pytest
 from sbon_node.papers.sand.algorithm.by_zones import vertices_of
 from sbon_node.papers.sand.algorithm.configurations import Locations, convex, fixed
 from sbon_node.papers.table import STRATEGIES
-from sbon_node.placement.model import all_pairs
+from sbon_node.placement.model import latency_matrix
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
@@ -136,7 +136,7 @@ async def test_a_bound_that_no_way_keeps_to_is_refused(name: str, plane: Any) ->
 
 
 async def test_only_some_of_too_many_nodes_are_considered(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_pairs, "MAX_PAIRS", 200)
+    monkeypatch.setattr(latency_matrix, "MAX_PAIRS", 200)
     at = points(40, random.Random(3))
     problem = tree(sorted(at)[:3], 4, 2, random.Random(3))
     assert (await STRATEGIES["edge"](problem, plane(at), SETTINGS)).hosts().keys() == {"o0", "o1", "o2"}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sbon_node.papers.sand.algorithm.by_zones import Proxy, roots_of
-from sbon_node.papers.sand.algorithm.coordinators import RULES
+from sbon_node.papers.sand.algorithm.strategies import RULES
 from sbon_node.papers.table import STRATEGIES
 from sbon_node.placement.model.instance import Instance
 from sbon_node.placement.model.objective import network_usage

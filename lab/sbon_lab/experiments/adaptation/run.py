@@ -25,9 +25,8 @@ from sbon_node.config.config import Config
 from sbon_node.overlay.directory.settings import DirectorySettings
 from sbon_node.overlay.space.coordinate import Coordinate
 from sbon_node.overlay.space.settings import SpaceSettings
-from sbon_node.placement.model.from_plan import problem_of
+from sbon_node.placement.model.from_plan import measured_plan, problem_of
 from sbon_node.placement.model.instance import Instance
-from sbon_node.placement.model.measured_plan import measured_plan
 from sbon_node.placement.model.objective import longest_delay_ms, network_usage
 from sbon_node.placement.solvers.exact import solve
 from sbon_protocol.api.adaptation import Adapt, MoveDecision

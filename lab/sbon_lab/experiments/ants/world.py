@@ -14,7 +14,7 @@ from sbon_lab.experiments.harness.network_model import NetworkModel, NetworkMode
 from sbon_lab.experiments.harness.trials import place
 from sbon_node.papers.ants.algorithm.cell import Cell
 from sbon_node.papers.ants.algorithm.chain import Chain, next_chain
-from sbon_node.papers.ants.algorithm.colony import Colony, Report
+from sbon_node.papers.ants.algorithm.colony import Colony, Scouted
 from sbon_node.papers.ants.algorithm.scouting import rows_of
 from sbon_node.papers.ants.algorithm.terrain import Terrain
 from sbon_node.placement.model.objective import OBJECTIVES
@@ -114,7 +114,7 @@ class World:
         for node, first, last in rows_of(hosts):
             self.colony.cells[node].book(chain, first, last)
 
-    def enforce(self, reports: Sequence[Report]) -> bool:
+    def enforce(self, reports: Sequence[Scouted]) -> bool:
         """Deploy the first report that still holds when its ant arrives; return whether any does."""
         for report in reports:
             if self.colony.enforce(report):

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from sbon_node.overlay.space import refit
 from sbon_node.overlay.space.coordinate import Coordinate
-from sbon_node.overlay.space.local import LocalCoordinate
-from sbon_node.overlay.space.neighbours import Neighbours
+from sbon_node.overlay.space.local import LocalCoordinate, Neighbours
 from sbon_node.overlay.space.settings import SpaceSettings
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ import numpy as np
 from sbon_lab.experiments.coordinates.rtt_matrix import QUEUEING
 from sbon_lab.experiments.harness.network import Floats, Ints, Network
 from sbon_node.overlay.space import refit, vivaldi
-from sbon_node.overlay.space.apart import apart
+from sbon_node.overlay.space.cost import apart
 from sbon_node.overlay.space.settings import SpaceSettings
 
 REFIT_STEPS, CHOOSE_EVERY = 240, 60

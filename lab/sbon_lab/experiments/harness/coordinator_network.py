@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sbon_node.net.peers import error_of
-from sbon_node.net.server import failure_of
+from sbon_node.net.peers import error_of, failure_of
 from sbon_node.papers.sand.algorithm.coordinators import Coordinators
 from sbon_node.placement.model.network_view import Answered, NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings

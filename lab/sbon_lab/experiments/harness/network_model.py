@@ -13,8 +13,7 @@ import numpy as np
 from sbon_lab.experiments.coordinates.embedding import estimates_ms
 from sbon_lab.experiments.harness.coordinator_network import CoordinatorNetwork
 from sbon_lab.experiments.harness.network import Floats, Ints, Network
-from sbon_node.overlay.directory.keys import owners
-from sbon_node.overlay.directory.prefix_routing import PrefixRouting
+from sbon_node.overlay.directory.view import PrefixRouting, owners
 from sbon_node.overlay.space.cost import cost_distances
 from sbon_node.placement.model.network_view import Answer, Answered, Point, Sent, Window
 from sbon_node.placement.model.queueing import Server

@@ -10,13 +10,11 @@ import msgspec
 from sbon_node.base.clock import Clock
 from sbon_node.overlay.membership.detector.instructions import Send
 from sbon_node.overlay.membership.detector.swim import Swim
+from sbon_protocol.messages import Ack, Gossip, Ping
 
 
 class Pinged(msgspec.Struct, frozen=True, order=True):
-    """A ping's answer; ``lagged`` if this process's timers were late meanwhile.
-
-    The least round-trip time is the most credible.
-    """
+    """A ping's answer; ``lagged`` if this process's timers were late meanwhile. The least round-trip time is most credible."""
 
     lagged: bool
     rtt_ms: float
@@ -55,3 +53,31 @@ class Pings:
         if not waiting.done():
             waiting.set_result(pinged)
         return True
+
+
+MAX_STAMPS = 1024
+
+
+def with_wall_clock(message: Gossip | None, own_name: str, wall_us: int) -> Gossip | None:
+    """Return the message; a node's own answer to a ping states its wall clock."""
+    if isinstance(message, Ack) and message.source == own_name:
+        return msgspec.structs.replace(message, wall_us=wall_us)
+    return message
+
+
+class Stamps:
+    """One node's send times by the pings' sequences."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, float] = {}
+
+    def put(self, send: Send, stamp: float) -> None:
+        """Record the send time."""
+        if send.timed and isinstance(send.message, Ping):
+            self._sent[send.message.sequence] = stamp
+            while len(self._sent) > MAX_STAMPS:
+                del self._sent[next(iter(self._sent))]
+
+    def take(self, sequence: int) -> float | None:
+        """Remove and return the send time of that ping."""
+        return self._sent.pop(sequence, None)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.overlay.membership.detector.awareness import Awareness
 from sbon_node.overlay.membership.detector.instructions import Call, Instruction, Measured, Send
 from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_node.overlay.membership.table import GONE, Row, Table
@@ -77,12 +76,8 @@ class Probes:
         return len(self._probes)
 
     def due_at(self) -> float:
-        due = math.inf
-        for probe in self._probes.values():
-            due = min(due, probe.step_at)
-        for relay in self._relays.values():
-            due = min(due, relay.deadline)
-        return due
+        due = [probe.step_at for probe in self._probes.values()] + [relay.deadline for relay in self._relays.values()]
+        return min(due, default=math.inf)
 
     def pause(self, lag_s: float) -> None:
         """Extend every time limit by ``lag_s``: answers may be waiting in the socket."""
@@ -131,10 +126,7 @@ class Probes:
         return ack.source in names
 
     def measure(self, name: str) -> tuple[int, Send] | None:
-        """Return a ping that only measures, with its sequence; the failure detector ignores the result.
-
-        Call :meth:`measured` when its answer has come, or the wait has ended.
-        """
+        """Return a ping that only measures, and its sequence; call :meth:`measured` once it is answered, or waited for."""
         row = self._table.get(name)
         if row is None:
             return None
@@ -146,10 +138,7 @@ class Probes:
         self._measuring.pop(sequence, None)
 
     def next_in_turn(self, now: float) -> list[Instruction]:
-        """Probe the next member, in a random order that is renewed after each round.
-
-        Source: SWIM, section 4.3, time-bounded completeness.
-        """
+        """Probe the next member, in a random order renewed after each round (SWIM, section 4.3: time-bounded completeness)."""
         under_way = {probe.name for probe in self._probes.values()}
         for _ in range(2):
             while self._order:
@@ -211,10 +200,9 @@ class Probes:
         if row is None:
             return []
         drawn = self._table.there.sample(self._rng, self._settings.indirect_probes + 1)
-        rows = [self._table.get(name) for name in drawn if name != probe.name]
-        helpers = [row.member for row in rows if row is not None and row.member.state == "alive"][
-            : self._settings.indirect_probes
-        ]
+        members = [self._table.member(name) for name in drawn if name != probe.name]
+        alive = [member for member in members if member is not None and member.state == "alive"]
+        helpers = alive[: self._settings.indirect_probes]
         probe.asked = [helper.name for helper in helpers]
         request = PingRequest(sequence, self._table.own.name, probe.name, row.member.address)
         return [Send(helper.address, request) for helper in helpers]
@@ -276,3 +264,26 @@ def state_update_of(row: Row) -> StateUpdate | None:
     """Return the update that a suspected or dead member should hear first about itself."""
     member = row.member
     return StateUpdate(member.name, member.incarnation, member.state) if member.state in ("suspect", "dead") else None
+
+
+class Awareness:
+    """Score of this node's own health (Lifeguard, section IV-A: local health multiplier), from 0 (well) to ``most``.
+
+    A successful probe improves it. It worsens with: asked helpers that send nothing at all (not even a nack), a failed probe with
+    no helper to ask, a suspicion of itself that the node has to refute, and a pause of its own process. Timeouts are multiplied
+    by :attr:`stretch`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.score = 0
+
+    @property
+    def stretch(self) -> int:
+        return self.score + 1
+
+    def succeeded(self) -> None:
+        self.score = max(0, self.score - 1)
+
+    def worsened(self, by: int = 1) -> None:
+        self.score = min(self._most, self.score + by)

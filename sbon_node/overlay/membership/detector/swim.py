@@ -1,7 +1,7 @@
 """SWIM's failure detector (Das, Gupta, Motivala, DSN 2002) with Lifeguard (Dadgar, Phillips, Currey, DSN 2018). Pure.
 
 Each protocol period probes one member. A member without any answer is suspected, and dead unless it refutes in time
-(section 4.2). Related modules: this node's own health (:mod:`awareness`), confirmations (:mod:`suspicion`), rumours
+(section 4.2). Related modules: probes and this node's own health (:mod:`probes`), confirmations (:mod:`suspicion`), rumours
 (:mod:`gossip`), and the regular comparison of tables (:mod:`reconcile`).
 
 Departure: rumours also travel alone. On probes only, refutations came too late in 50 of 200 runs of eight nodes; so in none.
@@ -16,13 +16,12 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from sbon_node.overlay.membership.detector.awareness import Awareness
 from sbon_node.overlay.membership.detector.instructions import Call, Disputed, Happened, Instruction, Measured, Refused, Send
-from sbon_node.overlay.membership.detector.probes import MAX_PROBES, Failed, Probes, state_update_of
+from sbon_node.overlay.membership.detector.probes import MAX_PROBES, Awareness, Failed, Probes, state_update_of
 from sbon_node.overlay.membership.detector.suspicion import Suspicions
 from sbon_node.overlay.membership.dissemination import reconcile
 from sbon_node.overlay.membership.dissemination.gossip import GossipQueue
-from sbon_node.overlay.membership.dissemination.outreach import Outreach
+from sbon_node.overlay.membership.dissemination.reconcile import Outreach
 from sbon_node.overlay.membership.settings import MembershipSettings
 from sbon_node.overlay.membership.table import GONE, REACHABLE, Change, Table
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES
@@ -177,10 +176,7 @@ class Swim:
     # -- something arrived --------------------------------------------------------------------------------------------
 
     def received(self, message: Gossip, sender: Endpoint, now: float, size: int = MAX_DATAGRAM_BYTES) -> list[Instruction]:
-        """Handle a datagram of ``size`` bytes from ``sender``, to which answers go.
-
-        The message's coordinate has been validated.
-        """
+        """Handle a datagram of ``size`` bytes, its coordinate validated, from ``sender``, to which answers go."""
         match message:
             case Ack():
                 return self._acked(message, sender, now)
@@ -200,9 +196,8 @@ class Swim:
                 ack = Ack(message.sequence, own.name, own.coordinate, own.coordinate_version, own.incarnation)
                 if message.identify:
                     ack = replace(ack, instance=own.instance)
-                return [
-                    Send(sender, ack, first=self._own_news() or state_update, carries=(state_update,) if state_update else ())
-                ]
+                first = own if own.name in self.gossip else state_update  # News of this node: suspecting nodes may await it.
+                return [Send(sender, ack, first=first, carries=(state_update,) if state_update else ())]
             case PingRequest():
                 return [self._probes.relay(message, sender, now)]
         return self._reconciled(message, sender, state_update, now)
@@ -266,9 +261,8 @@ class Swim:
             elif self.table.leaps(rumour):
                 out += self._leapt(rumour, now)
             elif isinstance(rumour, CoordinateUpdate):
-                if self.table.coordinate_update(
-                    rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version, now
-                ):
+                coordinate, version = rumour.coordinate, rumour.coordinate_version
+                if self.table.coordinate_update(rumour.name, rumour.incarnation, coordinate, version, now):
                     self.gossip.piggyback(rumour)
             elif isinstance(rumour, StateUpdate):
                 out += self._probe_result(rumour, now)
@@ -348,10 +342,6 @@ class Swim:
         self.gossip.piggyback(CoordinateUpdate(own.name, own.incarnation, own.coordinate, own.coordinate_version))
         return [Refused("coordinate-refuted", own.name)]
 
-    def _own_news(self) -> Member | None:
-        """Return this node's own record while it is news that others, such as suspecting nodes, may await."""
-        return self.table.own if self.table.own.name in self.gossip else None
-
     def _probe_result(self, state_update: StateUpdate, now: float) -> list[Instruction]:
         known = self.table.get(state_update.name)
         if known is not None and state_update.state in REACHABLE and known.member.state not in REACHABLE:
@@ -359,12 +349,9 @@ class Swim:
         change = self.table.find(state_update, now)
         out = self._changed(state_update.name, change, now, state_update)
         row = self.table.get(state_update.name)
-        if (
-            state_update.state != "suspect"
-            or state_update.by in (None, self.table.own.name)
-            or row is None
-            or row.member.state != "suspect"
-        ):
+        if state_update.state != "suspect" or row is None or row.member.state != "suspect":
+            return out
+        if state_update.by in (None, self.table.own.name):
             return out
         if self._suspicions.begin(state_update.name, state_update.incarnation, now, [str(state_update.by)]) and not change:
             self.gossip.piggyback(state_update)  # One of the first confirmations: others should know (Lifeguard, section IV-B).
@@ -388,9 +375,8 @@ class Swim:
         if not change or row is None:
             return []
         member = row.member
-        self.gossip.spread(
-            state_update or (member if member.state == "alive" else StateUpdate(name, member.incarnation, member.state))
-        )
+        news = member if member.state == "alive" else StateUpdate(name, member.incarnation, member.state)
+        self.gossip.spread(state_update or news)
         if member.state == "suspect":
             self._suspicions.begin(name, member.incarnation, now)
         else:
@@ -423,10 +409,7 @@ Key = tuple[str, Endpoint, str]
 
 
 class _Candidate(msgspec.Struct):
-    """One candidate.
-
-    ``sequence`` is 0 until its turn comes; ``tries`` are left; ``called`` is the time since which it is asked over TCP.
-    """
+    """``sequence`` is 0 until its turn comes; ``tries`` are left; ``called_at`` is the time since which it is asked over TCP."""
 
     member: Member
     measured: bool
@@ -462,10 +445,7 @@ class Candidates:
         return sum(1 for candidate in self._of.values() if candidate.tries > 0)
 
     def offer(self, member: Member, now: float, *, asked: bool = False, measured: bool = False) -> list[Instruction]:
-        """Add a rumoured node.
-
-        ``asked``: this node has asked for the table that names it. ``measured``: use the answer as a measurement.
-        """
+        """Add a rumoured node; ``asked`` if this node asked for the table with it, ``measured`` to measure by its answer."""
         key = _key(member)
         known = self._of.get(key)
         if known is not None:

@@ -1,4 +1,4 @@
-"""Messages by which two tables come to agree: digest, summary, want, and the wanted members. Pure.
+"""Gossip's targets, and the messages by which two tables come to agree: digest, summary, want, wanted members. Pure.
 
 Everything travels in datagrams, cut to their size: the digest shows the buckets that differ, the summary lists one side's
 entries in some of them, and only newer entries travel whole. The rest waits for one of the next rounds, which begin at a random
@@ -12,11 +12,15 @@ refutes, or proves silent.
 from __future__ import annotations
 
 import random
+from collections import deque
+from itertools import accumulate
 
 import msgspec
 
-from sbon_node.overlay.membership.dissemination.fingerprints import well_formed
-from sbon_node.overlay.membership.table import GONE, GRAVITY, MAX_INCARNATION, Table
+from sbon_node.overlay.membership.detector.instructions import Instruction, Send
+from sbon_node.overlay.membership.detector.probes import state_update_of
+from sbon_node.overlay.membership.settings import MembershipSettings
+from sbon_node.overlay.membership.table import GONE, GRAVITY, MAX_INCARNATION, Table, well_formed
 from sbon_protocol.messages import CoordinateUpdate, Digest, Known, Member, Rumour, StateUpdate, Summary, Want
 
 SUMMARY_BYTES = 900
@@ -50,8 +54,8 @@ def summarise(table: Table, digest: Digest, rng: random.Random) -> Summary | Non
     lines: list[Known] = []
     size = 0
     for bucket in differing[start:] + differing[:start]:
-        members = [_line(member) for name in table.fingerprints.names(bucket, buckets) if (member := table.member(name))]
-        for line in members:
+        members = [member for name in table.fingerprints.names(bucket, buckets) if (member := table.member(name))]
+        for line in [Known(one.name, one.incarnation, one.state, one.coordinate_version) for one in members]:
             size += len(_ENCODER.encode(line))
             if size > SUMMARY_BYTES or len(lines) == MAX_LINES:
                 return Summary(table.own.name, buckets, tuple(full), tuple(lines))
@@ -86,17 +90,8 @@ def serve(table: Table, want: Want) -> list[Rumour]:
 
 def want(source: str, names: list[str]) -> Want:
     """Return a want with as many of the names as a datagram takes."""
-    size, count = 0, 0
-    for name in names[:MAX_OFFERED]:
-        size += len(name) + 2
-        if size > SUMMARY_BYTES:
-            break
-        count += 1
-    return Want(source, tuple(names[:count]))
-
-
-def _line(member: Member) -> Known:
-    return Known(member.name, member.incarnation, member.state, member.coordinate_version)
+    sizes = accumulate(len(name) + 2 for name in names[:MAX_OFFERED])
+    return Want(source, tuple(name for name, size in zip(names, sizes, strict=False) if size <= SUMMARY_BYTES))
 
 
 def _compare_line(table: Table, line: Known, out: Compared) -> None:
@@ -131,10 +126,7 @@ def _compare_line(table: Table, line: Known, out: Compared) -> None:
 
 
 def _compare_death(member: Member, line: Known, out: Compared) -> None:
-    """Compare a member that one side holds for dead.
-
-    A greater incarnation is a later life and credible; otherwise the member is asked.
-    """
+    """Compare a member that one side holds for dead: a greater incarnation is a later life; otherwise the member is asked."""
     dead, other = (line, member) if line.state == "dead" else (member, line)
     if other.state == "left" or other.incarnation > dead.incarnation:
         if other is line:
@@ -143,3 +135,55 @@ def _compare_death(member: Member, line: Known, out: Compared) -> None:
             out.offered.append(member)
     else:
         out.doubted.append(StateUpdate(line.name, dead.incarnation, "dead"))
+
+
+MAX_REMEMBERED_DEAD = 256
+LOST_SHARE = 0.3
+"""Share of reconciliations that are tried with a member thought dead or away."""
+
+
+class Outreach:
+    """One node's choice of gossip targets and reconciliation partners."""
+
+    def __init__(self, table: Table, settings: MembershipSettings, rng: random.Random) -> None:
+        self._table, self._settings, self._rng = table, settings, rng
+        self._dead: deque[tuple[float, str]] = deque(maxlen=MAX_REMEMBERED_DEAD)
+        self.next_sync: float | None = None
+
+    def died(self, name: str, now: float) -> None:
+        """Keep sending gossip for a while to a member that has just died."""
+        self._dead.append((now, name))
+
+    def gossip(self, now: float) -> list[Instruction]:
+        """Send gossip to random members; those who died lately count as living, since a living one will object."""
+        while self._dead and now - self._dead[0][0] > self._settings.gossip_to_dead_s:
+            self._dead.popleft()
+        names = self._table.there.sample(self._rng, self._settings.gossip_fanout)
+        out: list[Instruction] = []
+        for name in names:
+            dead = len(self._dead)
+            if dead and self._rng.random() * (len(self._table.there) + dead) < dead:
+                name = self._dead[self._rng.randrange(dead)][1]
+            if (row := self._table.get(name)) is not None and row.member.state != "left":
+                out.append(Send(row.member.address, None, first=state_update_of(row)))
+        return out
+
+    def reconcile(self, now: float) -> list[Instruction]:
+        """Open a reconciliation if one is due."""
+        mean_s = self._settings.sync_interval_s
+        if self.next_sync is None:
+            self.next_sync = now + mean_s * self._rng.random()
+        if now < self.next_sync:
+            return []
+        self.next_sync = now + mean_s * self._rng.uniform(0.5, 1.5)
+        alive, lost = self._table.there, self._table.lost
+        with_lost = len(lost) > 0 and (not len(alive) or self._rng.random() < LOST_SHARE)
+        out: list[Instruction] = []
+        for name in (lost if with_lost else alive).sample(self._rng, 1):
+            row = self._table.get(name)
+            assert row is not None
+            digest = Digest(self._table.own.name, self._table.fingerprints.digest())
+            # A living node thought dead may not know this node either: it receives both records.
+            carries = (self._table.own,) if with_lost else ()
+            out.append(Send(row.member.address, digest, first=state_update_of(row), carries=carries))
+        return out

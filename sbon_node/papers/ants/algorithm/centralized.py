@@ -2,7 +2,7 @@
 
 ANTS compares with it in section 4. It begins with all operators on the single node where that costs least. It takes the best of
 all moves of one operator as long as a move is better. The paper leaves the beginning open. If the result breaks a bound, or
-capacity is short, several operators move at once (:mod:`~sbon_node.placement.solvers.repair`). It minimises the problem's
+capacity is short, several operators move at once (:mod:`~sbon_node.placement.solvers.exact`). It minimises the problem's
 objective; with latency by queueing, this is the method that ANTS compares with.
 """
 
@@ -12,17 +12,16 @@ from functools import partial
 
 import numpy as np
 
-from sbon_node.placement.model.all_pairs import all_pairs_ms
-from sbon_node.placement.model.instance import RESOURCES, Floats, Instance, Ints, numbers
+from sbon_node.placement.model.instance import RESOURCES, Instance, Ints, numbers
+from sbon_node.placement.model.latency_matrix import all_pairs_ms
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server
 from sbon_node.placement.selection.capacity import KnownCapacity
+from sbon_node.placement.selection.discovery import ask_offers
 from sbon_node.placement.selection.mapping import finish
-from sbon_node.placement.selection.offers import ask_offers
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.solvers.exact import least_gain, penalised
-from sbon_node.placement.solvers.repair import feasible, repaired
+from sbon_node.placement.solvers.exact import feasible, least_gain, penalised, repaired
 from sbon_protocol.api.placement import Assignment, Placement
 
 MOST_STEPS = 10_000
@@ -57,30 +56,25 @@ async def centralized(problem: PlacementProblem, view: NetworkView, settings: Pl
             raise await capacity.nowhere()
         assigned = instance.named(chosen.tolist())
         if await capacity.grants(assigned):
-            return finish(
-                "centralized", problem, [Assignment(operator=o, node=n, reason=why) for o, n in assigned.items()], view, before
-            )
+            assignments = [Assignment(operator=operator, node=node, reason=why) for operator, node in assigned.items()]
+            return finish("centralized", problem, assignments, view, before)
 
 
 def steepest_descent(instance: Instance) -> Ints:
     """Descend from the best single host until no move of one operator is better. Each operator stays among its candidates."""
     everywhere = np.unique(np.concatenate(instance.candidates))
     starts = np.stack([_nearest(instance, operator, everywhere) for operator in range(len(instance.candidates))], axis=1)
-    costs = _costs(instance, starts)
+    costs = penalised(instance, starts)
     hosts: Ints = starts[int(costs.argmin())]
     current = float(costs.min())
     for _ in range(MOST_STEPS):
         moves = np.concatenate([_moved(hosts, operator, candidates) for operator, candidates in enumerate(instance.candidates)])
-        costs = _costs(instance, moves)
+        costs = penalised(instance, moves)
         best = int(costs.argmin())
         if costs[best] >= current - least_gain(instance, current):
             break
         hosts, current = moves[best], float(costs[best])
     return hosts
-
-
-def _costs(instance: Instance, hosts: Ints) -> Floats:
-    return penalised(instance, instance.evaluate(hosts))
 
 
 def _moved(hosts: Ints, operator: int, candidates: Ints) -> Ints:

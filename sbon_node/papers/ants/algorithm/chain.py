@@ -19,10 +19,7 @@ from sbon_protocol.api.operators import Needs
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator to place.
-
-    It has a service time for a message of the chain, and ``batch`` output messages for each.
-    """
+    """An operator to place. It has a service time for a message of the chain, and ``batch`` output messages for each."""
 
     operator: str
     service: Service

@@ -7,17 +7,18 @@ cell; this file only carries ants from cell to cell.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.papers.ants.algorithm import enforcement, routing, scouting
+from sbon_node.papers.ants.algorithm import routing, scouting
 from sbon_node.papers.ants.algorithm.cell import Cell, Quote
 from sbon_node.papers.ants.algorithm.chain import Chain
-from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt
 from sbon_node.papers.ants.algorithm.routing import RoutingAnt
-from sbon_node.papers.ants.algorithm.scouting import PathLatency, ScoutingAnt, Site
+from sbon_node.papers.ants.algorithm.scouting import EnforcementAnt, PathLatency, ScoutingAnt, Site
 from sbon_node.placement.model.queueing import MAX_LOAD
+from sbon_protocol.api.placement import Assignment, Candidate
 
 FAILURES = 3
 """Scouts of different greed that must fail on a path before a scout discourages others."""
@@ -26,8 +27,8 @@ FLATTER, BEYOND = 0.25, 4
 """Changes with each further try: scouts heed pheromones less, and may go more hops past the destination."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A scout's report. ``cost_ms`` is ``latency_ms`` of the chain plus the extra waiting time of others."""
+class Scouted(NamedTuple):
+    """A placement of a chain as scouts report it. ``cost_ms`` is ``latency_ms`` of the chain plus the extra waiting of others."""
 
     chain: Chain
     sites: tuple[Site, ...]
@@ -38,6 +39,28 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         """Return the node of each operator."""
         tasks = self.chain.tasks
         return {tasks[number].operator: site.node for site in self.sites for number in range(site.first, site.last)}
+
+    def own(self) -> Scouted:
+        """Return the report for the tasks that it does not leave to a running one."""
+        passed = scouting.passed_by(self.chain, self.sites)
+        fed_ms = 0.0 if passed is None else passed.fed_ms
+        return Scouted(*scouting.own_part(self.chain, self.sites), self.cost_ms - fed_ms, self.latency_ms - fed_ms)
+
+
+def assigned(reports: Sequence[Scouted], among: str) -> list[Assignment]:
+    """Return the assignments of the first report; candidates are the nodes of all, with the least cost reported there."""
+    best, least = reports[0], dict[str, dict[str, float]]()
+    for report in reports:
+        for operator, node in report.hosts().items():
+            costs = least.setdefault(operator, {})
+            costs[node] = min(costs.get(node, report.cost_ms), report.cost_ms)
+    why = f"least latency by queueing ({best.latency_ms:.1f} ms for {best.chain.id}) of {len(reports)} {among}"
+    assignments = []
+    for operator, node in best.hosts().items():
+        ranked = sorted(least[operator].items(), key=lambda pair: (pair[1], pair[0]))
+        candidates = tuple(Candidate(node=one, distance_ms=0.0, accepted=True, predicted=cost) for one, cost in ranked)
+        assignments.append(Assignment(operator=operator, node=node, reason=why, candidates=candidates))
+    return assignments
 
 
 class Colony:
@@ -64,12 +87,12 @@ class Colony:
 
     def scout(
         self, chain: Chain, scouts: int, *, threshold_ms: float | None = None, strays: int = 0, now: float = 0.0
-    ) -> list[Report]:
+    ) -> list[Scouted]:
         """Send scouts, each with its own greed and alpha; return the reports of complete placements, best first.
 
         The greater ``strays``, the farther scouts leave the paths of the routing ants.
         """
-        reports: list[Report] = []
+        reports: list[Scouted] = []
         memory = _Memory(chain, self.cells, self._path_ms)
         for number in range(scouts):
             ant = ScoutingAnt(
@@ -84,19 +107,19 @@ class Colony:
             reports += [] if report is None else [report]
         return sorted(reports, key=lambda report: report.cost_ms)
 
-    def enforce(self, report: Report) -> bool:
+    def enforce(self, report: Scouted) -> bool:
         """Book the report's tasks; return whether all sites still cost what was reported."""
         ant = EnforcementAnt(chain=report.chain, sites=report.sites)
         while ant.at < len(ant.sites):
-            after = enforcement.enforce(self.cells[ant.sites[ant.at].node], ant)
+            after = scouting.enforce(self.cells[ant.sites[ant.at].node], ant)
             if after is None:
                 while ant.at > 0:
-                    ant = enforcement.withdraw(self.cells[ant.sites[ant.at - 1].node], ant)
+                    ant = scouting.withdraw(self.cells[ant.sites[ant.at - 1].node], ant)
                 return False
             ant = after
         return True
 
-    def place(self, chain: Chain, routing_ants: int, scouts: int, tries: int, now: float = 0.0) -> list[Report]:
+    def place(self, chain: Chain, routing_ants: int, scouts: int, tries: int, now: float = 0.0) -> list[Scouted]:
         """Return the reports of the first successful try, best first; none if all tries fail.
 
         Each try sends both kinds of ants again, and its scouts stray farther.
@@ -108,7 +131,7 @@ class Colony:
                 return reports
         return []
 
-    def _scouted(self, ant: ScoutingAnt, number: int, memory: _Memory, now: float) -> Report | None:
+    def _scouted(self, ant: ScoutingAnt, number: int, memory: _Memory, now: float) -> Scouted | None:
         next_node: str | None
         ant, next_node = scouting.follows(self.cells[ant.chain.source], ant, number)
         next_node = next_node or ant.chain.source
@@ -125,7 +148,7 @@ class Colony:
             ant = memory.balanced(self.cells[node], ant)
         latency_ms = scouting.latency_ms(ant.chain, ant.sites, self._path_ms)
         cost_ms = latency_ms + sum(site.others_ms for site in ant.sites)
-        return Report(chain=ant.chain, sites=ant.sites, cost_ms=cost_ms, latency_ms=latency_ms)
+        return Scouted(ant.chain, ant.sites, cost_ms, latency_ms)
 
 
 class _Memory:

@@ -19,6 +19,7 @@ import msgspec
 
 from sbon_node.papers.ants.algorithm.cell import Cell, Quote
 from sbon_node.papers.ants.algorithm.chain import Chain, Running
+from sbon_node.placement.model.problem import PlacementProblem
 
 MOST_HOPS = 256
 MOST_FAILURES = 1000
@@ -233,3 +234,75 @@ def _moves(hosts: tuple[str, ...], nodes: Sequence[str]) -> Iterator[tuple[str, 
         for first in range(len(hosts)):
             for last in range(first + 1, len(hosts) + 1):
                 yield (*hosts[:first], *((node,) * (last - first)), *hosts[last:])
+
+
+TOLERANCE = 0.1
+"""Relative excess over the reported cost that a site may have."""
+SLACK_MS = 5.0
+"""Excess in milliseconds that it may always have: the wait at an idle server doubles with the noise of its measures."""
+
+
+class EnforcementAnt(msgspec.Struct, frozen=True, kw_only=True):
+    """An ant that carries out a placement if it still costs what was reported (ANTS, section 3.8): it books its tasks.
+
+    ``sites`` are in the order of its visits, ``at`` is the number of the next.
+    """
+
+    chain: Chain
+    sites: tuple[Site, ...]
+    at: int = 0
+
+
+def exceeds(cell: Cell, ant: EnforcementAnt) -> bool:
+    """Return whether the tasks of the next site cost too much more at its cell than reported."""
+    site = ant.sites[ant.at]
+    quote = cell.quote(ant.chain, site.first, site.last)
+    return quote.cost_ms > (site.own_ms + site.others_ms) * (1.0 + TOLERANCE) + SLACK_MS
+
+
+def enforce(cell: Cell, ant: EnforcementAnt) -> EnforcementAnt | None:
+    """Book the tasks of the next site at its cell.
+
+    Return None if they cost too much more than reported; then the ant goes back and undoes its bookings (:func:`withdraw`).
+    """
+    if exceeds(cell, ant):
+        return None
+    site = ant.sites[ant.at]
+    cell.book(ant.chain, site.first, site.last)
+    return msgspec.structs.replace(ant, at=ant.at + 1)
+
+
+def withdraw(cell: Cell, ant: EnforcementAnt) -> EnforcementAnt:
+    """Undo the booking at the cell of the site before."""
+    site = ant.sites[ant.at - 1]
+    cell.release(ant.chain, site.first)
+    return msgspec.structs.replace(ant, at=ant.at - 1)
+
+
+def own_part(chain: Chain, sites: Sequence[Site]) -> tuple[Chain, tuple[Site, ...]]:
+    """Return the tasks of a placed chain that must be instantiated, as a chain from the running task on, and their sites.
+
+    There are none where the placement passes through a running task that gives the last result (section 3.10).
+    """
+    passed = passed_by(chain, sites)
+    if passed is None:
+        return msgspec.structs.replace(chain, running=()), tuple(sites)
+    begin, many = passed.task + 1, len(chain.tasks)
+    rate_s = chain.flow(begin, many).rate_s
+    left = msgspec.structs.replace(chain, source=passed.node, tasks=chain.tasks[begin:], rate_s=rate_s, running=())
+    own = []
+    for site in (site for site in sites if site.last > begin):
+        own_ms = site.own_ms - (passed.fed_ms if site.first == 0 else 0.0)
+        own.append(msgspec.structs.replace(site, first=max(site.first - begin, 0), last=site.last - begin, own_ms=own_ms))
+    return left, tuple(own)
+
+
+def passing(problem: PlacementProblem, operator: str, node: str) -> PlacementProblem:
+    """Return the problem with a running task at ``node`` in place of an operator: pinned, with nothing that feeds it alone."""
+    edges = [edge for edge in problem.edges if edge.target != operator]
+    operators = [one for one in problem.operators if one.id != operator]
+    while idle := {one.id for one in operators} - {edge.source for edge in edges}:
+        operators = [one for one in operators if one.id not in idle]
+        edges = [edge for edge in edges if edge.target not in idle]
+    pinned = {**problem.pinned, operator: node}
+    return msgspec.structs.replace(problem, pinned=pinned, operators=tuple(operators), edges=tuple(edges))

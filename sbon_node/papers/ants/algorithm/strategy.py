@@ -3,7 +3,7 @@
 The ants of one query walk over the placing node's knowledge. The cells are the nodes with the least detour between the pinned
 ends; each is asked once for its load and capacity. Latencies are not measured anew. The steps of an ant at a cell are in files of
 their own, and need only the cell (:mod:`~sbon_node.papers.ants.algorithm.routing`,
-:mod:`~sbon_node.papers.ants.algorithm.scouting`, :mod:`~sbon_node.papers.ants.algorithm.enforcement`).
+:mod:`~sbon_node.papers.ants.algorithm.scouting`).
 
 Ants minimise latency under every objective. If no scout finds hosts for all tasks, more ants walk, and stray farther, then
 among twice as many nodes, up to all.
@@ -18,17 +18,17 @@ import numpy as np
 
 from sbon_node.papers.ants.algorithm.cell import Cell
 from sbon_node.papers.ants.algorithm.chain import next_chain
-from sbon_node.papers.ants.algorithm.colony import Colony, Report
+from sbon_node.papers.ants.algorithm.colony import Colony, Scouted, assigned
 from sbon_node.papers.ants.algorithm.terrain import Terrain
-from sbon_node.placement.model.all_pairs import all_pairs_ms
+from sbon_node.placement.model.latency_matrix import all_pairs_ms
 from sbon_node.placement.model.network_view import NOTHING, NetworkView
 from sbon_node.placement.model.problem import Operator, PlacementProblem, has_capacity
 from sbon_node.placement.model.queueing import MAX_LOAD, Server
 from sbon_node.placement.selection.capacity import KnownCapacity
+from sbon_node.placement.selection.discovery import Offer, ask_offers
 from sbon_node.placement.selection.mapping import finish
-from sbon_node.placement.selection.offers import Offer, ask_offers
 from sbon_node.placement.settings import PlacementSettings
-from sbon_protocol.api.placement import Assignment, Candidate, Placement
+from sbon_protocol.api.placement import Placement
 
 
 async def ants(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
@@ -45,7 +45,9 @@ async def ants(problem: PlacementProblem, view: NetworkView, settings: Placement
         if reports_by_chain is not None:
             hosts = {operator: node for reports in reports_by_chain for operator, node in reports[0].hosts().items()}
             if await capacity.grants(hosts):
-                return finish("ants", problem, _assignments(problem, reports_by_chain, len(pool)), view, before)
+                among = f"scouts on {len(pool)} nodes"
+                by_operator = {one.operator: one for reports in reports_by_chain for one in assigned(reports, among)}
+                return finish("ants", problem, [by_operator[operator.id] for operator in problem.operators], view, before)
             refused = [node for node in set(hosts.values()) if np.isfinite(capacity.free([node])).any()]
             offers |= {node: offers[node]._replace(free=NOTHING) for node in refused}
         elif wide >= len(nearest):
@@ -71,10 +73,10 @@ async def _colony(problem: PlacementProblem, view: NetworkView, pool: Sequence[s
     return Colony(cells, terrain.path_ms, view.rng)
 
 
-def _place(problem: PlacementProblem, colony: Colony, settings: PlacementSettings) -> list[list[Report]] | None:
+def _place(problem: PlacementProblem, colony: Colony, settings: PlacementSettings) -> list[list[Scouted]] | None:
     """Return the reports for each chain, the enforced one first; None if a chain found no place."""
     hosts: dict[str, str] = {}
-    reports_by_chain: list[list[Report]] = []
+    reports_by_chain: list[list[Scouted]] = []
     while (chain := next_chain(problem, hosts)) is not None:
         reports = colony.place(chain, settings.routing_ants, settings.scouting_ants, settings.ant_tries)
         if not reports or not colony.enforce(reports[0]):
@@ -86,12 +88,10 @@ def _place(problem: PlacementProblem, colony: Colony, settings: PlacementSetting
 
 def _homeless(problem: PlacementProblem, offers: Mapping[str, Offer]) -> Operator:
     """Return the first operator that no node would take even alone, or the first of all."""
-    alone = (
-        operator
-        for operator in problem.operators
-        if not any(has_capacity([operator.needs], offer.free) for offer in offers.values())
-    )
-    return next(alone, problem.operators[0])
+    for operator in problem.operators:
+        if not any(has_capacity([operator.needs], offer.free) for offer in offers.values()):
+            return operator
+    return problem.operators[0]
 
 
 def _overloaded(operator: Operator, offers: Mapping[str, Offer]) -> dict[str, str]:
@@ -102,28 +102,3 @@ def _overloaded(operator: Operator, offers: Mapping[str, Offer]) -> dict[str, st
         if load + more > MAX_LOAD:
             reasons[node] = f"has the capacity for it, but not the time: it would be busy for {load + more:.2f} s each second"
     return reasons
-
-
-def _assignments(problem: PlacementProblem, reports_by_chain: Sequence[Sequence[Report]], cells: int) -> list[Assignment]:
-    """Return the assignments.
-
-    An operator's candidates are the nodes that scouts reported for it, with the least latency reported there.
-    """
-    assignments: dict[str, Assignment] = {}
-    for reports in reports_by_chain:
-        least: dict[str, dict[str, float]] = {}
-        for report in reports:
-            for operator, node in report.hosts().items():
-                costs = least.setdefault(operator, {})
-                costs[node] = min(costs.get(node, report.cost_ms), report.cost_ms)
-        best = reports[0]
-        why = (
-            f"least latency by queueing ({best.latency_ms:.1f} ms for {best.chain.id}) of {len(reports)} scouts on {cells} nodes"
-        )
-        for operator, node in best.hosts().items():
-            candidates = tuple(
-                Candidate(node=other, distance_ms=0.0, accepted=True, predicted=cost)
-                for other, cost in sorted(least[operator].items(), key=lambda pair: (pair[1], pair[0]))
-            )
-            assignments[operator] = Assignment(operator=operator, node=node, reason=why, candidates=candidates)
-    return [assignments[operator.id] for operator in problem.operators]

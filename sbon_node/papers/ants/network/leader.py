@@ -16,9 +16,8 @@ import structlog
 
 from sbon_node.context import Context
 from sbon_node.papers.ants.algorithm.chain import Chain, next_chain
-from sbon_node.papers.ants.algorithm.colony import BEYOND, FLATTER, LEAST_ALPHA
-from sbon_node.papers.ants.algorithm.passing import own_part
-from sbon_node.papers.ants.algorithm.scouting import Site, latency_ms, passed_by, stops_of
+from sbon_node.papers.ants.algorithm.colony import BEYOND, FLATTER, LEAST_ALPHA, Scouted, assigned
+from sbon_node.papers.ants.algorithm.scouting import Site, latency_ms, stops_of
 from sbon_node.papers.ants.network.service import AntService, Report
 from sbon_node.papers.ants.network.wire import are_whole, on_wire, site_of, sites_on_wire
 from sbon_node.placement.model.network_view import NetworkView
@@ -27,41 +26,12 @@ from sbon_node.placement.model.queueing import MAX_LOAD
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
-from sbon_protocol.ants import (
-    MAX_TASKS,
-    EnforceAnt,
-    EnforceReturn,
-    RouteAnt,
-    RouteReturn,
-    ScoutAnt,
-    ScoutReturn,
-    WithdrawAnt,
-)
-from sbon_protocol.api.placement import Assignment, Candidate, Placement
+from sbon_protocol.ants import MAX_TASKS, EnforceAnt, EnforceReturn, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, WithdrawAnt
+from sbon_protocol.api.placement import Placement
 from sbon_protocol.api.query_ids import uid_of
 from sbon_protocol.errors import SbonError
 
 log = structlog.get_logger()
-
-
-class Scouted(NamedTuple):
-    """A scout's report as its leader reads it. ``cost_ms`` is ``latency_ms`` plus the extra waiting of others."""
-
-    chain: Chain
-    sites: tuple[Site, ...]
-    cost_ms: float
-    latency_ms: float
-
-    def hosts(self) -> dict[str, str]:
-        """Return the node of each operator."""
-        tasks = self.chain.tasks
-        return {tasks[number].operator: site.node for site in self.sites for number in range(site.first, site.last)}
-
-    def own(self) -> Scouted:
-        """Return the report for the tasks that it does not leave to a running one."""
-        passed = passed_by(self.chain, self.sites)
-        fed_ms = 0.0 if passed is None else passed.fed_ms
-        return Scouted(*own_part(self.chain, self.sites), self.cost_ms - fed_ms, self.latency_ms - fed_ms)
 
 
 Known = dict[tuple[str, ...], list[Scouted]]
@@ -106,8 +76,9 @@ class AntLeader:
                     raise await KnownCapacity(problem, view).refusal(operator, {})
                 chains.append(enforced)
                 hosts |= enforced.reports[0].hosts()
-            assigned = {one.operator: one for enforced in chains for one in _assignments(enforced.reports)}
-            return finish("ants", problem, [assigned[operator.id] for operator in problem.operators], view, before)
+            found = "placements that ants found"
+            by_operator = {one.operator: one for enforced in chains for one in assigned(enforced.reports, found)}
+            return finish("ants", problem, [by_operator[operator.id] for operator in problem.operators], view, before)
         except BaseException:
             for enforced in chains:
                 self._withdraw(enforced.round, enforced.reports[0].sites)
@@ -334,25 +305,3 @@ def _moving(report: Scouted, present: Mapping[str, str]) -> Iterator[Scouted]:
             first, last = moving[0], moving[-1] + 1
             part = msgspec.structs.replace(chain, tasks=chain.tasks[first:last], rate_s=chain.flow(first, last).rate_s)
             yield report._replace(chain=part, sites=(msgspec.structs.replace(site, first=0, last=last - first),))
-
-
-def _assignments(reports: Sequence[Scouted]) -> list[Assignment]:
-    """Return the assignments of the first report; candidates are the nodes of all, with the least cost reported there."""
-    best, least = reports[0], dict[str, dict[str, float]]()
-    for report in reports:
-        for operator, node in report.hosts().items():
-            costs = least.setdefault(operator, {})
-            costs[node] = min(costs.get(node, report.cost_ms), report.cost_ms)
-    why = f"least latency by queueing ({best.latency_ms:.1f} ms for {best.chain.id}) of {len(reports)} placements that ants found"
-    return [
-        Assignment(
-            operator=operator,
-            node=node,
-            reason=why,
-            candidates=tuple(
-                Candidate(node=other, distance_ms=0.0, accepted=True, predicted=cost)
-                for other, cost in sorted(least[operator].items(), key=lambda pair: (pair[1], pair[0]))
-            ),
-        )
-        for operator, node in best.hosts().items()
-    ]

@@ -14,8 +14,7 @@ import msgspec
 
 from sbon_node.context import Context
 from sbon_node.papers.ants.algorithm.chain import Chain, Running, next_chain
-from sbon_node.papers.ants.algorithm.passing import passing
-from sbon_node.papers.ants.algorithm.scouting import passed_by
+from sbon_node.papers.ants.algorithm.scouting import passed_by, passing
 from sbon_node.papers.ants.network.leader import AntLeader, Known, key_of
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.network_view import NetworkView
@@ -91,10 +90,7 @@ class AntReuse:
         return with_shared(plan, chosen, offers.streams) if chosen else plan, place
 
     async def _weigh(
-        self,
-        problem: PlacementProblem,
-        view: NetworkView,
-        running: Mapping[str, Sequence[RunningOperator]],
+        self, problem: PlacementProblem, view: NetworkView, running: Mapping[str, Sequence[RunningOperator]]
     ) -> Weighed:
         """Let scouts pass through ``running`` operators, by those whose place they may take; nothing is reserved.
 

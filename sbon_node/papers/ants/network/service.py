@@ -6,25 +6,23 @@ import math
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from sbon_node.base.tasks import Tasks
 from sbon_node.base.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.context import Context
 from sbon_node.hosting.operators.room import Room
+from sbon_node.net.counters import Counters
+from sbon_node.net.transport import Address
+from sbon_node.overlay.membership.service import Membership
+from sbon_node.overlay.membership.table import REACHABLE
 from sbon_node.papers.ants.algorithm.cell import Cell
-from sbon_node.papers.ants.algorithm.enforcement import EnforcementAnt, exceeds
-from sbon_node.papers.ants.algorithm.terrain import (
-    LEAST_MS,
-    drawn_neighbours,
-    onward_weights,
-    own_neighbours,
-    ring_neighbours,
-)
-from sbon_node.papers.ants.network.port import AntPort
+from sbon_node.papers.ants.algorithm.scouting import EnforcementAnt, exceeds
+from sbon_node.papers.ants.algorithm.terrain import LEAST_MS, drawn_neighbours, onward_weights, own_neighbours, ring_neighbours
 from sbon_node.papers.ants.network.walk import Walk, WalkingAnt
 from sbon_node.papers.ants.network.wire import are_whole, chain_of, needs_of, site_of, state_of
 from sbon_node.papers.ants.settings import AntSettings
@@ -43,6 +41,7 @@ from sbon_protocol.ants import (
 )
 from sbon_protocol.api.operators import Needs
 from sbon_protocol.errors import SbonError
+from sbon_protocol.messages import Endpoint
 
 ROUND_BITS = 62
 MAX_SENDERS = 4096
@@ -378,3 +377,48 @@ def within(flow: Flow, cores: float) -> Flow:
     """Return the flow with no more messages than keep so many cores busy."""
     most_s = math.inf if flow.service.mean_ms <= 0 else 1000.0 * cores / flow.service.mean_ms
     return msgspec.structs.replace(flow, rate_s=min(flow.rate_s, most_s))
+
+
+AntHandler = Callable[[Ant], None]
+"""Takes an ant from the living member that it names as its sender; must not raise."""
+
+
+class AntPort:
+    """Ants on the port of membership: only members send them, from their own addresses, under their own names.
+
+    Sends ants to members, and hands those of members to ``handler`` until it is closed.
+    """
+
+    def __init__(self, membership: Membership, counters: Counters, handler: AntHandler) -> None:
+        self._membership, self._counters = membership, counters
+        self._handler: AntHandler | None = handler
+        membership.handle(get_args(Ant), self._received)
+
+    def close(self) -> None:
+        """Drop all ants that come from now on."""
+        self._handler = None
+
+    def _received(self, ant: Ant, sender: Address) -> None:
+        table = self._membership.table
+        row = table.get(ant.sender)
+        if row is None or row.member.state not in REACHABLE or not table.is_from(ant.sender, Endpoint(*sender)):
+            # As from a node that has joined, or come back, and of which no rumour has arrived here yet.
+            self._counters.note("ant-of-a-stranger", peer=str(sender), name=ant.sender)
+        elif self._handler is not None:
+            self._handler(ant)
+
+    def send(self, to: str, ant: Ant) -> bool:
+        """Send an ant to a member; return whether it could be sent: the member is known and the ant fits."""
+        row = self._membership.table.get(to)
+        try:
+            if (
+                row is not None
+                and row.member.state in REACHABLE
+                and self._membership.send(Address(*astuple(row.member.address)), ant)
+            ):
+                return True
+        except ValueError:
+            self._counters.count("ant-too-long")
+            return False
+        self._counters.count("ant-nowhere")
+        return False

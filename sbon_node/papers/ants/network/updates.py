@@ -12,13 +12,13 @@ from collections.abc import Mapping
 
 from sbon_node.adaptation.decisions import LeaderDecisions
 from sbon_node.adaptation.look import LookView
-from sbon_node.adaptation.requested import RequestedMoves
-from sbon_node.adaptation.whole.led_queries import LedQueries, settled_hosts
+from sbon_node.adaptation.mover import RequestedMoves
+from sbon_node.adaptation.whole import LedQueries, settled_hosts
 from sbon_node.context import Context
 from sbon_node.model.records import QueryRecord
 from sbon_node.papers.ants.network.leader import AntLeader
 from sbon_node.papers.ants.settings import AntSettings
-from sbon_node.placement.model.measured_plan import measured_problem
+from sbon_node.placement.model.from_plan import measured_problem
 from sbon_node.placement.model.objective import latency_by_queueing
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.model.queueing import Server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -15,7 +16,6 @@ from sbon_node.papers.ants.algorithm.chain import Chain
 from sbon_node.papers.ants.algorithm.colony import FAILURES
 from sbon_node.papers.ants.algorithm.routing import RoutingAnt
 from sbon_node.papers.ants.algorithm.scouting import PathLatency, ScoutingAnt
-from sbon_node.papers.ants.algorithm.trails import Trail, Trails
 from sbon_node.papers.ants.network.wire import are_whole, chain_of, load_of, site_of, sites_on_wire, state_of
 from sbon_node.papers.ants.settings import AntSettings
 from sbon_protocol.ants import AntSite, RouteAnt, RouteReturn, ScoutAnt, ScoutReturn, ServerState
@@ -188,7 +188,7 @@ class Walk:
             return self._balances[key]
         carried = {site.node: load_of(site.node, site.state) for site in sites if site.state is not None}
         loads = carried | self.known(now, chain.query)
-        quotes, path_ms = _Quotes(chain, sites, loads), _Remembered(self._path_ms)
+        quotes, path_ms = _Quotes(chain, sites, loads), functools.cache(self._path_ms)
         hosts = tuple(site.node for site in sites for _ in range(site.first, site.last))
         scout = ScoutingAnt(chain=chain, greed=1, most_load=1.0, sites=scouting.sites_of(hosts, quotes))
 
@@ -227,20 +227,6 @@ class _Quotes:
         return self._quotes[key]
 
 
-class _Remembered:
-    """Latencies that are looked up once."""
-
-    def __init__(self, path_ms: PathLatency) -> None:
-        self._path_ms = path_ms
-        self._ms: dict[tuple[str, str], float] = {}
-
-    def __call__(self, source: str, other: str) -> float:
-        key = source, other
-        if key not in self._ms:
-            self._ms[key] = self._path_ms(source, other)
-        return self._ms[key]
-
-
 def _scout_of(ant: ScoutAnt, chain: Chain) -> ScoutingAnt:
     return ScoutingAnt(
         chain=chain,
@@ -252,3 +238,54 @@ def _scout_of(ant: ScoutAnt, chain: Chain) -> ScoutingAnt:
         path=ant.path,
         sites=tuple(site_of(site) for site in ant.sites),
     )
+
+
+AntId = tuple[int, int]
+"""The round of an ant and its number in it."""
+
+
+class Trail(NamedTuple):
+    """An ant's way through this node: where it came from, where it went, and the time of that hop.
+
+    ``age_ms`` was its age when it first arrived here, ``began`` the time.
+    """
+
+    came_from: str
+    went_to: str
+    destination: str
+    hop_ms: float
+    age_ms: float
+    began: float
+
+
+class Trails:
+    """Memory of the ants that a node passes on: at most ``most`` trails, each for ``kept`` units of the caller's clock.
+
+    An ant that returns is taken only from the node to which it was sent, and once. So nobody can lay pheromone, or report a
+    placement, for a path on which no ant has gone. The oldest trails go first.
+    """
+
+    def __init__(self, most: int, kept: float) -> None:
+        self._most, self._kept = most, kept
+        self._trails: OrderedDict[AntId, Trail] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._trails)
+
+    def get(self, ant: AntId, now: float) -> Trail | None:
+        trail = self._trails.get(ant)
+        return trail if trail is not None and now - trail.began <= self._kept else None
+
+    def put(self, ant: AntId, trail: Trail) -> None:
+        """Remember a trail; that of an ant which comes again keeps its place."""
+        self._trails[ant] = trail
+        while len(self._trails) > self._most or trail.began - next(iter(self._trails.values())).began > self._kept:
+            self._trails.popitem(last=False)
+
+    def take_back(self, ant: AntId, sender: str, now: float) -> Trail | None:
+        """Return and forget the trail of an ant that returns from ``sender``; None if it was not sent there."""
+        trail = self.get(ant, now)
+        if trail is None or trail.went_to != sender:
+            return None
+        del self._trails[ant]
+        return trail

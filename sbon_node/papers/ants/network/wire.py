@@ -22,27 +22,15 @@ MOST_MS, MOST_RATIO = 1e9, 1e6
 
 def state_of(load: ServerLoad) -> ServerState:
     """Return the state of a server for the wire, within the bounds of its numbers."""
-    traffic = load.traffic
     cores, memory_mb, bandwidth_bytes_s = (MOST, MOST, MOST) if load.free is None else load.free.amounts
-    return ServerState(
-        speed=load.speed,
-        flows=_bounded(traffic.flows),
-        rate_s=_bounded(traffic.rate_s),
-        load=_bounded(traffic.load),
-        service_ms=_bounded(traffic.service_ms),
-        squares=_bounded(traffic.squares),
-        rate_squares=_bounded(traffic.rate_squares),
-        burstiness=_bounded(traffic.burstiness),
-        cores=_bounded(cores),
-        memory_mb=_bounded(memory_mb),
-        bandwidth_bytes_s=_bounded(bandwidth_bytes_s),
-    )
+    sums = {name: _bounded(value) for name, value in load.traffic._asdict().items()}
+    free = {"cores": cores, "memory_mb": memory_mb, "bandwidth_bytes_s": bandwidth_bytes_s}
+    return ServerState(speed=load.speed, **sums, **{name: _bounded(value) for name, value in free.items()})
 
 
 def load_of(node: str, state: ServerState) -> ServerLoad:
     """Return the load of the server of ``node``, with the waiting time that follows from its state."""
-    sums = (state.flows, state.rate_s, state.load, state.service_ms, state.squares, state.rate_squares, state.burstiness)
-    traffic = Traffic(*(np.asarray(value) for value in sums))
+    traffic = Traffic(*(np.asarray(getattr(state, name)) for name in Traffic._fields))
     free = Needs(cores=state.cores, memory_mb=state.memory_mb, bandwidth_bytes_s=state.bandwidth_bytes_s)
     return ServerLoad(node, min(max(state.speed, LEAST_SPEED), MOST_SPEED), traffic, float(waiting_ms(traffic)), free)
 
@@ -65,16 +53,10 @@ def on_wire(chain: Chain) -> AntChain:
 def chain_of(chain: AntChain, name: str) -> Chain:
     """Return the chain, whose operators are named by their numbers."""
     refused = frozenset(chain.refused)
-    tasks = (
-        Task(
-            operator=str(number),
-            service=Service(mean_ms=task.mean_ms, scv=task.scv),
-            batch=task.batch,
-            needs=needs_of(task),
-            refused=refused,
-        )
-        for number, task in enumerate(chain.tasks)
-    )
+    tasks = []
+    for number, task in enumerate(chain.tasks):
+        service = Service(mean_ms=task.mean_ms, scv=task.scv)
+        tasks.append(Task(operator=str(number), service=service, batch=task.batch, needs=needs_of(task), refused=refused))
     return Chain(
         id=name,
         source=chain.source,
@@ -99,12 +81,12 @@ def site_of(site: AntSite) -> Site:
 
 def sites_on_wire(sites: Sequence[Site], states: Mapping[str, ServerState]) -> tuple[AntSite, ...]:
     """Return the sites with the states of their hosts, as far as known."""
-    return tuple(
-        AntSite(
-            site.node, site.first, site.last, _bounded(site.own_ms), _bounded(max(0.0, site.others_ms)), states.get(site.node)
-        )
-        for site in sites
-    )
+
+    def wired(site: Site) -> AntSite:
+        own_ms, others_ms = _bounded(site.own_ms), _bounded(max(0.0, site.others_ms))
+        return AntSite(site.node, site.first, site.last, own_ms, others_ms, states.get(site.node))
+
+    return tuple(map(wired, sites))
 
 
 def are_whole(sites: Sequence[AntSite], tasks: int, *, all_placed: bool) -> bool:

@@ -19,17 +19,16 @@ import numpy as np
 
 from sbon_node.papers.sand.algorithm.configurations import Bools, DeadEndError
 from sbon_node.papers.sand.algorithm.coordinator import SHARE, bits, failed, newer
-from sbon_node.placement.model.all_pairs import check_pairs
 from sbon_node.placement.model.instance import Instance, numbers
-from sbon_node.placement.model.latency_matrix import LatencyMatrix
+from sbon_node.placement.model.latency_matrix import LatencyMatrix, check_pairs
 from sbon_node.placement.model.network_view import Answered, NetworkView, Sent
 from sbon_node.placement.model.objective import longest_delay_ms
 from sbon_node.placement.model.problem import PlacementProblem, total
 from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.selection.mapping import delay_bound, finish, nowhere_in_time
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.solvers.repair import repaired
-from sbon_node.placement.strategies.sbon.consumer import consumer_of
+from sbon_node.placement.solvers.exact import repaired
+from sbon_node.placement.strategies.sbon.baselines import consumer_of
 from sbon_protocol.api.placement import Assignment, Placement
 from sbon_protocol.errors import SbonError
 from sbon_protocol.zones import (
@@ -54,12 +53,7 @@ LATE_MS = 1e-6
 
 
 async def place_by_zones(
-    name: str,
-    problem: PlacementProblem,
-    view: NetworkView,
-    settings: PlacementSettings,
-    *,
-    between: Between | None = None,
+    name: str, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, *, between: Between | None = None
 ) -> Placement:
     """Place the query by its zones; ``name`` is the strategy, whose rule the coordinators know.
 

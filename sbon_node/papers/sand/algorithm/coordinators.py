@@ -18,23 +18,15 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from sbon_node.papers.sand.algorithm import edge, edge_plus, in_network, in_network_plus
 from sbon_node.papers.sand.algorithm.configurations import DeadEndError, Locations
 from sbon_node.papers.sand.algorithm.coordinator import SHARE, Coordinator, Rule, Step, bad, failed, newer
-from sbon_node.placement.model.instance import Floats
+from sbon_node.papers.sand.algorithm.strategies import RULES
 from sbon_node.placement.model.latency_matrix import LatencyMatrix
 from sbon_node.placement.model.network_view import NetworkView, Sent
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.base import Call
 from sbon_protocol.errors import SbonError
-from sbon_protocol.zones import (
-    AddSubtree,
-    InvalidateMap,
-    MapOperator,
-    OperatorMapped,
-    OperatorRemapped,
-    PlacedOperators,
-)
+from sbon_protocol.zones import AddSubtree, InvalidateMap, MapOperator, OperatorMapped, OperatorRemapped, PlacedOperators
 
 Send = Callable[[str, Call, float], Awaitable[PlacedOperators | None]]
 """Function that sends a message to a node, waits for so many seconds at most, and returns the answer."""
@@ -209,22 +201,6 @@ def checked(call: AddSubtree) -> Rule:
             if reader is None or reader.root != vertex.root or vertex.vertex not in [link.vertex for link in reader.children]:
                 raise bad(f"its only reader is not in its zone {vertex.root}", vertex.vertex)
     return rule
-
-
-# -- The rules of SAND's strategies by name, for coordinators: a message names the strategy ---------------------------
-
-
-def by_latency_charge(latency_ms: Floats) -> Floats:
-    """Return the charge of a byte over links [n, n]: their latency in milliseconds."""
-    return latency_ms
-
-
-RULES = {
-    edge.NAME: Rule(edge.choose, edge.between_nodes),
-    edge_plus.NAME: Rule(edge_plus.choose, by_latency_charge),
-    in_network.NAME: Rule(in_network.choose, by_latency_charge),
-    in_network_plus.NAME: Rule(in_network_plus.choose, by_latency_charge),
-}
 
 
 # -- Entries kept for others: limited in number, in all and for each peer, and forgotten after a time -----------------

@@ -39,16 +39,9 @@ Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitabl
 
 
 async def auto(
-    problem: PlacementProblem,
-    view: NetworkView,
-    settings: PlacementSettings,
-    *,
-    strategies: Mapping[str, Strategy],
+    problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, *, strategies: Mapping[str, Strategy]
 ) -> Placement:
-    """Place the query; the placement names the strategy taken and why. Raises the errors of that strategy.
-
-    ``strategies`` has those of papers, by name.
-    """
+    """Place the query by one of the ``strategies``; the placement names it and why. Raises the errors of that strategy."""
     before = view.probes
     if problem.adapt == ANTS:
         placement = await strategies[ANTS](problem, view, settings)

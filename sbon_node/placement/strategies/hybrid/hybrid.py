@@ -193,10 +193,7 @@ class _Search:
         return reach
 
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
-        """Return the candidates: nodes whose latencies to pinned ends are measured.
-
-        Where none can be measured, as many come from the estimates.
-        """
+        """Return the candidates: nodes whose latencies to pinned ends are measured; where none can be, as many by estimates."""
         race, solution = Race(self._latencies, self._settings.candidates), predicted
         for _ in range(ROUNDS if self._settings.measure else 0):
             if not await race.round(instance, solution):
@@ -260,10 +257,7 @@ class _Search:
             )
 
     async def _settle(self, first: Instance, last: Instance) -> Solution:
-        """Return the best placement of all candidates once all its links are measured.
-
-        If some are not after ``SETTLINGS`` rounds, return the best of the finalists.
-        """
+        """Return the best placement of all candidates once its links are measured; of finalists after ``SETTLINGS`` rounds."""
         for _ in range(SETTLINGS):
             first = first.narrowed(first.candidates, self._latencies.believed_ms())
             solution = await self._solved(first)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sbon_node.placement.model.all_pairs import all_pairs_ms
 from sbon_node.placement.model.instance import Floats, Instance, Ints, numbers
+from sbon_node.placement.model.latency_matrix import all_pairs_ms
 from sbon_node.placement.model.network_view import NetworkView
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.selection.capacity import KnownCapacity
@@ -36,9 +36,7 @@ MAX_ENTRIES = 1_000_000_000
 
 
 async def optimal(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
-    """Ask the hosts of the optimum for capacity.
-
-    If one refuses, all nodes are asked, and the optimum with these capacities is taken.
+    """Ask the hosts of the optimum for capacity; if one refuses, ask all nodes, and take the optimum with these capacities.
 
     Raises :class:`SbonError` ``no-capacity``, ``delay-bound``, ``too-large``, ``unsupported-objective`` where latency by queueing
     is requested, or ``input-missing`` where the integer program is needed and highspy is not installed.
@@ -64,16 +62,13 @@ async def optimal(problem: PlacementProblem, view: NetworkView, settings: Placem
         node_of = instance.named(solution.hosts.tolist())
         if await capacity.grants(node_of):
             reason = f"least cost of all placements on {len(hosts)} nodes"
-            return finish(
-                "optimal", problem, [Assignment(operator=o, node=n, reason=reason) for o, n in node_of.items()], view, before
-            )
+            assignments = [Assignment(operator=operator, node=node, reason=reason) for operator, node in node_of.items()]
+            return finish("optimal", problem, assignments, view, before)
         await capacity.learn(hosts)
 
 
 def optimum(instance: Instance, limit_s: float = EXACT_S) -> Optimum | None:
-    """Return the best placement that keeps all bounds; None if there is none.
-
-    Every operator needs a candidate.
+    """Return the best placement that keeps all bounds; None if there is none. Every operator needs a candidate.
 
     Raises :class:`SbonError` ``too-large``, also where an integer program takes more than ``limit_s``.
     """
@@ -81,10 +76,9 @@ def optimum(instance: Instance, limit_s: float = EXACT_S) -> Optimum | None:
         exact = Elimination(*instance.factors())
     except TooWideError:
         return integer_optimum(instance, limit_s)
-    best = _best(instance, exact)
-    if not instance.operators and instance.problem.bounds.max_delay_ms is not None:
-        return Optimum(best.hosts, exact.least) if best.delay_ms[0] <= instance.problem.bounds.max_delay_ms else None
-    bound, weights = instance.problem.bounds.max_delay_ms, instance.problem.objective
+    best, bound, weights = _best(instance, exact), instance.problem.bounds.max_delay_ms, instance.problem.objective
+    if not instance.operators and bound is not None:
+        return Optimum(best.hosts, exact.least) if best.delay_ms[0] <= bound else None
     in_time = weights.additive and (bound is None or best.delay_ms[0] <= bound)
     if in_time and best.overload[0] == 0.0:
         return Optimum(best.hosts, float(best.additive[0]))
@@ -102,10 +96,7 @@ def optimum(instance: Instance, limit_s: float = EXACT_S) -> Optimum | None:
 
 
 class _Best(NamedTuple):
-    """The best placement without regard to capacity.
-
-    Costs are as in :class:`~sbon_node.placement.model.instance.Cost`, [1] each.
-    """
+    """The best placement without regard to capacity, with the costs of :class:`~sbon_node.placement.model.instance.Cost`, [1]."""
 
     hosts: Ints
     additive: Floats
@@ -175,9 +166,8 @@ async def _infeasible(instance: Instance, capacity: KnownCapacity, view: Network
     if bound is not None:
         fastest = (await view.compute(partial(solve, instance))).delay_ms
         if fastest > bound:
-            message = (
-                f"no placement keeps to {bound:g} ms; the fastest found takes {fastest:.1f} ms, {fastest - bound:.1f} ms too long"
-            )
+            takes = f"the fastest found takes {fastest:.1f} ms, {fastest - bound:.1f} ms too long"
+            message = f"no placement keeps to {bound:g} ms; {takes}"
             hint = "allow more delay, or add nodes near the sources or the consumer"
             return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
     return await capacity.nowhere()

@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from sbon_node.placement.model.network_view import NetworkView, Point
 from sbon_node.placement.model.problem import Edge, PlacementProblem
-from sbon_node.placement.selection.mapping import choose_host
+from sbon_node.placement.selection.mapping import bounded, choose_host
 from sbon_node.placement.selection.partial import Partial
-from sbon_node.placement.selection.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
 from sbon_protocol.api.placement import Assignment, Placement
 from sbon_protocol.errors import SbonError

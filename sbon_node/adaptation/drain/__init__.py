@@ -1,1 +1,0 @@
-"""Draining: a node moves its operators away, and leaves."""

@@ -1,1 +1,0 @@
-"""Re-placement of whole queries that this node leads."""
