@@ -198,7 +198,7 @@ class MoveTargets:
 
         Neither this node nor those ``refused`` are chosen. Raises :class:`SbonError` ``no-capacity`` with a line for each node
         that was asked, ``peer-unreachable`` with those that gave no answer, if there are any, and as
-        :meth:`sbon_node.queries.lookup.QueryLookup.show`.
+        :meth:`sbon_node.queries.describing.lookup.QueryLookup.show`.
         """
         info, _ = await self._lookup.show(query)
         if info.plan is None:

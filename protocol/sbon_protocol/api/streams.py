@@ -64,6 +64,10 @@ class RefusedRow(Shown, frozen=True, kw_only=True):
     reason: str
 
 
+MAX_REPORTED = 100
+"""Refused rows that a reply to a post lists."""
+
+
 class Pushed(Shown, frozen=True, kw_only=True):
     """Reply to a post whose rows are all durable.
 

@@ -22,8 +22,8 @@ from sbon_node.connectors.formats.text_file import GrowingText, ParsedText
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.push import MAX_REPORTED, Post, PostBuffer
-from sbon_protocol.api.streams import Pushed, RefusedRow
+from sbon_node.connectors.sources.push import Post, PostBuffer
+from sbon_protocol.api.streams import MAX_REPORTED, Pushed, RefusedRow
 from sbon_protocol.errors import SbonError
 
 JSON = "application/json"

@@ -11,8 +11,6 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_protocol.api.streams import Pushed
 from sbon_protocol.errors import SbonError
 
-MAX_REPORTED = 100
-"""Refused rows that a reply lists."""
 MAX_KEY = 255
 
 

@@ -21,7 +21,7 @@ from sbon.model import Pushed, RefusedRow
 from sbon_cli.client import Client
 from sbon_cli.options.names import STREAM
 from sbon_cli.terminal.output import EXIT_REFUSED, asks_node, err, print_json
-from sbon_node.connectors.sources.push import MAX_REPORTED
+from sbon_protocol.api.streams import MAX_REPORTED
 
 POST_BYTES = 1024 * 1024
 """Size of a post from a file. From a pipe, a post has the rows that are there when the post before has been answered."""
