@@ -6,7 +6,8 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from typing import Literal, TypeVar
@@ -32,9 +33,7 @@ from sbon_node.overlay.presence import AS_FOLLOWER
 from sbon_node.ownership.acceptors import OVER, QUERY_OVER
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.signals import Signal
-from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.moves import MoveProgress
-from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import MoveInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import move_states
@@ -102,28 +101,9 @@ class Departure:
     def progress(self) -> MoveProgress:
         return decode_record(self.state.progress, MoveProgress)
 
-    def moved(self, spec: OperatorSpec, origin: str, now_ms: int) -> OperatorSpec:
-        """Return the specification for the target, with this move."""
-        return spec.moved_from(origin, now_ms, self.why)
-
     def info(self) -> MoveInfo:
         """Return the move as users see it."""
         return MoveInfo(target=self.lease.target, step=self.state.step, progress=self.progress)
-
-    def event(self, origin: str, change: str, reason: str) -> partial[OperatorChanged]:
-        """Return the event that the origin publishes: ``moving``, ``moved`` or ``move-given-up``."""
-        spec, target = self.hosted.spec, self.lease.target
-        host, was = (target, origin) if change == move_states.MOVED else (origin, "")
-        return partial(
-            OperatorChanged,
-            query=name_of(spec.query),
-            operator=spec.id,
-            change=change,
-            host=host,
-            was=was,
-            target=target,
-            reason=reason,
-        )
 
     def withdraw(self, why: SbonError) -> None:
         """Let the move be given up, unless its commit has begun."""
@@ -163,67 +143,13 @@ def _present(one: T | None) -> T:
     return one
 
 
-def of_target(target: str, error: SbonError) -> SbonError:
-    """Return an error of the target's as one that names it."""
-    return SbonError(error.code, error.message, where=target, hint=error.hint)
-
-
-async def send_stream(context: Context, departure: Departure, settle_s: float, sums: Callable[[str], MeasureSums | None]) -> None:
-    """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones.
-
-    After the last piece the target comes to rest again, which takes up to ``settle_s`` seconds if its engine has died meanwhile.
-    Raises :class:`SbonError` that names the target. ``sums`` are the operator's measures, which go with the last piece.
-    """
-    spec, lease, outbox = departure.hosted.spec, departure.lease, context.outbox
-    after, more = 0, True
-    while more:
-        stream = outbox.handover.export(spec.id, cut_off=True)
-        after = max(after, stream.trimmed)
-        frames = outbox.read(spec.id, after, PIECE_BYTES)[:PIECE_FRAMES]
-        after = frames[-1].number if frames else stream.tail.last
-        more = after < stream.tail.last
-        measures = None if more else sums(spec.id)
-        call = ActivateOperator(spec.id, lease.attempt, spec.epoch + 1, stream, tuple(frames), more, measures)
-        try:
-            await context.call(lease.target, call, timeout_s=context.settings.call_timeout_s + (0.0 if more else settle_s))
-        except SbonError as error:
-            raise of_target(lease.target, error) from error
-
-
-class Abandonment:
-    """Tells other nodes, in the background, that an attempt is over: each until it has answered, at most ``tries`` times.
-
-    The target forgets the follower then, and the hosts of its inputs what it has subscribed to. Both would do so by themselves, a
-    while later: a follower looks at its register, and its subscriptions end with its connections.
-    """
-
-    def __init__(self, context: Context, tries: int) -> None:
-        self._context, self._tries, self._tasks = context, tries, Tasks()
-
-    async def close(self) -> None:
-        await self._tasks.close()
-
-    def tell(self, spec: OperatorSpec, attempt: str, target: str, is_due: Callable[[], bool]) -> None:
-        """Tell the target and the nodes of the operator's inputs, for as long as it ``is_due``."""
-        nodes = dict.fromkeys(node for node in (target, *(one.node for one in spec.inputs)))
-        call = AbandonOperator(operator=spec.id, attempt=attempt)
-        for node in nodes:
-            self._tasks.start(f"abandon {attempt} {node}", self._tell(node, call, is_due))
-
-    async def _tell(self, node: str, call: AbandonOperator, is_due: Callable[[], bool]) -> None:
-        context, backoff = self._context, backoff_of(self._context.settings)
-        instance = context.membership.expected(node).instance
-        for tried in range(self._tries):
-            if tried:
-                await context.clock.sleep(backoff.next_s())
-            if not is_due() or context.presence.gone(AS_FOLLOWER, node, instance):
-                return
-            try:
-                await context.call(node, call)
-                return
-            except SbonError as error:
-                log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
-        log.warning("abandon-given-up", node=node, operator=call.operator, tries=self._tries)
+@contextmanager
+def of_target(departure: Departure) -> Iterator[None]:
+    """Let errors of the target's name it."""
+    try:
+        yield
+    except SbonError as error:
+        raise SbonError(error.code, error.message, where=departure.lease.target, hint=error.hint) from error
 
 
 class MoveDriver:
@@ -242,7 +168,6 @@ class MoveDriver:
     ) -> None:
         self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
         self._owners, self._settings, self._migration, self._is_newest = owners, settings, migration, is_newest
-        self._abandonment = Abandonment(context, migration.abandon_tries)
         self._tasks = Tasks()
         self._carry_out: dict[StrEnum, Callable[[Departure], Awaitable[MoveEvent | None]]] = {
             MoveInstruction.REGISTER: self._register,
@@ -270,7 +195,6 @@ class MoveDriver:
 
     async def close(self) -> None:
         await self._tasks.close()
-        await self._abandonment.close()
 
     async def drive(self, departure: Departure, event: MoveEvent) -> None:
         """Carry out the instructions that follow the event, and those that follow their outcome, until there are none."""
@@ -317,10 +241,8 @@ class MoveDriver:
         call = AskNode(
             cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s, starts_engine=True
         )
-        try:
+        with of_target(departure):
             answer = await self._context.ask(target, call, NodeAnswer, timeout_s=self._context.settings.start_timeout_s)
-        except SbonError as error:
-            raise of_target(target, error) from error
         if not answer.accepted:
             raise SbonError("no-capacity", answer.reason, where=target, hint="choose another node")
         return MoveEvent.ACCEPTED
@@ -330,11 +252,11 @@ class MoveDriver:
         prepared = await _present(departure.origin).prepare()
         receiver = context.membership.expected(lease.target)
         self._sender.offer(lease.attempt, spec.id, receiver, prepared.folder, prepared.manifest.files)
-        await self._ask_target(
+        await self._call_target(
             departure,
             PrepareOperator(
                 attempt=lease.attempt,
-                spec=departure.moved(ports.present(spec), context.name, context.clock.wall_ms()),
+                spec=ports.present(spec).moved_from(context.name, context.clock.wall_ms(), departure.why),
                 acceptors=departure.hosted.acceptors,
                 tail=prepared.tail,
                 batch=prepared.manifest.batch,
@@ -396,7 +318,7 @@ class MoveDriver:
     async def _settle(self, departure: Departure) -> Literal[MoveEvent.SETTLED]:
         spec, lease, frozen = departure.hosted.spec, departure.lease, _present(departure.frozen)
         call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
-        await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
+        await self._call_target(departure, call, timeout_s=self._settings.settle_s)
         if self._context.membership.expected(lease.target).instance != lease.instance:
             raise SbonError("wrong-node", f"{lease.target} has lost its data since the move began", where=lease.target)
         return MoveEvent.SETTLED
@@ -445,7 +367,22 @@ class MoveDriver:
         return MoveEvent.HANDED_OVER
 
     async def _activate(self, departure: Departure) -> None:
-        await send_stream(self._context, departure, self._settings.settle_s, self._operators.ports.measures.sums)
+        """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones.
+
+        After the last piece the target comes to rest again, which takes up to ``settle_s`` seconds if its engine has died
+        meanwhile. The operator's measures go with that piece.
+        """
+        spec, lease, outbox = departure.hosted.spec, departure.lease, self._context.outbox
+        after, more = 0, True
+        while more:
+            stream = outbox.handover.export(spec.id, cut_off=True)
+            after = max(after, stream.trimmed)
+            frames = outbox.read(spec.id, after, PIECE_BYTES)[:PIECE_FRAMES]
+            after = frames[-1].number if frames else stream.tail.last
+            more = after < stream.tail.last
+            measures = None if more else self._operators.ports.measures.sums(spec.id)
+            call = ActivateOperator(spec.id, lease.attempt, spec.epoch + 1, stream, tuple(frames), more, measures)
+            await self._call_target(departure, call, timeout_s=0.0 if more else self._settings.settle_s)
 
     async def _leave(self, departure: Departure) -> None:
         operator = departure.hosted.spec.id
@@ -471,9 +408,9 @@ class MoveDriver:
         spec, lease, state, backoff = departure.hosted.spec, departure.lease, departure.state, backoff_of(context.settings)
         log.info("move-given-up", operator=spec.id, target=lease.target, code=state.code, reason=str(departure.failure))
         self._publish(departure, "move-given-up", state.reason)
-        self._abandonment.tell(
-            operators.ports.present(spec), lease.attempt, lease.target, lambda: operators.get(spec.id) is not None
-        )
+        nodes = dict.fromkeys((lease.target, *(one.node for one in operators.ports.present(spec).inputs)))
+        for node in nodes:
+            self._tasks.start(f"abandon {lease.attempt} {node}", self._tell_abandoned(departure, node))
         while operators.get(spec.id) is not None and self._is_newest(departure):
             try:
                 context.store.delete("departure", spec.id)
@@ -485,6 +422,27 @@ class MoveDriver:
                     return
             await context.clock.sleep(backoff.next_s())
 
+    async def _tell_abandoned(self, departure: Departure, node: str) -> None:
+        """Tell the target, or the host of an input, that the attempt is over, until it has answered, or for so many tries.
+
+        The target forgets the follower then, and the hosts of the inputs what it has subscribed to. Both would do so by
+        themselves, a while later: a follower looks at its register, and its subscriptions end with its connections.
+        """
+        context, tries, backoff = self._context, self._migration.abandon_tries, backoff_of(self._context.settings)
+        call = AbandonOperator(operator=departure.hosted.spec.id, attempt=departure.lease.attempt)
+        instance = context.membership.expected(node).instance
+        for tried in range(tries):
+            if tried:
+                await context.clock.sleep(backoff.next_s())
+            if self._operators.get(call.operator) is None or context.presence.gone(AS_FOLLOWER, node, instance):
+                return
+            try:
+                await context.call(node, call)
+                return
+            except SbonError as error:
+                log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
+        log.warning("abandon-given-up", node=node, operator=call.operator, tries=tries)
+
     # -- what the instructions share ----------------------------------------------------------------------------------
 
     async def _ask_follower(
@@ -494,20 +452,20 @@ class MoveDriver:
         call = FollowOperator(
             operator=operator, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts, before=before
         )
-        try:
+        with of_target(departure):
             return await self._context.ask(departure.lease.target, call, OperatorFollowed)
-        except SbonError as error:
-            raise of_target(departure.lease.target, error) from error
 
-    async def _ask_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
-        limit_s = timeout_s + self._context.settings.call_timeout_s
-        try:
+    async def _call_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
+        with of_target(departure):
+            limit_s = timeout_s + self._context.settings.call_timeout_s
             await self._context.call(departure.lease.target, call, timeout_s=limit_s)
-        except SbonError as error:
-            raise of_target(departure.lease.target, error) from error
 
     def _publish(self, departure: Departure, change: str, reason: str = "") -> None:
-        self._context.bus.publish("placement", departure.event(self._context.name, change, reason))
+        """Publish ``moving``, ``moved`` or ``move-given-up``."""
+        spec, target, me = departure.hosted.spec, departure.lease.target, self._context.name
+        host, was = (target, me) if change == move_states.MOVED else (me, "")
+        event = partial(OperatorChanged, query=name_of(spec.query), operator=spec.id, change=change, host=host, was=was)
+        self._context.bus.publish("placement", partial(event, target=target, reason=reason))
 
 
 class Departures:
