@@ -9,7 +9,12 @@ import pytest
 
 from sbon_lab.simulation.cluster import SimulatedCluster
 from sbon_node.hosting.moving.arrivals import subscriptions_of
+from sbon_node.hosting.moving.departures import Departure
+from sbon_node.hosting.operators.hosted_operator import HostedOperator
+from sbon_node.model.records import MoveLease
 from sbon_protocol.api.moves import MoveCancelled, MoveRequest
+from sbon_protocol.api.operators import OperatorSpec
+from sbon_protocol.api.states.move_states import MoveEvent
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import CancelMove, MoveHow, OperatorMove
 from tests.nodes.clusters import ask, in_cluster, owner_of, state_of, uid_of
@@ -78,6 +83,21 @@ def test_a_user_cancels_at_any_node_and_the_one_who_waits_for_the_move_is_told(t
         check_windows(tmp_path / "out.csv")
 
     in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_withdrawal_takes_the_place_of_any_event_before_the_commit_and_of_none_after_it() -> None:
+    ways = [MoveEvent.BEGUN, MoveEvent.REGISTERED, MoveEvent.PREPARED, MoveEvent.STARTED, MoveEvent.WAITED, MoveEvent.LEVEL]
+    ways += [MoveEvent.STOPPED, MoveEvent.SETTLED, MoveEvent.COMMITTED, MoveEvent.HANDED_OVER]
+    spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT * FROM in0", inputs=(), schema=())
+    for at, event in enumerate(ways):
+        departure = Departure(HostedOperator(spec=spec, acceptors=()), MoveLease(attempt="x", target="c", instance="1"))
+        for earlier in ways[:at]:
+            departure.receive(earlier, 1.0)
+        departure.withdraw(SbonError("move-cancelled", "a user has cancelled the move", where="q.o1"))
+        departure.receive(event, 1.0)
+        withdrawn = ("given-up", "move-cancelled", "a user has cancelled the move")
+        committed = event in (MoveEvent.COMMITTED, MoveEvent.HANDED_OVER)
+        assert ((departure.state.step, departure.state.code, departure.state.reason) == withdrawn) is not committed, event
 
 
 async def until_begun(cluster: SimulatedCluster) -> None:

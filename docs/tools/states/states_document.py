@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from sbon_protocol.api.states import (
@@ -31,6 +33,7 @@ _INTRODUCTION = """# States
 
 The states of queries, operators, sources, sinks and backups, and the steps of moves, as `sbon`, the API and the dashboard show
 them. A node checks every transition against these tables, and raises an error for any other: that would be a defect of its own.
+Where a table has a column *then*, its node takes from it what to do next.
 
 A state may have a reason, which follows it or stands beside it. The node that runs the thing never reports a *derived* state:
 another node shows it, for example where that node does not answer. `make states` writes this page from
@@ -51,7 +54,7 @@ def _shown(lifecycle: Lifecycle[Any]) -> str:
             "",
             *_table(("state", "meaning", "kind"), _states(lifecycle)),
             "",
-            *_table(("from", "to", "when"), _transitions(lifecycle)),
+            *(_driving(lifecycle) or _table(("from", "to", "when"), _transitions(lifecycle))),
             "",
         ]
     )
@@ -60,7 +63,7 @@ def _shown(lifecycle: Lifecycle[Any]) -> str:
 def _drawing(lifecycle: Lifecycle[Any]) -> list[str]:
     """Return a diagram in Mermaid, which Git hosts draw and which can be read as it is."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {lifecycle.initial}"]
-    lines += [f"    {one.before} --> {one.after}" for one in lifecycle.transitions]
+    lines += dict.fromkeys(f"    {one.before} --> {one.after}" for one in lifecycle.transitions if one.before != one.after)
     lines += [f"    {state} --> [*]" for state in lifecycle.states if state in lifecycle.terminal]
     return [*(line.replace("given-up", "given_up") for line in lines), "```"]  # An id has no hyphen.
 
@@ -82,7 +85,28 @@ def _transitions(lifecycle: Lifecycle[Any]) -> list[tuple[str, str, str]]:
     return [*rows, *removal]
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]] | list[tuple[str, str, str]]) -> list[str]:
+def _driving(lifecycle: Lifecycle[Any]) -> list[str]:
+    """Return the transitions with their instructions, and what these mean; nothing for a lifecycle without events."""
+    befores: dict[tuple[str, str, str], list[str]] = {}
+    for one in lifecycle.transitions:
+        if one.event is not None:
+            when = f"{one.when} (`{one.kind}`)" if one.kind else one.when
+            befores.setdefault((f"`{one.after}`", when, _named(*one.instructions)), []).append(f"`{one.before}`")
+    if not befores:
+        return []
+    meanings = {_named(each): each.value for one in lifecycle.transitions for each in one.instructions}
+    return [
+        *_table(("from", "to", "when", "then"), [(", ".join(states), *row) for row, states in befores.items()]),
+        "",
+        *_table(("then", "meaning"), list(meanings.items())),
+    ]
+
+
+def _named(*instructions: StrEnum) -> str:
+    return ", ".join(one.name.replace("_", " ").lower() for one in instructions)
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [_row(heads), _row(tuple("---" for _ in heads)), *(_row(cells) for cells in rows)]
 
 

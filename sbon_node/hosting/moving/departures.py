@@ -1,14 +1,16 @@
 """Moves of operators away from this node: begun, driven, watched, and resumed after a restart.
 
-Until the operator's register names the target, any failure gives the move up and the operator goes on here. Only this node asks
-for that change. So it may let a frozen operator go on at any time before it has asked, and after that once it has read that the
-change has not happened, or has made it impossible.
+:mod:`sbon_protocol.api.states.move_states` decides: its table names the instructions that follow an event. Here they are carried
+out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
+from typing import Literal, TypeVar
 
 import msgspec
 import structlog
@@ -31,17 +33,15 @@ from sbon_node.overlay.presence import AS_FOLLOWER
 from sbon_node.ownership.acceptors import OVER, QUERY_OVER
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.signals import Signal
-from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.moves import MoveProgress
-from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import MoveInfo
 from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import move_states
-from sbon_protocol.api.states.move_states import MoveState
+from sbon_protocol.api.states.move_states import LIFECYCLE, MoveEvent, MoveInstruction, MoveState
 from sbon_protocol.base import Call
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.codec import decode_record
-from sbon_protocol.errors import SbonError
+from sbon_protocol.errors import BrokenInvariantError, SbonError
 from sbon_protocol.moving import (
     AbandonOperator,
     ActivateOperator,
@@ -54,6 +54,8 @@ from sbon_protocol.moving import (
     PrepareOperator,
     SettleOperator,
 )
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -76,13 +78,17 @@ class Departure:
     def __init__(
         self, hosted: HostedOperator, lease: MoveLease, how: MoveHow = "follow", *, why: str = "", resumed: bool = False
     ) -> None:
-        self.hosted, self.lease, self.why = hosted, lease, why
-        self.stops = how == "stop"
-        """Whether the operator stops before its state is copied."""
-        first: MoveState = move_states.SWITCHING if resumed else move_states.STOPPING if self.stops else move_states.COPYING
+        self.hosted, self.lease, self.how, self.why = hosted, lease, how, why
+        stops = how == move_states.STOP
+        first: MoveState = move_states.SWITCHING if resumed else move_states.STOPPING if stops else move_states.COPYING
         self.state = OperatorMove(step=first, attempt=lease.attempt, progress=MoveProgress())
         self.changed = Signal()
-        self.frozen_s = 0.0
+        self.origin: Origin | None = None
+        """The operator here; None until the move is registered."""
+        self.halted: Position | None = None
+        self.frozen: Frozen | None = None
+        self.copied_s = self.frozen_s = 0.0
+        """When the target was seen to follow, and when the operator was halted."""
         self.failure: SbonError | None = None
         """Why it was given up; ``where`` is the target for failures of the target's."""
         self._unwanted: SbonError | None = None
@@ -91,131 +97,63 @@ class Departure:
     def is_over(self) -> bool:
         return self.state.step in move_states.OVER
 
-    def moved(self, spec: OperatorSpec, origin: str, now_ms: int) -> OperatorSpec:
-        """Return the specification for the target, with this move."""
-        return spec.moved_from(origin, now_ms, self.why)
+    @property
+    def progress(self) -> MoveProgress:
+        return decode_record(self.state.progress, MoveProgress)
 
     def info(self) -> MoveInfo:
         """Return the move as users see it."""
         return MoveInfo(target=self.lease.target, step=self.state.step, progress=self.progress)
 
-    @property
-    def progress(self) -> MoveProgress:
-        return decode_record(self.state.progress, MoveProgress)
-
-    def paused_ms(self, now_s: float) -> int:
-        """Return the time since the operator has been frozen; 0 before."""
-        return round((now_s - self.frozen_s) * 1000) if self.frozen_s else 0
-
-    def not_level(self, after_s: float) -> SbonError:
-        """Return the error of a target that has not caught up in time."""
-        hint = "choose a node with more free cores, or raise migration.follow_s"
-        reason = f"it is {self.progress.frames_behind} frames behind after {after_s:g} s"
-        return SbonError("not-level", reason, where=self.lease.target, hint=hint)
-
-    def event(self, origin: str, change: str, reason: str) -> partial[OperatorChanged]:
-        """Return the event that the origin publishes: ``moving``, ``moved`` or ``move-given-up``."""
-        spec, target = self.hosted.spec, self.lease.target
-        host, was = (target, origin) if change == move_states.MOVED else (origin, "")
-        return partial(
-            OperatorChanged,
-            query=name_of(spec.query),
-            operator=spec.id,
-            change=change,
-            host=host,
-            was=was,
-            target=target,
-            reason=reason,
-        )
-
     def withdraw(self, why: SbonError) -> None:
         """Let the move be given up, unless its commit has begun."""
         self._unwanted = why
 
-    def check_wanted(self) -> None:
-        """Raise the reason if it was withdrawn."""
-        if self._unwanted is not None:
-            raise self._unwanted
+    def note(self, progress: object) -> None:
+        """Remember the progress that the target has reported, for the next :meth:`receive`."""
+        self.state = msgspec.structs.replace(self.state, progress=decode_record(progress, MoveProgress))
 
-    def give_up(self, error: SbonError, now_s: float) -> None:
-        """End the move, since the operator goes on at its origin, and remember why."""
-        self.failure = error
-        reason = str(error).removeprefix(f"{self.hosted.spec.id}: ")[:500]
-        paused_ms = self.paused_ms(now_s)
-        step = move_states.GIVEN_UP
-        self.enter(msgspec.structs.replace(self.state, step=step, pause_ms=paused_ms, code=error.code, reason=reason))
+    def receive(self, event: MoveEvent, now_s: float) -> tuple[StrEnum, ...]:
+        """Go to the step that the event chooses, or a withdrawal in its place; return the next instructions.
 
-    def enter(self, state: OperatorMove) -> None:
-        move_states.LIFECYCLE.check(self.state.step, state.step, self.hosted.spec.id)
+        :attr:`failure` has the reason for an event that gives the move up.
+        """
+        if self._unwanted is not None and self.failure is None and self.takes(MoveEvent.CANCELLED):
+            event, self.failure = MoveEvent.CANCELLED, self._unwanted
+        row = LIFECYCLE.on(self.state.step, event, self.hosted.spec.id, self.how)
+        state = msgspec.structs.replace(self.state, step=row.after)
+        if self.failure is not None:
+            reason = str(self.failure).removeprefix(f"{self.hosted.spec.id}: ")[:500]
+            state = msgspec.structs.replace(state, code=self.failure.code, reason=reason)
+        if row.after in move_states.OVER and self.frozen_s:
+            state = msgspec.structs.replace(state, pause_ms=round((now_s - self.frozen_s) * 1000))
         self.state = state
         self.changed.notify()
+        return row.instructions
+
+    def takes(self, event: MoveEvent) -> bool:
+        """Return whether the event may happen now."""
+        return LIFECYCLE.chosen(self.state.step, event, self.how) is not None
 
 
-def of_target(target: str, error: SbonError) -> SbonError:
-    """Return an error of the target's as one that names it."""
-    return SbonError(error.code, error.message, where=target, hint=error.hint)
+def _present(one: T | None) -> T:
+    """Return what an earlier instruction of the move has left."""
+    if one is None:
+        raise BrokenInvariantError("the instructions of a move are out of order")
+    return one
 
 
-async def send_stream(context: Context, departure: Departure, settle_s: float, sums: Callable[[str], MeasureSums | None]) -> None:
-    """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones.
-
-    After the last piece the target comes to rest again, which takes up to ``settle_s`` seconds if its engine has died meanwhile.
-    Raises :class:`SbonError` that names the target. ``sums`` are the operator's measures, which go with the last piece.
-    """
-    spec, lease, outbox = departure.hosted.spec, departure.lease, context.outbox
-    after, more = 0, True
-    while more:
-        stream = outbox.handover.export(spec.id, cut_off=True)
-        after = max(after, stream.trimmed)
-        frames = outbox.read(spec.id, after, PIECE_BYTES)[:PIECE_FRAMES]
-        after = frames[-1].number if frames else stream.tail.last
-        more = after < stream.tail.last
-        measures = None if more else sums(spec.id)
-        call = ActivateOperator(spec.id, lease.attempt, spec.epoch + 1, stream, tuple(frames), more, measures)
-        try:
-            await context.call(lease.target, call, timeout_s=context.settings.call_timeout_s + (0.0 if more else settle_s))
-        except SbonError as error:
-            raise of_target(lease.target, error) from error
-
-
-class Abandonment:
-    """Tells other nodes, in the background, that an attempt is over: each until it has answered, at most ``tries`` times.
-
-    The target forgets the follower then, and the hosts of its inputs what it has subscribed to. Both would do so by themselves, a
-    while later: a follower looks at its register, and its subscriptions end with its connections.
-    """
-
-    def __init__(self, context: Context, tries: int) -> None:
-        self._context, self._tries, self._tasks = context, tries, Tasks()
-
-    async def close(self) -> None:
-        await self._tasks.close()
-
-    def tell(self, spec: OperatorSpec, attempt: str, target: str, is_due: Callable[[], bool]) -> None:
-        """Tell the target and the nodes of the operator's inputs, for as long as it ``is_due``."""
-        nodes = dict.fromkeys(node for node in (target, *(one.node for one in spec.inputs)))
-        call = AbandonOperator(operator=spec.id, attempt=attempt)
-        for node in nodes:
-            self._tasks.start(f"abandon {attempt} {node}", self._tell(node, call, is_due))
-
-    async def _tell(self, node: str, call: AbandonOperator, is_due: Callable[[], bool]) -> None:
-        context, backoff = self._context, backoff_of(self._context.settings)
-        instance = context.membership.expected(node).instance
-        for tried in range(self._tries):
-            if tried:
-                await context.clock.sleep(backoff.next_s())
-            if not is_due() or context.presence.gone(AS_FOLLOWER, node, instance):
-                return
-            try:
-                await context.call(node, call)
-                return
-            except SbonError as error:
-                log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
-        log.warning("abandon-given-up", node=node, operator=call.operator, tries=self._tries)
+@contextmanager
+def of_target(departure: Departure) -> Iterator[None]:
+    """Let errors of the target's name it."""
+    try:
+        yield
+    except SbonError as error:
+        raise SbonError(error.code, error.message, where=departure.lease.target, hint=error.hint) from error
 
 
 class MoveDriver:
-    """Drives moves of this node's operators. ``is_newest`` says whether no later move of a departure's operator is known."""
+    """Carries out the instructions of moves. ``is_newest``: whether no later move of a departure's operator is known."""
 
     def __init__(
         self,
@@ -230,181 +168,195 @@ class MoveDriver:
     ) -> None:
         self._context, self._operators, self._engine, self._sender = context, operators, engine, sender
         self._owners, self._settings, self._migration, self._is_newest = owners, settings, migration, is_newest
-        self._abandonment = Abandonment(context, migration.abandon_tries)
         self._tasks = Tasks()
+        self._carry_out: dict[StrEnum, Callable[[Departure], Awaitable[MoveEvent | None]]] = {
+            MoveInstruction.REGISTER: self._register,
+            MoveInstruction.ASK_TARGET: self._ask_for_room,
+            MoveInstruction.HALT: self._halt,
+            MoveInstruction.REST: self._rest,
+            MoveInstruction.PREPARE_TARGET: self._prepare,
+            MoveInstruction.ASK_PROGRESS: self._ask_progress,
+            MoveInstruction.WAIT_FOR_COPY: lambda _: self._wait(self._migration.copy_poll_s),
+            MoveInstruction.FORGET_COPY: self._forget_copy,
+            MoveInstruction.PURSUE: self._pursue,
+            MoveInstruction.WAIT_FOR_TARGET: lambda _: self._wait(self._migration.follow_poll_s),
+            MoveInstruction.REPEAT_LAST: self._repeat_last,
+            MoveInstruction.STORE: self._store,
+            MoveInstruction.SETTLE_TARGET: self._settle,
+            MoveInstruction.COMMIT: self._commit,
+            MoveInstruction.READ_REGISTER: partial(self._commit, again=True),
+            MoveInstruction.ANNOUNCE: self._announce,
+            MoveInstruction.DEPART: self._depart,
+            MoveInstruction.HAND_OVER: self._hand_over,
+            MoveInstruction.LEAVE: self._leave,
+            MoveInstruction.THAW: self._thaw,
+            MoveInstruction.ABANDON: self._abandon,
+        }
 
     async def close(self) -> None:
         await self._tasks.close()
-        await self._abandonment.close()
 
-    async def drive(self, departure: Departure) -> None:
-        """Move the operator, or give the move up."""
-        spec, lease = departure.hosted.spec, departure.lease
-        self._notify(departure, "moving")
+    async def drive(self, departure: Departure, event: MoveEvent) -> None:
+        """Carry out the instructions that follow the event, and those that follow their outcome, until there are none."""
+        outcome: MoveEvent | None = event
+        defect: Exception | None = None
+        while outcome is not None:
+            instructions, outcome = departure.receive(outcome, self._context.clock.now()), None
+            try:
+                for instruction in instructions:
+                    outcome = await self._carry_out[instruction](departure)
+            except Exception as error:
+                if not departure.takes(MoveEvent.FAILED):
+                    raise
+                departure.failure, outcome = error if isinstance(error, SbonError) else None, MoveEvent.FAILED
+                if departure.failure is None:
+                    reason, defect = f"{type(error).__name__}: {error}", error
+                    departure.failure = SbonError("internal", reason, where=departure.hosted.spec.id)
+        if defect is not None:
+            raise defect
+
+    # -- until the target follows -------------------------------------------------------------------------------------
+
+    async def _register(self, departure: Departure) -> Literal[MoveEvent.REGISTERED]:
+        context, spec, lease = self._context, departure.hosted.spec, departure.lease
+        self._publish(departure, "moving")
         port = self._operators.ports.open.get(spec.id)
         if port is None:  # It has ended since the move was asked for.
-            await self._give_up(departure, SbonError("operator-stopped", "it does not run here any more", where=spec.id))
-            return
-        origin = Origin(
+            raise SbonError("operator-stopped", "it does not run here any more", where=spec.id)
+        departure.origin = Origin(
             spec.id,
             engine=self._engine,
             port=port,
-            outbox=self._context.outbox,
-            copies=copies_of(self._context, departure.lease.attempt),
-            executor=self._context.executor,
+            outbox=context.outbox,
+            copies=copies_of(context, lease.attempt),
+            executor=context.executor,
             settings=self._settings,
             migration=self._migration,
         )
-        try:
-            try:
-                await self._owners.begin_move(spec.query, spec.id, spec.epoch, lease)
-                frozen = await self._stop(departure, origin) if departure.stops else None
-                await self._follow(departure, origin)
-            finally:
-                self._forget_copy(lease.attempt, origin)
-            frozen = frozen or await self._freeze(departure, origin)
-            await self._settle(departure, frozen)
-            departure.check_wanted()
-        except SbonError as error:
-            origin.thaw()
-            await self._give_up(departure, error)
-            return
-        except Exception as error:
-            origin.thaw()
-            await self._give_up(departure, SbonError("internal", f"{type(error).__name__}: {error}", where=spec.id))
-            raise
-        if not await self._commit(departure):
-            origin.thaw()
-            reason = "its register was changed, or could not be changed in time"
-            await self._give_up(departure, SbonError("move-superseded", reason, where=spec.id, hint="try again"))
-            return
-        log.info("operator-moves", operator=spec.id, target=lease.target, epoch=spec.epoch + 1, last=frozen.stream.tail.last)
-        self._notify(departure, move_states.MOVED)
-        await self.hand_over(departure)
+        await self._owners.begin_move(spec.query, spec.id, spec.epoch, lease)
+        return MoveEvent.REGISTERED
 
-    async def _follow(self, departure: Departure, origin: Origin) -> None:
-        """Copy the state, and wait until the target has caught up."""
-        spec, lease = departure.hosted.spec, departure.lease
-        prepared = await origin.prepare()
-        receiver = self._context.membership.expected(lease.target)
-        self._sender.offer(lease.attempt, spec.id, receiver, prepared.folder, prepared.manifest.files)
-        inputs = {one.stream: self._operators.ports.lineages.of(spec.id, one.stream) for one in spec.inputs}
-        await self._ask_target(
-            departure,
-            PrepareOperator(
-                attempt=lease.attempt,
-                spec=departure.moved(self._operators.ports.present(spec), self._context.name, self._context.clock.wall_ms()),
-                acceptors=departure.hosted.acceptors,
-                tail=prepared.tail,
-                batch=prepared.manifest.batch,
-                cut=prepared.manifest.cut,
-                lineages=inputs,
-            ),
-        )
-        copied_s: float | None = None
-        while True:
-            departure.check_wanted()
-            copied = copied_s is not None
-            followed = await self._ask_follower(departure, origin.position() if copied else None)
-            if followed.step == move_states.FOLLOWING and copied_s is None:
-                copied_s = self._context.clock.now()
-                self._forget_copy(lease.attempt, origin)
-            departure.enter(
-                msgspec.structs.replace(
-                    departure.state,
-                    step=move_states.SETTLING if copied and departure.stops else followed.step,
-                    progress=decode_record(followed.progress, MoveProgress),
-                )
-            )
-            if followed.level:
-                return
-            if copied_s is not None and self._context.clock.now() - copied_s > self._migration.follow_s:
-                raise departure.not_level(self._migration.follow_s)
-            await self._context.clock.sleep(self._migration.follow_poll_s if copied else self._migration.copy_poll_s)
-
-    async def _stop(self, departure: Departure, origin: Origin) -> Frozen:
-        """Let the operator come to rest before its state is copied, once the target's engine runs.
-
-        Unless the target would refuse it anyway.
-        """
+    async def _ask_for_room(self, departure: Departure) -> Literal[MoveEvent.ACCEPTED]:
         target, needs = departure.lease.target, departure.hosted.spec.needs
         call = AskNode(
             cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s, starts_engine=True
         )
-        try:
+        with of_target(departure):
             answer = await self._context.ask(target, call, NodeAnswer, timeout_s=self._context.settings.start_timeout_s)
-        except SbonError as error:
-            raise of_target(target, error) from error
         if not answer.accepted:
             raise SbonError("no-capacity", answer.reason, where=target, hint="choose another node")
-        return await self._freeze(departure, origin)
+        return MoveEvent.ACCEPTED
 
-    async def _freeze(self, departure: Departure, origin: Origin) -> Frozen:
-        """Let the operator come to rest here; its follower goes there meanwhile."""
+    async def _prepare(self, departure: Departure) -> Literal[MoveEvent.PREPARED]:
+        context, spec, lease, ports = self._context, departure.hosted.spec, departure.lease, self._operators.ports
+        prepared = await _present(departure.origin).prepare()
+        receiver = context.membership.expected(lease.target)
+        self._sender.offer(lease.attempt, spec.id, receiver, prepared.folder, prepared.manifest.files)
+        await self._call_target(
+            departure,
+            PrepareOperator(
+                attempt=lease.attempt,
+                spec=ports.present(spec).moved_from(context.name, context.clock.wall_ms(), departure.why),
+                acceptors=departure.hosted.acceptors,
+                tail=prepared.tail,
+                batch=prepared.manifest.batch,
+                cut=prepared.manifest.cut,
+                lineages={one.stream: ports.lineages.of(spec.id, one.stream) for one in spec.inputs},
+            ),
+        )
+        return MoveEvent.PREPARED
+
+    async def _ask_progress(self, departure: Departure) -> Literal[MoveEvent.PART_COPIED, MoveEvent.COPIED, MoveEvent.STARTED]:
+        followed = await self._ask_follower(departure)
+        departure.note(followed.progress)
+        departure.copied_s = self._context.clock.now()
+        if followed.step == move_states.FOLLOWING:
+            return MoveEvent.STARTED
+        return MoveEvent.COPIED if followed.step == move_states.STARTING else MoveEvent.PART_COPIED
+
+    async def _wait(self, pause_s: float) -> Literal[MoveEvent.WAITED]:
+        await self._context.clock.sleep(pause_s)
+        return MoveEvent.WAITED
+
+    async def _forget_copy(self, departure: Departure) -> None:
+        """Let the inputs go, and delete the copy, however long that takes."""
+        attempt = departure.lease.attempt
+        self._sender.withdraw(attempt)
+        if departure.origin is not None:
+            departure.origin.unpin()
+        self._tasks.start(f"forget copy {attempt}", delete_copies(self._context, attempt))
+
+    # -- until both rest at the same position -------------------------------------------------------------------------
+
+    async def _pursue(self, departure: Departure) -> Literal[MoveEvent.BEHIND, MoveEvent.LEVEL]:
+        followed = await self._ask_follower(departure, _present(departure.origin).position())
+        departure.note(followed.progress)
+        if followed.level:
+            return MoveEvent.LEVEL
+        if self._context.clock.now() - departure.copied_s > (limit_s := self._migration.follow_s):
+            hint = "choose a node with more free cores, or raise migration.follow_s"
+            reason = f"it is {departure.progress.frames_behind} frames behind after {limit_s:g} s"
+            raise SbonError("not-level", reason, where=departure.lease.target, hint=hint)
+        return MoveEvent.BEHIND
+
+    async def _halt(self, departure: Departure) -> None:
         departure.frozen_s = self._context.clock.now()
         self._context.failpoint("freeze")
-        halted = origin.halt()
-        if not departure.stops:
-            departure.enter(msgspec.structs.replace(departure.state, step=move_states.SETTLING))
-            await self._ask_follower(departure, halted, halts=True)
-        frozen = await origin.freeze()
-        self._context.failpoint("freeze")
-        return frozen
+        departure.halted = _present(departure.origin).halt()
 
-    async def _settle(self, departure: Departure, frozen: Frozen) -> None:
-        """Wait until the target rests where the operator does here."""
-        spec, lease = departure.hosted.spec, departure.lease
-        self._context.store.put("departure", spec.id, StoredDeparture(lease=lease), sync=True)
+    async def _repeat_last(self, departure: Departure) -> None:
+        await self._ask_follower(departure, departure.halted, halts=True)
+
+    async def _rest(self, departure: Departure) -> Literal[MoveEvent.STOPPED]:
+        departure.frozen = await _present(departure.origin).freeze()
+        self._context.failpoint("freeze")
+        return MoveEvent.STOPPED
+
+    async def _store(self, departure: Departure) -> None:
+        self._context.store.put("departure", departure.hosted.spec.id, StoredDeparture(lease=departure.lease), sync=True)
+
+    async def _settle(self, departure: Departure) -> Literal[MoveEvent.SETTLED]:
+        spec, lease, frozen = departure.hosted.spec, departure.lease, _present(departure.frozen)
         call = SettleOperator(operator=spec.id, attempt=lease.attempt, cut=frozen.cut, stream=frozen.stream)
-        await self._ask_target(departure, call, timeout_s=self._settings.settle_s)
+        await self._call_target(departure, call, timeout_s=self._settings.settle_s)
         if self._context.membership.expected(lease.target).instance != lease.instance:
             raise SbonError("wrong-node", f"{lease.target} has lost its data since the move began", where=lease.target)
+        return MoveEvent.SETTLED
 
-    async def _commit(self, departure: Departure) -> bool:
-        """Return whether the register names the target; wait for as long as that cannot be known."""
-        spec, lease = departure.hosted.spec, departure.lease
-        departure.enter(msgspec.structs.replace(departure.state, step=move_states.SWITCHING))
+    # -- the register decides -----------------------------------------------------------------------------------------
+
+    async def _commit(
+        self, departure: Departure, *, again: bool = False
+    ) -> Literal[MoveEvent.COMMITTED, MoveEvent.SUPERSEDED, MoveEvent.UNANSWERED]:
+        """Change the register; ``again``, after an unknown outcome, end the move there unless it has changed."""
+        spec, lease, owners = departure.hosted.spec, departure.lease, self._owners
         try:
-            return await self._owners.commit_move(spec.query, spec.id, spec.epoch, lease)
+            if again:
+                await self._context.clock.sleep(self._context.settings.retry_s)
+                is_committed = not await owners.end_move(spec.query, spec.id, lease)
+            else:
+                is_committed = await owners.commit_move(spec.query, spec.id, spec.epoch, lease)
         except SbonError as error:
-            log.warning("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
-        while True:
-            await self._context.clock.sleep(self._context.settings.retry_s)
-            try:
-                return not await self._owners.end_move(spec.query, spec.id, lease)
-            except SbonError as error:
-                log.info("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
-
-    async def _give_up(self, departure: Departure, error: SbonError) -> None:
-        """Forget the move, and let others forget it: the operator goes on here."""
-        spec, lease = departure.hosted.spec, departure.lease
-        log.info("move-given-up", operator=spec.id, target=lease.target, code=error.code, reason=str(error))
-        departure.give_up(error, self._context.clock.now())
-        self._notify(departure, "move-given-up", departure.state.reason)
-        present, known = self._operators.ports.present(spec), self._operators
-        self._abandonment.tell(present, lease.attempt, lease.target, lambda: known.get(spec.id) is not None)
-        await self._end(departure)
-
-    async def _end(self, departure: Departure) -> None:
-        """Delete the move here and from the register, where it holds up others of the query, unless the next move replaces it."""
-        spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
-        while self._operators.get(spec.id) is not None and self._is_newest(departure):
-            try:
-                self._context.store.delete("departure", spec.id)
-                await self._owners.end_move(spec.query, spec.id, departure.lease)
-                return
-            except SbonError as error:
-                log.info("move-not-ended", operator=spec.id, code=error.code, reason=str(error))
-                if error.code in OVER:
-                    return
-            await self._context.clock.sleep(backoff.next_s())
+            (log.info if again else log.warning)("move-uncertain", operator=spec.id, code=error.code, reason=str(error))
+            return MoveEvent.UNANSWERED
+        if is_committed:
+            return MoveEvent.COMMITTED
+        reason = "its register was changed, or could not be changed in time"
+        departure.failure = SbonError("move-superseded", reason, where=spec.id, hint="try again")
+        return MoveEvent.SUPERSEDED
 
     # -- after the commit ---------------------------------------------------------------------------------------------
 
-    async def hand_over(self, departure: Departure) -> None:
-        """Give the stream to the new host, again and again, then forget the operator."""
+    async def _announce(self, departure: Departure) -> None:
+        spec, last = departure.hosted.spec, _present(departure.frozen).stream.tail.last
+        log.info("operator-moves", operator=spec.id, target=departure.lease.target, epoch=spec.epoch + 1, last=last)
+        self._publish(departure, move_states.MOVED)
+
+    async def _depart(self, departure: Departure) -> None:
+        self._operators.depart(departure.hosted.spec.id)
+
+    async def _hand_over(self, departure: Departure) -> Literal[MoveEvent.HANDED_OVER]:
         spec, backoff = departure.hosted.spec, backoff_of(self._context.settings)
-        self._operators.depart(spec.id)
         while spec.id in self._context.outbox.streams():  # It is dropped once the target has it.
             try:
                 await self._activate(departure)
@@ -412,50 +364,108 @@ class MoveDriver:
             except SbonError as error:
                 log.info("handover-waits", operator=spec.id, code=error.code, reason=str(error))
             await self._context.clock.sleep(backoff.next_s())
-        departure.enter(
-            msgspec.structs.replace(
-                departure.state, step=move_states.MOVED, pause_ms=departure.paused_ms(self._context.clock.now())
-            )
-        )
+        return MoveEvent.HANDED_OVER
+
+    async def _activate(self, departure: Departure) -> None:
+        """Send the stream in pieces; frames that all readers acknowledge meanwhile are left out of the next ones.
+
+        After the last piece the target comes to rest again, which takes up to ``settle_s`` seconds if its engine has died
+        meanwhile. The operator's measures go with that piece.
+        """
+        spec, lease, outbox = departure.hosted.spec, departure.lease, self._context.outbox
+        after, more = 0, True
+        while more:
+            stream = outbox.handover.export(spec.id, cut_off=True)
+            after = max(after, stream.trimmed)
+            frames = outbox.read(spec.id, after, PIECE_BYTES)[:PIECE_FRAMES]
+            after = frames[-1].number if frames else stream.tail.last
+            more = after < stream.tail.last
+            measures = None if more else self._operators.ports.measures.sums(spec.id)
+            call = ActivateOperator(spec.id, lease.attempt, spec.epoch + 1, stream, tuple(frames), more, measures)
+            await self._call_target(departure, call, timeout_s=0.0 if more else self._settings.settle_s)
+
+    async def _leave(self, departure: Departure) -> None:
+        operator = departure.hosted.spec.id
 
         async def forget() -> None:
-            await self._operators.leave(spec.id)
-            self._context.store.delete("departure", spec.id)
+            await self._operators.leave(operator)
+            self._context.store.delete("departure", operator)
 
         def waits(error: SbonError) -> None:
-            log.warning("departed-not-deleted", operator=spec.id, code=error.code, reason=str(error))
+            log.warning("departed-not-deleted", operator=operator, code=error.code, reason=str(error))
 
         await until_passed(self._context, forget, waits)
 
-    async def _activate(self, departure: Departure) -> None:
-        await send_stream(self._context, departure, self._settings.settle_s, self._operators.ports.measures.sums)
+    # -- given up -----------------------------------------------------------------------------------------------------
 
-    async def _ask_follower(self, departure: Departure, origin: Position | None, *, halts: bool = False) -> OperatorFollowed:
+    async def _thaw(self, departure: Departure) -> None:
+        if departure.origin is not None:
+            departure.origin.thaw()
+
+    async def _abandon(self, departure: Departure) -> None:
+        """Delete the move from the register, too, where it holds up others of the query, unless the next move replaces it."""
+        context, operators = self._context, self._operators
+        spec, lease, state, backoff = departure.hosted.spec, departure.lease, departure.state, backoff_of(context.settings)
+        log.info("move-given-up", operator=spec.id, target=lease.target, code=state.code, reason=str(departure.failure))
+        self._publish(departure, "move-given-up", state.reason)
+        nodes = dict.fromkeys((lease.target, *(one.node for one in operators.ports.present(spec).inputs)))
+        for node in nodes:
+            self._tasks.start(f"abandon {lease.attempt} {node}", self._tell_abandoned(departure, node))
+        while operators.get(spec.id) is not None and self._is_newest(departure):
+            try:
+                context.store.delete("departure", spec.id)
+                await self._owners.end_move(spec.query, spec.id, lease)
+                return
+            except SbonError as error:
+                log.info("move-not-ended", operator=spec.id, code=error.code, reason=str(error))
+                if error.code in OVER:
+                    return
+            await context.clock.sleep(backoff.next_s())
+
+    async def _tell_abandoned(self, departure: Departure, node: str) -> None:
+        """Tell the target, or the host of an input, that the attempt is over, until it has answered, or for so many tries.
+
+        The target forgets the follower then, and the hosts of the inputs what it has subscribed to. Both would do so by
+        themselves, a while later: a follower looks at its register, and its subscriptions end with its connections.
+        """
+        context, tries, backoff = self._context, self._migration.abandon_tries, backoff_of(self._context.settings)
+        call = AbandonOperator(operator=departure.hosted.spec.id, attempt=departure.lease.attempt)
+        instance = context.membership.expected(node).instance
+        for tried in range(tries):
+            if tried:
+                await context.clock.sleep(backoff.next_s())
+            if self._operators.get(call.operator) is None or context.presence.gone(AS_FOLLOWER, node, instance):
+                return
+            try:
+                await context.call(node, call)
+                return
+            except SbonError as error:
+                log.info("abandon-not-sent", node=node, operator=call.operator, reason=str(error))
+        log.warning("abandon-given-up", node=node, operator=call.operator, tries=tries)
+
+    # -- what the instructions share ----------------------------------------------------------------------------------
+
+    async def _ask_follower(
+        self, departure: Departure, origin: Position | None = None, *, halts: bool = False
+    ) -> OperatorFollowed:
         operator, (cut, batches, before) = departure.hosted.spec.id, origin or (None, (), ())
         call = FollowOperator(
             operator=operator, attempt=departure.lease.attempt, cut=cut, batches=batches, halts=halts, before=before
         )
-        try:
+        with of_target(departure):
             return await self._context.ask(departure.lease.target, call, OperatorFollowed)
-        except SbonError as error:
-            raise of_target(departure.lease.target, error) from error
 
-    async def _ask_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
-        limit_s = timeout_s + self._context.settings.call_timeout_s
-        try:
+    async def _call_target(self, departure: Departure, call: Call, *, timeout_s: float = 0.0) -> None:
+        with of_target(departure):
+            limit_s = timeout_s + self._context.settings.call_timeout_s
             await self._context.call(departure.lease.target, call, timeout_s=limit_s)
-        except SbonError as error:
-            raise of_target(departure.lease.target, error) from error
 
-    def _notify(self, departure: Departure, change: str, reason: str = "") -> None:
+    def _publish(self, departure: Departure, change: str, reason: str = "") -> None:
         """Publish ``moving``, ``moved`` or ``move-given-up``."""
-        self._context.bus.publish("placement", departure.event(self._context.name, change, reason))
-
-    def _forget_copy(self, attempt: str, origin: Origin) -> None:
-        """Let the inputs go, and delete the copy, however long that takes: the target has both, or the move is given up."""
-        self._sender.withdraw(attempt)
-        origin.unpin()
-        self._tasks.start(f"forget copy {attempt}", delete_copies(self._context, attempt))
+        spec, target, me = departure.hosted.spec, departure.lease.target, self._context.name
+        host, was = (target, me) if change == move_states.MOVED else (me, "")
+        event = partial(OperatorChanged, query=name_of(spec.query), operator=spec.id, change=change, host=host, was=was)
+        self._context.bus.publish("placement", partial(event, target=target, reason=reason))
 
 
 class Departures:
@@ -527,7 +537,7 @@ class Departures:
         self._known[call.attempt] = departure
         for attempt in [attempt for attempt, one in self._known.items() if one.is_over][: -self._remembered]:
             del self._known[attempt]
-        self._tasks.start(_task(departure), self._driver.drive(departure))
+        self._tasks.start(_task(departure), self._driver.drive(departure, MoveEvent.BEGUN))
         return departure
 
     # -- what is known of them ----------------------------------------------------------------------------------------
@@ -565,7 +575,7 @@ class Departures:
         departure = self._known.get(call.attempt) if call.attempt else self._under_way(call.operator)
         if departure is None or (departure.hosted.spec.query, departure.hosted.spec.id) != (call.query, call.operator):
             raise SbonError("move-unknown", "no move of it is under way", where=call.operator, hint="see sbon query show")
-        if departure.state.step == move_states.SWITCHING:
+        if not (departure.is_over or departure.takes(MoveEvent.CANCELLED)):
             reason = f"its move to {departure.lease.target} is being committed: it is too late to cancel it"
             raise SbonError("move-committed", reason, where=call.operator, hint="move it back when it runs there")
         departure.withdraw(SbonError(CANCELLED, "a user has cancelled the move", where=call.operator))
@@ -593,10 +603,8 @@ class Departures:
         for departure in ending:
             await self._tasks.stop(_task(departure))
             if not departure.is_over:
-                state = msgspec.structs.replace(
-                    departure.state, step=move_states.GIVEN_UP, code=QUERY_OVER, reason="its query is over"
-                )
-                departure.enter(state)
+                departure.failure = SbonError(QUERY_OVER, "its query is over")
+                await self._driver.drive(departure, MoveEvent.QUERY_ENDED)
         hosted = [one for one in map(self._operators.get, named) if one is not None and one.spec.query == query]
         for operator in dict.fromkeys([*(one.hosted.spec.id for one in ending), *(one.spec.id for one in hosted)]):
             forget_departure(self._context, operator)
@@ -609,7 +617,7 @@ class Departures:
         if stored is None:
             return False
         departure = self._known[stored.lease.attempt] = Departure(hosted, stored.lease, resumed=True)
-        self._tasks.start(_task(departure), self._driver.hand_over(departure))
+        self._tasks.start(_task(departure), self._driver.drive(departure, MoveEvent.RESUMED))
         return True
 
 
