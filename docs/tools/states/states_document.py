@@ -32,8 +32,8 @@ LIFECYCLES: tuple[Lifecycle[Any], ...] = (
 _INTRODUCTION = """# States
 
 The states of queries, operators, sources, sinks and backups, and the steps of moves, as `sbon`, the API and the dashboard show
-them. A node checks every transition against these tables, and raises an error for any other: that would be a defect of its own.
-Where a table has a column *then*, its node takes from it what to do next.
+them. A node checks every transition against these tables but that of backups, and raises an error for any other: that would be a
+defect of its own. Where a table has a column *then*, its node takes from it what to do next.
 
 A state may have a reason, which follows it or stands beside it. The node that runs the thing never reports a *derived* state:
 another node shows it, for example where that node does not answer. `make states` writes this page from
