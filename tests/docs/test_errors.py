@@ -26,10 +26,19 @@ def other(full, number):
     code = "full" if full else "not-full"
     name = KNOWN.get(number)
     raise SbonError(code, "text") if name is None else helper("from-a-call", "text")
+ROWS = ((1, "from-a-row", "text"), (2, "from-another-row", "text"))
+ANOTHER = "from-a-constant"
+def fourth(number):
+    for row, code, text in ROWS:
+        if row == number:
+            raise SbonError(code, text)
+    raise SbonError(module.ANOTHER, "text")
 def third(number):
     code, text = KNOWN.get(number, ("by-default", ""))
     raise ProtocolError(code, text)
 """
+
+ROWS = {"from-a-row", "from-another-row", "from-a-constant"}
 
 
 def test_every_code_in_the_source_has_an_entry_and_every_entry_a_code() -> None:
@@ -55,4 +64,4 @@ def test_every_entry_says_what_it_means_and_what_to_do() -> None:
 def test_codes_are_collected_through_helpers_tables_and_returns(tmp_path: Path) -> None:
     (tmp_path / "sbon_node").mkdir()
     (tmp_path / "sbon_node" / "made_up.py").write_text(MADE_UP)
-    assert set(codes(tmp_path)) == {"from-a-table", "from-a-return", "full", "not-full", "from-a-call", "by-default"}
+    assert set(codes(tmp_path)) == {"from-a-table", "from-a-return", "full", "not-full", "from-a-call", "by-default", *ROWS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 import yaml
 
 from sbon.model import SinkSpec
+from sbon_node.net.transport import Address
 from tests.addresses import own_host
 from tests.connectors.servers import Server, program
 from tests.live.world import World, submit, wait_for
@@ -90,6 +92,10 @@ def test_every_panel_of_the_dashboard_finds_something(world: World, prometheus: 
     bob = world.cluster["bob"]
     sink = SinkSpec(kind="file", options={"path": str(tmp_path / "rows.ndjson")})
     info = submit(bob, sql="SELECT site, n FROM scraped WHERE n % 2 = 0", sink=sink, strategy="consumer", durability="replicated")
+
+    address = Address.parse(bob.client.status().address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.sendto(b"no message", tuple(address))  # so that something is refused
 
     def empty() -> set[str]:
         return {title for title, wanted in expressions().items() if not all(prometheus.found(one) for one in wanted)} - SILENT

@@ -223,7 +223,7 @@ def test_a_forged_ballot_costs_one_register_and_no_other(tmp_path: Path) -> None
 
 
 def test_numbers_that_were_learnt_are_bounded_and_no_ballot_comes_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbon_node.ownership.store.registers.KEPT", 2)
+    monkeypatch.setattr("sbon_node.ownership.store.registers.KEPT_BALLOTS", 2)
 
     async def test(cluster: SimulatedCluster) -> None:
         await create(cluster, "a", "ab")

@@ -94,11 +94,23 @@ class Source:
                             yield from self._values(one.value, (function,), seen)
             case ast.Name(id=name):
                 yield from self._named(name, around, seen)
+            case ast.Attribute(value=ast.Name(), attr=name) if name.isupper():  # a constant of another module
+                yield from self._named(name, (), seen)
 
     def _in_table(self, name: str) -> Iterator[ast.expr]:
         for table in self._constants.get(name, ()):
             if isinstance(table, ast.Dict):
                 yield from table.values
+
+    def _in_rows(self, loop: ast.AST, name: str) -> Iterator[ast.expr]:
+        """The values of one of the names of a loop over a table whose rows are tuples."""
+        match loop:
+            case ast.For(target=ast.Tuple(elts=names), iter=ast.Name(id=table)):
+                for position, one in enumerate(names):
+                    if isinstance(one, ast.Name) and one.id == name:
+                        for rows in self._constants.get(table, ()):
+                            each = rows.elts if isinstance(rows, ast.Tuple) else ()
+                            yield from (row.elts[position] for row in each if isinstance(row, ast.Tuple))
 
     def _named(self, name: str, around: tuple[Function, ...], seen: Seen) -> Iterator[str]:
         for function in reversed(around):
@@ -112,6 +124,7 @@ class Source:
                     yield from self._values(_argument(call.node, position, name), call.around, seen)
                 return
             local = [value for target, value in _assigned(ast.walk(function)) if target == name]
+            local += [value for loop in ast.walk(function) for value in self._in_rows(loop, name)]
             if local:
                 if (function.name, name) in seen:
                     return

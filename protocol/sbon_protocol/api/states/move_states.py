@@ -40,7 +40,7 @@ class MoveEvent(StrEnum):
     BEGUN = "the host is asked to move the operator"
     RESUMED = "the host has restarted, and the register names the target"
     REGISTERED = "the register has the move"
-    ACCEPTED = "the target has room for it, and its engine runs"
+    ACCEPTED = "the target has capacity for it, and its engine runs"
     STOPPED = "the last batch is visible"
     PREPARED = "the target has reserved capacity"
     PART_COPIED = "a part of the copy is missing"
@@ -63,7 +63,7 @@ class MoveInstruction(StrEnum):
     """What the origin does next."""
 
     REGISTER = "enter the move in the operator's register"
-    ASK_TARGET = "ask the target for room, and to start its engine"
+    ASK_TARGET = "ask the target for capacity, and to start its engine"
     HALT = "plan no batch any more"
     REST = "wait until the last batch is visible"
     PREPARE_TARGET = "copy the checkpoint, and ask the target to fetch it"
