@@ -324,7 +324,7 @@ class Leaving:
 
 log = structlog.get_logger()
 
-OVER = ("moved", "stays", "planned")
+OVER = (move_states.MOVED, "stays", "planned")
 MOVING_SHARE = 0.8
 """Share of ``migration.drain_on_stop_s`` for moves; the rest is for giving them up, or for leaving. That time is a setting."""
 
@@ -442,7 +442,7 @@ class Draining:
             raise
         finally:
             self._run = None
-        moved = tuple(step.operator for step in run.steps.values() if step.step == "moved")
+        moved = tuple(step.operator for step in run.steps.values() if step.step == move_states.MOVED)
         run.close(NodeDrained(node=self._context.name, has_left=has_left, moved=moved, stays=stays))
         log.warning("node-drained", left=has_left, moved=len(moved), stays=stays)
         if has_left:

@@ -10,6 +10,7 @@ import pytest
 from sbon_lab.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_lab.simulation.leak_check import settled
 from sbon_node.config.config import NodeSettings
+from sbon_node.net.transport import Address
 from sbon_protocol.api.streams import StreamInfo
 from sbon_protocol.errors import SbonError
 from tests.nodes.clusters import NUMBERS, ask, declare, in_cluster, source_at, submitted
@@ -124,7 +125,7 @@ def test_joining_an_absent_node_is_refused_with_a_reason(tmp_path: Path) -> None
         assert (error.code, error.where) == ("join-failed", "10.0.0.77:7400")
         assert error.hint
         with pytest.raises(SbonError) as refused:
-            await ask(cluster, "a", cluster.at("a").daemon.membership.join(("10.0.0.77:7400",)))
+            await ask(cluster, "a", cluster.at("a").daemon.membership.join([Address("10.0.0.77", 7400)]))
         assert refused.value.code == "join-failed"
         (reason,) = refused.value.details
         assert reason.startswith("10.0.0.77:7400: ")
