@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 import sqlglot
 
+from sbon_node.planning.sql.syntax.dialect import parse
 from tests.docs.reading import Block, blocks, typed
 
 
@@ -23,7 +24,9 @@ def python(text: str) -> object:
 
 
 def sql(text: str) -> object:
-    return sqlglot.parse(text, dialect="spark")
+    """Parse queries as a node does, and declarations as the shell's words for them."""
+    queries = text.lstrip().upper().startswith("SELECT")
+    return parse(text) if queries else sqlglot.parse(text, dialect="spark")
 
 
 def mermaid(text: str) -> object:
