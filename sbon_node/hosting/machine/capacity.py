@@ -53,11 +53,7 @@ def measured_cost(needs: Needs, measures: OperatorMeasures, *, speed: float, hal
     observed = min(1.0, measures.seconds * math.log(2) / half_life_s)
     cores, state_bytes = _measured_cores(measures, speed), measures.state_bytes
     memory_mb = None if state_bytes is None else OPERATOR_MEMORY_MB + min(MOST_STATE_MB, state_bytes / MB)
-    return replace(
-        needs,
-        cores=_blend(needs.cores, cores, observed),
-        memory_mb=_blend(needs.memory_mb, memory_mb, observed),
-    )
+    return replace(needs, cores=_blend(needs.cores, cores, observed), memory_mb=_blend(needs.memory_mb, memory_mb, observed))
 
 
 def _measured_cores(measures: OperatorMeasures, speed: float) -> float | None:

@@ -59,9 +59,5 @@ class HostedOperator(msgspec.Struct, frozen=True, kw_only=True):
     def failure(self, query: str, reason: str) -> ReportState:
         """Return the report to one of its queries that it has failed for good."""
         return ReportState(
-            query=query,
-            component=self.spec.id,
-            state=operator_states.FAILED,
-            reason=reason[:500],
-            epoch=self.spec.epoch,
+            query=query, component=self.spec.id, state=operator_states.FAILED, reason=reason[:500], epoch=self.spec.epoch
         )

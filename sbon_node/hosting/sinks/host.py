@@ -39,12 +39,7 @@ class SinkHost:
     """This node's sinks by component: the first ones of queries, and further ones."""
 
     def __init__(
-        self,
-        context: Context,
-        settings: ConnectorSettings,
-        records: RecordAcceptors,
-        results: ResultStreams,
-        ended: EndedQueries,
+        self, context: Context, settings: ConnectorSettings, records: RecordAcceptors, results: ResultStreams, ended: EndedQueries
     ) -> None:
         self._context, self._settings, self._records, self._over = context, settings, records, ended
         self._hosted = {hosted.order.component: hosted for hosted in context.store.all("sink", HostedSink).values()}
@@ -384,13 +379,7 @@ class SinkHost:
 
     async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
         order = hosted.order
-        ended = ReportState(
-            query=order.query,
-            component=order.component,
-            state=state,
-            reason=reason[:500],
-            epoch=order.epoch,
-        )
+        ended = ReportState(query=order.query, component=order.component, state=state, reason=reason[:500], epoch=order.epoch)
         refusal = await report(self._context, self._records, hosted.acceptors, ended, lambda: self._is_current(hosted))
         if refusal == NOT_OWNER and order.spec.failover:
             log.info("sink-taken-over", sink=order.component, epoch=order.epoch)

@@ -40,12 +40,7 @@ class OperatorBackups:
     """The backups at other nodes of this node's operators: :class:`sbon_node.hosting.operators.ports.Backups`."""
 
     def __init__(
-        self,
-        context: Context,
-        engine: MovingEngine,
-        sender: CopySender,
-        owners: OperatorRegisters,
-        settings: BackupSettings,
+        self, context: Context, engine: MovingEngine, sender: CopySender, owners: OperatorRegisters, settings: BackupSettings
     ) -> None:
         self.tasks = Tasks()
         self._parts = BackupParts(context, engine, sender, owners, settings, self.tasks)

@@ -56,13 +56,7 @@ class Follower:
 class BackupFollowers:
     """The followers of this node, by operator."""
 
-    def __init__(
-        self,
-        context: Context,
-        engine: MovingEngine,
-        starter: FollowerStarter,
-        settings: BackupSettings,
-    ) -> None:
+    def __init__(self, context: Context, engine: MovingEngine, starter: FollowerStarter, settings: BackupSettings) -> None:
         self._context, self._engine, self._starter = context, engine, starter
         self._settings = settings
         self._known: dict[str, Follower] = {}
