@@ -6,10 +6,12 @@ or is out of reach; and goes on at the present one with its own position, since 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+import msgspec
 import structlog
 
+from sbon_node.base.store import RecordStore
 from sbon_node.context import Context
 from sbon_node.net.peers import Expected
 from sbon_node.net.transport import Address
@@ -93,3 +95,41 @@ class StreamHost:
         if before != node:
             log.info("stream-moved", stream=self._stream, before=before, host=node)
         return before != node
+
+
+# -- Lineages of the streams that components on this node read, stored before the first frame is taken -----------------
+
+
+class ReadLineages(msgspec.Struct, frozen=True, kw_only=True):
+    """Lineages by stream of one component. They belong to its checkpoint or delivery position, and move with it."""
+
+    by_stream: dict[str, int] = {}
+
+
+class Lineages:
+    """Lineages by component. A component that is removed loses them first, so that a later one of its id starts without."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._known = store.all("lineages", ReadLineages)
+
+    def of(self, component: str, stream: str) -> int:
+        """Return the lineage of ``stream`` that the component has read; 0 if it has read none."""
+        known = self._known.get(component)
+        return known.by_stream.get(stream, 0) if known is not None else 0
+
+    def learner(self, component: str, stream: str) -> Callable[[int], None]:
+        """Return the function that stores the lineage of ``stream``; it raises :class:`SbonError` where the disk is full."""
+
+        def learn(lineage: int) -> None:
+            known = self._known.get(component, ReadLineages())
+            learnt = ReadLineages(by_stream={**known.by_stream, stream: lineage})
+            self._store.put("lineages", component, learnt)
+            self._known[component] = learnt
+
+        return learn
+
+    def forget(self, component: str) -> None:
+        if component in self._known:
+            self._store.delete("lineages", component)
+            del self._known[component]

@@ -6,6 +6,7 @@ have made this node the next one although the answer to it was lost.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from functools import partial
 
@@ -16,16 +17,17 @@ from sbon_node.base.tasks import Tasks, check_cancelled
 from sbon_node.context import Context, until_passed
 from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.copies.listing import CopyLimits
+from sbon_node.engine.copies.receiver import CopyReceiver
+from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
-from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.moving.ends import Frozen
-from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.moving.pursuit import Position
-from sbon_node.hosting.moving.starter import Arrival, Copied, FollowerStarter, StoredArrival
-from sbon_node.hosting.moving.widths import check_cut, check_stream, check_tail
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of
+from sbon_node.hosting.moving.departures import Departures
+from sbon_node.hosting.moving.ends import Arrival, Copied, FollowerStarter, Frozen, Position, StoredArrival
+from sbon_node.hosting.moving.host_check import HostCheck, check_cut, check_stream, check_tail
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller
@@ -386,3 +388,46 @@ def forget_subscriptions(outbox: Outbox, operator: str, attempt: str) -> None:
     """Delete the subscriptions of a follower to streams of this node."""
     for stream, subscriber in subscriptions_of(outbox, operator, attempt):
         outbox.unsubscribe(stream, subscriber)
+
+
+# -- All that a node needs for moves of operators, wired together ------------------------------------------------------
+
+
+class Moves:
+    """The moves in which this node takes part."""
+
+    def __init__(
+        self,
+        engine_settings: EngineSettings,
+        settings: MigrationSettings,
+        context: Context,
+        sender: CopySender,
+        operators: OperatorHost,
+        engine: MovingEngine,
+        owners: OperatorRegisters,
+        records: RecordAcceptors,
+        arriving: dict[str, Arrival],
+    ) -> None:
+        context.server.on_copy(sender.serve)
+        receiver = self.receiver = CopyReceiver(
+            context.peers,
+            clock=context.clock,
+            executor=context.executor,
+            settings=settings,
+            limits=CopyLimits(engine_settings.copy_max_files, engine_settings.copy_max_bytes),
+            rng=context.rng,
+        )
+        self._copies = context.data_dir / "copies"
+        self.departures = Departures(context, operators, engine, sender, owners, engine_settings, settings)
+        self.host_check = HostCheck(context, owners, settings)
+        starter = self.starter = FollowerStarter(context, operators.ports, engine, receiver, engine_settings, settings)
+        self.arrivals = Arrivals(context, operators, engine, starter, owners, records, settings, self.host_check, arriving)
+
+    def start(self) -> None:
+        """Go on with moves of an earlier run, as far as they may be committed; its copies are of no use any more."""
+        shutil.rmtree(self._copies, ignore_errors=True)
+        self.arrivals.start()
+
+    async def close(self) -> None:
+        await self.departures.close()
+        await self.arrivals.close()

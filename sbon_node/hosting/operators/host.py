@@ -17,12 +17,10 @@ from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.context import Context, until_passed
 from sbon_node.engine.interface import Engine, MovingEngine
-from sbon_node.hosting.components import HostedComponent, acceptors_of
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of
 from sbon_node.hosting.machine.capacity import Reservations
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
-from sbon_node.hosting.operators.ports import OperatorPorts
+from sbon_node.hosting.operators.ports import OperatorPorts, trim_letters
 from sbon_node.hosting.operators.room import Room
-from sbon_node.hosting.operators.skipped_rows import trim_letters
 from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
@@ -40,6 +38,7 @@ from sbon_protocol.api.query_ids import name_of
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.api.states.backup_states import MISSING
 from sbon_protocol.api.states.operator_states import LIFECYCLE, SET_ASIDE, OperatorState
+from sbon_protocol.api.subscribers import component_of, is_follower
 from sbon_protocol.api.usage import SpillCount
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from sbon_protocol.codec import decode_record
@@ -573,3 +572,39 @@ def _promised(outbox: Outbox, operator: str) -> tuple[int | None, bool]:
     if operator not in outbox.streams():
         return None, False
     return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
+
+
+# -- An operator's neighbours in its query, with measured rates of its links: all that its host needs to place it anew -
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of an operator: ``stream`` comes from ``node``, or with ``reads`` false goes to ``component`` there.
+
+    ``rate_bytes_s`` is measured, None before the first measurement.
+    """
+
+    stream: str
+    component: str
+    node: str
+    reads: bool
+    rate_bytes_s: float | None
+
+
+async def neighbours(context: Context, operators: OperatorHost, operator: str) -> tuple[Neighbour, ...]:
+    """Return the links of an operator of this node, inputs first; their nodes are those where the others are now.
+
+    Raises :class:`SbonError` ``operator-unknown``, and as :meth:`ReaderHosts.node_of`.
+    """
+    hosted, measures = operators.get(operator), operators.ports.described(operator)
+    if hosted is None or measures is None:
+        raise SbonError("operator-unknown", "it does not run here", where=operator)
+    spec = operators.ports.present(hosted.spec)
+    found = [
+        Neighbour(stream=one.stream, component=one.stream, node=one.node, reads=True, rate_bytes_s=read.bytes_s)
+        for one, read in zip(spec.inputs, measures.inputs, strict=True)
+    ]
+    readers = {component_of(name): name for name in context.outbox.link_counts(operator).links if not is_follower(name)}
+    for component, subscriber in sorted(readers.items()):
+        node = await operators.ports.readers.node_of(hosted, subscriber)
+        found.append(Neighbour(stream=operator, component=component, node=node, reads=False, rate_bytes_s=measures.bytes_out_s))
+    return tuple(found)

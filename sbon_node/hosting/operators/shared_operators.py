@@ -16,9 +16,8 @@ from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.sources.runner import SourcePosition
 from sbon_node.context import Context, backoff_of
-from sbon_node.hosting.components import acceptors_of
+from sbon_node.hosting.components import HostedOperator, Reference, acceptors_of
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator, Reference
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.operators import OperatorRegisters

@@ -1,8 +1,8 @@
-"""The sinks that this node hosts: opened, resumed after a restart, followed, closed."""
+"""The sinks that this node hosts: opened, resumed after a restart, followed, taken over, closed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal
 
@@ -12,22 +12,33 @@ import structlog
 from sbon_node.base.store import RecordStore
 from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sinks.follow import Events, FollowSink, IsReader
-from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, release_sink, withdraw_sink
+from sbon_node.connectors.sinks.follow import Events, Follower, FollowSink, IsReader
+from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, reach_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.context import Context, until_passed
-from sbon_node.hosting.components import HostedComponent, acceptors_of
+from sbon_node.hosting.components import HostedComponent, HostedSink, SinkOrder, acceptors_of, claim_call, claim_of
 from sbon_node.hosting.operators.ports import READER_FENCED
-from sbon_node.hosting.sinks.ended_queries import EndedQueries
-from sbon_node.hosting.sinks.hosted_sink import HostedSink, SinkOrder, claim_call, claim_of
-from sbon_node.hosting.sinks.open_sinks import OpenSinks, Work
-from sbon_node.hosting.sinks.sink_positions import begun
+from sbon_node.hosting.sinks.open_sinks import OpenSinks, Work, begun
 from sbon_node.net.peers import Caller
-from sbon_node.ownership.acceptors import NOT_OWNER, REFUSED, RecordAcceptors, check_epoch, claim, report
+from sbon_node.overlay.presence import AS_SINK
+from sbon_node.ownership.acceptors import NOT_OWNER, QUERY_OVER, REFUSED, RecordAcceptors, check_epoch, claim, report
+from sbon_node.ownership.consensus.states import Acceptor
+from sbon_node.ownership.operators import OperatorRegisters
 from sbon_protocol.api.delivery import FurtherReport, SinkReport
 from sbon_protocol.api.query_ids import is_further_sink, name_of, part_of, sink_of
 from sbon_protocol.api.states import sink_states
-from sbon_protocol.calls import AddSink, DestroyComponents, OpenSink, ReportState, SinkAdded
+from sbon_protocol.calls import (
+    AcknowledgeRows,
+    AddSink,
+    DestroyComponents,
+    FollowedFrame,
+    FollowedRows,
+    FollowRows,
+    OpenSink,
+    ReportState,
+    SinkAdded,
+    TakeOverSink,
+)
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
 from sbon_protocol.moving import ComponentHost, LocateComponent
@@ -434,3 +445,141 @@ class EndedSinks:
     def _delete(self, query: str) -> None:
         self._store.delete("sink-end", query)
         del self._ended[query]
+
+
+# -- Queries that were ended at this node: a late call opens no sink of theirs -----------------------------------------
+
+# The call may be on its way while its sender, cut off from this node, undoes the query and forgets it. An operator needs no
+# such memory: its end releases the reservation without which it is not started, and a late reservation lapses.
+
+
+class EndedQueries:
+    """The last ``most`` ends that nodes have asked for here, by query and node.
+
+    Kept in memory only: a call that was sent before a restart is lost with its connection. A sink that is opened nevertheless,
+    by a node that learns of the end later, is closed by :class:`~sbon_node.hosting.destroy.OrphanCheck`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ended: dict[tuple[str, str], None] = {}
+
+    def add(self, query: str, node: str) -> None:
+        """Remember that ``node`` has ended the query."""
+        self._ended[query, node] = None
+        while len(self._ended) > self._most:
+            del self._ended[next(iter(self._ended))]
+
+    def check(self, query: str, acceptors: Iterable[Acceptor], component: str) -> None:
+        """Raise ``query-over`` if one of the acceptors of the query's record has ended the query.
+
+        Any other node may ask for an end as well; as it has no say, it cannot keep a query from its start either.
+        """
+        if any((query, one.node) in self._ended for one in acceptors):
+            raise SbonError(QUERY_OVER, "it ended before this part was started", where=component)
+
+
+# -- Rows for followers at other nodes, which relay them (sbon_node.queries.sinks.follow) ------------------------------
+
+
+class RelayedRows:
+    """Answers calls of followers at other nodes.
+
+    A follower has its turn while it calls. The turn ends with the connection of a call that waits for rows, and otherwise after
+    ``control.call_timeout_s`` of silence.
+    """
+
+    def __init__(self, context: Context, sinks: SinkHost) -> None:
+        self._settings, self._sinks = context.settings, sinks
+        context.server.handle(FollowRows, self._handle_follow)
+        context.server.handle(AcknowledgeRows, self._handle_acknowledge)
+
+    async def _handle_follow(self, call: FollowRows, caller: Caller) -> FollowedRows:
+        sink, settings = self._sinks.followed(call.query), self._settings
+        turn_s = settings.call_timeout_s
+        follower = Follower("", call.follower, caller.node, caller.instance)
+        if call.purpose == "end":
+            sink.end_turn(follower)
+            return FollowedRows(query=sink.query)
+        if call.purpose == "hold":
+            sink.hold(follower, turn_s)
+            return FollowedRows(query=sink.query)
+        wait_s = min(call.wait_s, settings.follow_wait_s)
+        taken = await sink.take(follower, call.after, wait_s=wait_s, turn_s=turn_s, max_bytes=settings.follow_bytes)
+        if taken.end is not None:
+            self._sinks.check_open()  # the sink also ends with its node, and the query does not
+        frames = tuple(
+            FollowedFrame(
+                stream=frame.stream,
+                number=frame.number,
+                watermark_ms=frame.watermark_ms,
+                born_ms=frame.born_ms,
+                payload=frame.payload,
+            )
+            for frame in taken.frames
+        )
+        return FollowedRows(query=sink.query, frames=frames, end=taken.end)
+
+    async def _handle_acknowledge(self, call: AcknowledgeRows, caller: Caller) -> None:
+        relay = (caller.node, caller.instance)
+        await self._sinks.acknowledge(call.query, call.numbers, lambda one: (one.node, one.instance) == relay)
+
+
+# -- Taking over the sinks of nodes that are lost, where the user allows it --------------------------------------------
+
+
+class SinkTakeover:
+    """Answers the leader of a query whose sink is lost.
+
+    The sink is stored here first; then its register names this node as the host, in the next epoch; then it delivers. A restart
+    in between either finds the register changed, and goes on, or forgets the sink.
+    """
+
+    def __init__(
+        self, context: Context, sinks: SinkHost, records: RecordAcceptors, owners: OperatorRegisters, ended: EndedQueries
+    ) -> None:
+        self._context, self._sinks, self._records, self._owners, self._over = context, sinks, records, owners, ended
+        self._under_way: dict[str, None] = {}
+        context.server.handle(TakeOverSink, self._take_over)
+
+    async def _take_over(self, call: TakeOverSink, caller: Caller) -> None:
+        order: SinkOrder = decode_record(call.sink, SinkOrder)
+        check_epoch(order.epoch, order.component)
+        if order.component != sink_of(order.query) or not order.spec.failover:
+            raise SbonError("no-failover", "no other node may take it over", where=order.component)
+        acceptors = acceptors_of(call.acceptors, order.component)
+        self._over.check(order.query, acceptors, order.component)
+        if not await self._records.is_acceptor(order.query, (), caller.node):
+            raise SbonError(NOT_OWNER, f"{caller.node} keeps no record of {order.query}", where=order.component)
+        if order.query in self._under_way:
+            raise SbonError("sink-exists", f"the sink of {order.query} is being taken over here", where=order.component)
+        self._under_way[order.query] = None
+        try:
+            await self._host(order, HostedSink(order=order, acceptors=acceptors, claim=claim_of(order, self._context.rng)))
+        finally:
+            del self._under_way[order.query]
+
+    async def _host(self, order: SinkOrder, asked: HostedSink) -> None:
+        context, sinks = self._context, self._sinks
+        register = await self._owners.read(order.query, order.component)
+        mine = (register.host, register.instance) == context.membership.expected(context.name)
+        if sinks.hosted(order.component) is not None:
+            if mine:
+                return
+            raise SbonError("sink-exists", f"{order.query} has a sink here already", where=context.name)
+        if not mine and not context.presence.gone(AS_SINK, register.host, register.instance):
+            raise SbonError(NOT_OWNER, f"{context.name} takes {register.host} to be there", where=order.component)
+        sinks.check(order)
+        await reach_sink(order.spec.kind, order.spec.options, sinks.open.context_of(asked, fresh=False))
+        epoch = register.epoch if mine else register.epoch + 1
+        hosted = msgspec.structs.replace(asked, order=msgspec.structs.replace(order, epoch=epoch), taken_over=True)
+        sinks.keep(hosted)
+        try:
+            if not mine:
+                await self._owners.take_over_sink(order.query, order.component, register.host, register.epoch)
+        except BaseException:
+            await sinks.release(hosted)  # If the register names this node nevertheless, the leader asks again.
+            raise
+        log.warning("sink-recovered", sink=order.component, host=register.host, epoch=epoch)
+        if sinks.hosted(order.component) is hosted:  # Otherwise its query has ended meanwhile.
+            sinks.begin(hosted)

@@ -14,14 +14,12 @@ from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.moving.moves import Moves
+from sbon_node.hosting.moving.arrivals import Moves
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
-from sbon_node.hosting.standby.followers import BackupFollowers
-from sbon_node.hosting.standby.keeper import BackupKeeper
-from sbon_node.hosting.standby.kept import Kept, StoredBackup
+from sbon_node.hosting.standby.followers import BackupFollowers, Rehearsals
+from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup
 from sbon_node.hosting.standby.operator import BackupParts, OperatorBackup, OperatorKeeper
-from sbon_node.hosting.standby.rehearsal import Rehearsals
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.source import SourceBackup, SourceBackups, SourceKeeper
 from sbon_node.hosting.sweep import checkpoint_of

@@ -19,18 +19,14 @@ from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.components import HostedComponent, acceptors_of
-from sbon_node.hosting.moving.host_check import HostCheck
-from sbon_node.hosting.moving.widths import check_cut, check_stream
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of
+from sbon_node.hosting.moving.host_check import HostCheck, check_cut, check_stream
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.operators.hosted_operator import HostedOperator
 from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
-from sbon_node.hosting.standby.keeper import BackupKeeper
-from sbon_node.hosting.standby.kept import Kept, StoredBackup, StoredBatch, described, files_of, use_of
-from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
+from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup, StoredBatch, described, files_of, use_of
+from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner, CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.standby.shipment import CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller, Expected
@@ -455,7 +451,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
     async def _not_read(self, kept: Kept[StoredBackup], error: SbonError) -> None:
         """Forget the backup of an operator that is over.
 
-        A register that no node has proves nothing: of a query that is over, :mod:`~sbon_node.hosting.orphans` ends the backups.
+        A register that no node has proves nothing: of a query that is over, :mod:`~sbon_node.hosting.destroy` ends the backups.
         """
         if error.code in OVER:
             await self._forget(kept)

@@ -12,11 +12,9 @@ from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import check_cancelled
 from sbon_node.connectors.sources.runner import Waits
 from sbon_node.context import Context
-from sbon_node.hosting.standby.keeper import BackupKeeper
-from sbon_node.hosting.standby.kept import Kept, StoredSource
-from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
+from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredSource
+from sbon_node.hosting.standby.owner import FENCED, PIECE_BYTES, PIECE_FRAMES, BackupChoice, BackupOwner
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.standby.shipment import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.model.records import SourceRegister
 from sbon_node.net.peers import Caller, Expected
