@@ -97,7 +97,7 @@ class Hosting(NamedTuple):
         self.operators.start()
         self.sinks.start()
         self.source_backups.start()
-        self.sources.start(self.source_backups.kept())
+        self.sources.start(self.source_backups.keeper.kept())
 
     async def close_moves(self) -> None:
         """End all work for operators of other nodes."""

@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_protocol.api.columns import Schema
-from sbon_protocol.api.operators import OperatorSpec
-from sbon_protocol.api.queries import SinkSpec
+from sbon_protocol.api.operators import OperatorSpec, OperatorStats
+from sbon_protocol.api.queries import OperatorInfo, SinkSpec
 from sbon_protocol.api.query_ids import is_further_sink
 from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ClaimComponent, ReportState
@@ -26,6 +26,20 @@ class HostedComponent(NamedTuple):
     query: str
     component: str
     acceptors: tuple[Acceptor, ...]
+
+
+def starting_here(spec: OperatorSpec, node: str, reason: str, stats: OperatorStats | None = None) -> OperatorInfo:
+    """Return the description of an operator that ``node`` is about to host, for that ``reason``."""
+    return OperatorInfo(
+        id=spec.id,
+        node=node,
+        fragment=spec.fragment,
+        state=operator_states.STARTING,
+        reason=reason,
+        epoch=spec.epoch,
+        durability=spec.durability,
+        stats=stats,
+    )
 
 
 def acceptors_of(values: tuple[object, ...], component: str) -> tuple[Acceptor, ...]:
@@ -67,8 +81,7 @@ class HostedOperator(msgspec.Struct, frozen=True, kw_only=True):
 
     def claim(self) -> ClaimComponent:
         """Return the request for its next epoch, after a restart."""
-        spec = self.spec
-        return ClaimComponent(query=spec.query, component=spec.id, epoch=spec.epoch)
+        return ClaimComponent(query=self.spec.query, component=self.spec.id, epoch=self.spec.epoch)
 
     @property
     def referring(self) -> tuple[str, ...]:
@@ -160,9 +173,3 @@ def claim_of(order: SinkOrder, rng: random.Random) -> str:
 
 def new_claim(rng: random.Random) -> str:
     return f"{rng.getrandbits(64):016x}"
-
-
-def claim_call(hosted: HostedSink) -> ClaimComponent:
-    """Return the claim of a host that was restarted."""
-    order = hosted.order
-    return ClaimComponent(query=order.query, component=order.component, epoch=order.epoch)

@@ -6,7 +6,7 @@ or is out of reach; and goes on at the present one with its own position, since 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 import structlog
@@ -118,16 +118,12 @@ class Lineages:
         known = self._known.get(component)
         return known.by_stream.get(stream, 0) if known is not None else 0
 
-    def learner(self, component: str, stream: str) -> Callable[[int], None]:
-        """Return the function that stores the lineage of ``stream``; it raises :class:`SbonError` where the disk is full."""
-
-        def learn(lineage: int) -> None:
-            known = self._known.get(component, ReadLineages())
-            learnt = ReadLineages(by_stream={**known.by_stream, stream: lineage})
-            self._store.put("lineages", component, learnt)
-            self._known[component] = learnt
-
-        return learn
+    def learn(self, component: str, stream: str, lineage: int) -> None:
+        """Store the lineage of ``stream``; raises :class:`SbonError` where the disk is full."""
+        known = self._known.get(component, ReadLineages())
+        learnt = ReadLineages(by_stream={**known.by_stream, stream: lineage})
+        self._store.put("lineages", component, learnt)
+        self._known[component] = learnt
 
     def forget(self, component: str) -> None:
         if component in self._known:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -19,17 +18,6 @@ log = structlog.get_logger()
 ORPHANED_S = 60.0
 """Seconds after a start in which an engine process of the earlier daemon may still write to the checkpoints of operators that
 have been deleted since; longer than a new one waits for their lock."""
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """The elements of two containers."""
-
-    one: Container[str]
-    other: Container[str]
-
-    def __contains__(self, element: object) -> bool:
-        return element in self.one or element in self.other
 
 
 def spill_of(context: Context, operator: str) -> Path:
@@ -60,14 +48,14 @@ async def delete_copies(context: Context, attempt: str) -> None:
     await until_passed(context, partial(context.executor, delete), waits)
 
 
-def sweep(context: Context, hosted: Container[str], connected: Container[str]) -> None:
-    """Delete streams and checkpoints of operators that are not hosted, and spilled frames of those not connected."""
+def sweep(context: Context, is_kept: Callable[[str], bool], connected: Container[str]) -> None:
+    """Delete streams and checkpoints of operators that are not kept, and spilled frames of those not connected."""
     for stream in context.outbox.streams():
-        if not is_source(stream) and stream not in hosted:
+        if not is_source(stream) and not is_kept(stream):
             context.outbox.drop_stream(stream)
     folder = checkpoint_of(context, "")
     for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if checkpoint.is_dir() and checkpoint.name not in hosted:
+        if checkpoint.is_dir() and not is_kept(checkpoint.name):
             shutil.rmtree(checkpoint, ignore_errors=True)
     folder = spill_of(context, "")
     for spilled in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -75,9 +63,9 @@ def sweep(context: Context, hosted: Container[str], connected: Container[str]) -
             shutil.rmtree(spilled, ignore_errors=True)
 
 
-async def sweep_again(context: Context, stored: Iterable[str], hosted: Container[str]) -> None:
+async def sweep_again(context: Context, stored: Iterable[str], is_kept: Callable[[str], bool]) -> None:
     """Delete what an orphaned engine process has written for those of the operators ``stored`` at the start that are gone."""
     await context.clock.sleep(ORPHANED_S)
     for operator in stored:
-        if operator not in hosted:
+        if not is_kept(operator):
             shutil.rmtree(checkpoint_of(context, operator), ignore_errors=True)

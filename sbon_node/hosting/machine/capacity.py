@@ -67,11 +67,6 @@ def _blend(estimated: float, measured: float | None, observed: float) -> float:
     return estimated if measured is None else (1.0 - observed) * estimated + observed * measured
 
 
-def unmeasured(operator: str, needs: Needs) -> Needs:
-    """Return the estimate, of operators that nobody measures."""
-    return needs
-
-
 class _Reservation(NamedTuple):
     """Reserved capacity. ``deadline`` is None if it lasts until release; until the deadline it counts for ``holder``."""
 
@@ -103,7 +98,7 @@ class Reservations:
         capacity: EngineCapacity,
         share: float = 0.5,
         grace_s: float = 15.0,
-        measured: Callable[[str, Needs], Needs] = unmeasured,
+        measured: Callable[[str, Needs], Needs] = lambda _, needs: needs,
     ) -> None:
         self._capacity, self._grace_s, self._measured = capacity, grace_s, measured
         self._most = max(1, int(share * capacity.operators))

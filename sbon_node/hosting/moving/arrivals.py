@@ -23,7 +23,7 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, starting_here
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.moving.ends import Arrival, Copied, FollowerStarter, Frozen, Position, StoredArrival
 from sbon_node.hosting.moving.host_check import HostCheck, check_cut, check_stream, check_tail
@@ -40,7 +40,7 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_protocol.api.nodes import ARRIVAL
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
-from sbon_protocol.api.states import move_states, operator_states
+from sbon_protocol.api.states import move_states
 from sbon_protocol.api.states.operator_states import SET_ASIDE, OperatorState
 from sbon_protocol.api.subscribers import attempt_of, component_of
 from sbon_protocol.calls import DestroyComponents
@@ -118,17 +118,9 @@ class Arrivals:
 
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the followers of a query: what users see if the register names this node before it has the stream."""
+        me = self._context.name
         return [
-            OperatorInfo(
-                id=operator,
-                node=self._context.name,
-                fragment=arrival.spec.fragment,
-                state=operator_states.STARTING,
-                reason=f"waits for its stream from {arrival.stored.origin}",
-                epoch=arrival.spec.epoch,
-                durability=arrival.spec.durability,
-                stats=self._engine.stats(operator),
-            )
+            starting_here(arrival.spec, me, f"waits for its stream from {arrival.stored.origin}", self._engine.stats(operator))
             for operator, arrival in sorted(self._known.items())
             if arrival.spec.query == query
         ]
@@ -336,7 +328,8 @@ class Arrivals:
         if not has_begun and not subscriptions_of(outbox, call.operator, call.attempt):
             return
         await self._host_check.is_host(call.operator, caller)
-        forget_subscriptions(outbox, call.operator, call.attempt)
+        for stream, subscriber in subscriptions_of(outbox, call.operator, call.attempt):
+            outbox.unsubscribe(stream, subscriber)
         if self._has_begun(call.operator, call.attempt, caller):
             await self._forget(self._known[call.operator])
 
@@ -382,12 +375,6 @@ def subscriptions_of(outbox: Outbox, operator: str, attempt: str) -> list[tuple[
         for subscriber in outbox.link_counts(stream).links
         if component_of(subscriber) == operator and attempt_of(subscriber) == attempt
     ]
-
-
-def forget_subscriptions(outbox: Outbox, operator: str, attempt: str) -> None:
-    """Delete the subscriptions of a follower to streams of this node."""
-    for stream, subscriber in subscriptions_of(outbox, operator, attempt):
-        outbox.unsubscribe(stream, subscriber)
 
 
 # -- All that a node needs for moves of operators, wired together ------------------------------------------------------

@@ -437,7 +437,7 @@ class FollowerStarter:
         context, spec, ports = self._context, hosted.spec, self._ports
         for stream, lineage in lineages.items():
             if lineage:
-                ports.lineages.learner(spec.id, stream)(lineage)
+                ports.lineages.learn(spec.id, stream, lineage)
         return Target(
             spec,
             engine=self._engine,

@@ -21,7 +21,7 @@ from sbon_node.hosting.components import HostedComponent, HostedOperator, accept
 from sbon_node.hosting.machine.capacity import Reservations
 from sbon_node.hosting.operators.ports import OperatorPorts, trim_letters
 from sbon_node.hosting.operators.room import Room
-from sbon_node.hosting.sweep import ORPHANED_S, Either, checkpoint_of, spill_of, sweep, sweep_again
+from sbon_node.hosting.sweep import ORPHANED_S, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors, check_epoch, claim, report
@@ -91,7 +91,7 @@ class OperatorHost:
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
         if self._orphaned:
             self._swept_s = self._context.clock.now() + ORPHANED_S
-            self._tasks.start("sweep again", sweep_again(self._context, tuple(self._orphaned), self._kept))
+            self._tasks.start("sweep again", sweep_again(self._context, tuple(self._orphaned), self._is_kept))
         for operator in self._stored:
             hosted = self._hosted.get(operator)
             if hosted is not None:
@@ -365,13 +365,12 @@ class OperatorHost:
         if operator in self._hosted:
             self._states.enter(operator, operator_states.STARTING, str(error))
 
-    @property
-    def _kept(self) -> Either:
-        """The operators whose checkpoints stay."""
-        return Either(self._hosted, Either(self.arriving, self.backed))
+    def _is_kept(self, operator: str) -> bool:
+        """Return whether the checkpoint of an operator stays."""
+        return operator in self._hosted or operator in self.arriving or operator in self.backed
 
     async def _sweep(self) -> None:
-        sweep(self._context, self._kept, self.ports.open)
+        sweep(self._context, self._is_kept, self.ports.open)
         trim_letters(self.ports.letters_folder, self._connectors)
 
     def _resume_broken(self, task: str, error: BaseException) -> None:

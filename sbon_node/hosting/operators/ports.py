@@ -45,27 +45,21 @@ class Backups(Protocol):
 
     def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
         """Return the backup for an operator whose port is opened; None for an operator that has none."""
-        ...
 
     def begin(self, operator: str) -> None:
         """Find a backup for an operator that this node hosts, and give it what was shown before."""
-        ...
 
     def info(self, operator: str) -> BackupInfo | None:
         """Return how current the backup of an operator is; None for an operator that has none."""
-        ...
 
     async def close(self, operator: str) -> None:
         """Store nothing more for now: the operator's port is closed."""
-        ...
 
     def drop(self, operator: str) -> None:
         """Tell the backup that it is not needed any more: the operator is over."""
-        ...
 
     def forget(self, operator: str) -> None:
         """Forget an operator that this node does not host any more; another node may need its backup."""
-        ...
 
 
 class OperatorPorts:
@@ -147,10 +141,6 @@ class OperatorPorts:
         )
         return msgspec.structs.replace(measures, inputs=tuple(inputs))
 
-    def all_measures(self) -> list[OperatorMeasures]:
-        """Return the measures of all operators with an open port, in the order of their ids."""
-        return [port.measures() for _, port in sorted(self.open.items())]
-
     def _input(self, spec: OperatorSpec, position: int, one: InputSpec, host: StreamHost) -> PortInput:
         return PortInput(
             stream=one.stream,
@@ -159,7 +149,7 @@ class OperatorPorts:
             search=host.search,
             own_time=host.own_time,
             lineage=self.lineages.of(spec.id, one.stream),
-            learn=self.lineages.learner(spec.id, one.stream),
+            learn=partial(self.lineages.learn, spec.id, one.stream),
             lag_ms=one.lag_ms,
             ahead_ms=one.ahead_ms,
             whole=one.whole,

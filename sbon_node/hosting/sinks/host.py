@@ -16,7 +16,7 @@ from sbon_node.connectors.sinks.follow import Events, Follower, FollowSink, IsRe
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, reach_sink, release_sink, withdraw_sink
 from sbon_node.connectors.sinks.results import ResultStreams
 from sbon_node.context import Context, until_passed
-from sbon_node.hosting.components import HostedComponent, HostedSink, SinkOrder, acceptors_of, claim_call, claim_of
+from sbon_node.hosting.components import HostedComponent, HostedSink, SinkOrder, acceptors_of, claim_of
 from sbon_node.hosting.operators.ports import READER_FENCED
 from sbon_node.hosting.sinks.open_sinks import OpenSinks, Work, begun
 from sbon_node.net.peers import Caller
@@ -30,6 +30,7 @@ from sbon_protocol.api.states import sink_states
 from sbon_protocol.calls import (
     AcknowledgeRows,
     AddSink,
+    ClaimComponent,
     DestroyComponents,
     FollowedFrame,
     FollowedRows,
@@ -73,7 +74,8 @@ class SinkHost:
         """Stop delivery; all sinks stay on disk. Open no new sinks."""
         self._closing = True
         await self._tasks.close()
-        await self.open.shut_all()
+        for sink in sorted({*self.open.followed, *self.open.runners}):
+            await self.open.shut(sink)
 
     def rows(self, query: str) -> int | None:
         """Return the rows that the query's first sink has delivered for good since it was opened.
@@ -298,7 +300,8 @@ class SinkHost:
         """Return the sink in the next epoch; None if it is no longer this node's, and forgotten."""
         order = hosted.order
         try:
-            epoch = await claim(self._context, self._records, hosted.acceptors, claim_call(hosted))
+            call = ClaimComponent(query=order.query, component=order.component, epoch=order.epoch)
+            epoch = await claim(self._context, self._records, hosted.acceptors, call)
         except SbonError as error:
             log.info("sink-given-up", sink=order.component, reason=str(error))
             if error.code == NOT_OWNER and order.spec.failover:

@@ -120,8 +120,9 @@ async def fenced(context: Context, records: RecordAcceptors, hosted: HostedSink)
     done: dict[str, int] = {}
     ended: list[str] = []
     for stream, _ in hosted.order.inputs:
+        call = FenceReader(stream=stream, subscriber=hosted.order.component, reader_epoch=hosted.order.epoch)
         try:
-            position = await _fenced_at(context, records, hosted, stream)
+            position = await _asked(context, records, hosted, stream, call, ReaderPosition)
         except SbonError as error:
             if error.code in OVER | REFUSALS:
                 raise
@@ -162,11 +163,6 @@ async def _begun(context: Context, records: RecordAcceptors, hosted: HostedSink,
     return Beginning(frames=frames, ended=tuple(ended), rows=rows)
 
 
-async def _fenced_at(context: Context, records: RecordAcceptors, hosted: HostedSink, stream: str) -> ReaderPosition:
-    call = FenceReader(stream=stream, subscriber=hosted.order.component, reader_epoch=hosted.order.epoch)
-    return await _asked(context, records, hosted, stream, call, ReaderPosition)
-
-
 async def _asked(context: Context, records: RecordAcceptors, hosted: HostedSink, stream: str, call: Call, reply: type[R]) -> R:
     """Ask the stream's host, and again if that was not the host any more: a former one may know less."""
     query, asked = hosted.order.query, ""
@@ -192,7 +188,8 @@ class OpenSinks:
 
     def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors, results: ResultStreams) -> None:
         self._context, self._settings, self._records, self._results = context, settings, records, results
-        self._links = SinkLinks(context, records)
+        self._lineages = Lineages(context.store)
+        self._delays: dict[str, SinkDelays] = {}
         self.followed: dict[str, FollowSink] = {}
         self.runners: dict[str, SinkRunner] = {}
         self._waiting: dict[str, str] = {}
@@ -206,7 +203,7 @@ class OpenSinks:
         self._waiting.pop(order.component, None)
         ended = hosted.beginning.ended if hosted.beginning is not None else ()
         if order.spec.kind == FOLLOW:
-            links = self._links.make(hosted, hosted.after(hosted.done))
+            links = self._links(hosted, hosted.after(hosted.done))
             sink = FollowSink(order.query, links, context.clock, (*hosted.ended, *ended), hosted.rows, context.computing)
             self.followed[order.component] = sink
             return sink.run
@@ -216,7 +213,7 @@ class OpenSinks:
         if not is_current(hosted):
             await opened.close()
             raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
-        links = self._links.make(hosted, hosted.after(opened.positions()))
+        links = self._links(hosted, hosted.after(opened.positions()))
         runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing, ended)
         self.runners[order.component] = runner
         return runner.run
@@ -229,18 +226,14 @@ class OpenSinks:
     async def shut(self, sink: str, *, unsubscribe: bool = False) -> None:
         """Close a sink; ignore one that is not open."""
         self._waiting.pop(sink, None)
-        self._links.closed(sink)
+        self._delays.pop(sink, None)
         for one in (self.followed.pop(sink, None), self.runners.pop(sink, None)):
             if one is not None:
                 await one.close(unsubscribe=unsubscribe)
 
-    async def shut_all(self) -> None:
-        for sink in sorted({*self.followed, *self.runners}):
-            await self.shut(sink)
-
     def forget(self, sink: str) -> None:
         """Forget which streams a sink has read."""
-        self._links.forget(sink)
+        self._lineages.forget(sink)
 
     def context_of(self, hosted: HostedSink, *, fresh: bool, acknowledged: DeliveryPosition | None = None) -> SinkContext:
         """Return the context in which the sink is opened, resumed or withdrawn here."""
@@ -286,7 +279,8 @@ class OpenSinks:
 
     def delay(self, sink: str) -> SinkDelay | None:
         """Return the delay of the newest rows that have arrived for a sink; None while it is not open."""
-        return self._links.delay(sink)
+        delays = self._delays.get(sink)
+        return delays.report() if delays is not None else None
 
     def sample(self, sink: str) -> Sample | None:
         """Return the newest rows of a sink."""
@@ -294,34 +288,11 @@ class OpenSinks:
             return self.runners[sink].newest.sample()
         return self.followed[sink].sample() if sink in self.followed else None
 
+    # -- the links by which sinks read their streams ------------------------------------------------------------------
 
-# -- The links by which the sinks of this node read their streams, and the delays of the rows that come by them -------
-
-
-class SinkLinks:
-    """Makes the links of sinks."""
-
-    def __init__(self, context: Context, records: RecordAcceptors) -> None:
-        self._context, self._records = context, records
-        self._lineages = Lineages(context.store)
-        self._delays: dict[str, SinkDelays] = {}
-
-    def make(self, hosted: HostedSink, done: Mapping[str, int]) -> list[Link]:
+    def _links(self, hosted: HostedSink, done: Mapping[str, int]) -> list[Link]:
         """Return a link for each of the sink's streams, which begins after the frame that is ``done``."""
         return [self._link(hosted, stream, node, done.get(stream, 0)) for stream, node in hosted.order.inputs]
-
-    def delay(self, sink: str) -> SinkDelay | None:
-        """Return the delay of the newest rows that have arrived for the sink; None while it is not open."""
-        delays = self._delays.get(sink)
-        return delays.report() if delays is not None else None
-
-    def closed(self, sink: str) -> None:
-        """Forget the delays of a sink that is closed."""
-        self._delays.pop(sink, None)
-
-    def forget(self, sink: str) -> None:
-        """Forget which streams a sink has read."""
-        self._lineages.forget(sink)
 
     def _link(self, hosted: HostedSink, stream: str, node: str, done: int) -> Link:
         context, order = self._context, hosted.order
@@ -341,7 +312,7 @@ class SinkLinks:
             rng=context.rng,
             start_after=done,
             lineage=self._lineages.of(order.component, stream),
-            learn=self._lineages.learner(order.component, stream),
+            learn=partial(self._lineages.learn, order.component, stream),
             reader_epoch=order.epoch,
             failpoint=context.failpoint,
             columns=tuple(column.name for column in order.schema) if stream in order.by_position else (),

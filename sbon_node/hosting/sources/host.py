@@ -357,10 +357,8 @@ class ResultStreams:
         declaration = StreamDeclaration(name=options.stream, schema=schema, event_time=options.event_time)
         check_stream(declaration)
         await self._catalogue.create(declaration)
-        await self._attach(query, options.stream)
-
-    async def _attach(self, query: str, stream: str) -> None:
-        source = SourceDeclaration(stream=stream, name=QUERY, node=self._context.name, connector=QUERY, options={"query": query})
+        node, made_by = self._context.name, {"query": query}
+        source = SourceDeclaration(stream=options.stream, name=QUERY, node=node, connector=QUERY, options=made_by)
         await self._catalogue.attach(source)
 
     async def source(self, query: str, stream: str, schema: Schema) -> ResultSource:

@@ -66,7 +66,8 @@ class SampleStore:
             at.setdefault(sources[source], []).append(SampleRequest(source=source, columns=tuple(names)))
         calls = {node: SampleSources(requests=tuple(requests), rows=rows) for node, requests in sorted(at.items())}
         answers = await asyncio.gather(*(self._ask(node, call) for node, call in calls.items()))
-        schemas = self._schemas()
+        entries = self._catalogue.entries.values()
+        schemas = {source.id: entry.declaration.schema for entry in entries for source in entry.sources}
         samples: dict[str, StreamSample] = {}
         for call, answer in zip(calls.values(), answers, strict=True):
             asked = {request.source: set(request.columns) for request in call.requests}
@@ -77,9 +78,6 @@ class SampleStore:
                 else:
                     samples[report.source] = sample
         return samples
-
-    def _schemas(self) -> dict[str, Schema]:
-        return {source.id: entry.declaration.schema for entry in self._catalogue.entries.values() for source in entry.sources}
 
     async def _ask(self, node: str, call: SampleSources) -> SourceSamples:
         if node == self._context.name:
@@ -237,17 +235,7 @@ class MeasurementStore:
                 del self._kept[signature]
                 continue
             self._kept.move_to_end(signature)
-            measurement = kept.measurement
-            recalled.append(
-                OperatorMeasurement(
-                    signature=signature,
-                    rows_in=measurement.rows_in,
-                    rows_out=measurement.rows_out,
-                    bytes_out=measurement.bytes_out,
-                    age_s=age_s,
-                    estimated=measurement.estimated,
-                )
-            )
+            recalled.append(_report(signature, kept.measurement, age_s, kept.measurement.estimated))
         return tuple(recalled)
 
     async def measured(
@@ -330,17 +318,12 @@ def _reports_of(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple
             continue
         measurement = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
         if measurement.is_usable(has_state=any(read.event_time for read in planned.inputs)):
-            reports.append(
-                OperatorMeasurement(
-                    signature=planned.signature,
-                    rows_in=measurement.rows_in,
-                    rows_out=measurement.rows_out,
-                    bytes_out=measurement.bytes_out,
-                    age_s=0.0,
-                    estimated=expected[planned.id],
-                )
-            )
+            reports.append(_report(planned.signature, measurement, 0.0, expected[planned.id]))
     return tuple(reports[:MAX_MEASUREMENTS])
+
+
+def _report(signature: str, measured: Measurement, age_s: float, estimated: float | None) -> OperatorMeasurement:
+    return OperatorMeasurement(signature, measured.rows_in, measured.rows_out, measured.bytes_out, age_s, estimated)
 
 
 def _measurement(report: OperatorMeasurement) -> Measurement:

@@ -60,12 +60,9 @@ class OperatorBackups:
             self.tasks.start(f"prepare {operator}", backup.prepare())
 
     def info(self, operator: str) -> BackupInfo | None:
-        backup = self.known.get(operator)
-        return (
-            None
-            if backup is None
-            else msgspec.structs.replace(backup.info(), recovered=self.recovered.get(operator, "")[:MAX_REASON])
-        )
+        if (backup := self.known.get(operator)) is None:
+            return None
+        return msgspec.structs.replace(backup.info(), recovered=self.recovered.get(operator, "")[:MAX_REASON])
 
     async def close(self, operator: str) -> None:
         await self.tasks.stop(f"prepare {operator}")
@@ -188,7 +185,3 @@ class NodeSourceBackups(_Backups[SourceBackup]):
 
     async def _look(self, backed: str, backup: SourceBackup) -> None:
         await backup.check()
-
-    def kept(self) -> list[str]:
-        """Return the sources of other nodes of which this node keeps a backup."""
-        return self.keeper.kept()

@@ -36,8 +36,6 @@ from sbon_protocol.api.durability import HOT
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.nodes import BACKUP, FOLLOWER, CapacityUse
 from sbon_protocol.api.operators import OperatorSpec
-from sbon_protocol.api.queries import OperatorInfo
-from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import StoreBackup, StoreSource
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import SbonError
@@ -185,20 +183,6 @@ async def _ended(end: asyncio.Future[str], operator: str) -> None:
 def files_of(context: Context, operator: str) -> Path:
     """Return the folder of the files of a backup, each under its digest."""
     return context.data_dir / "backups" / operator
-
-
-def described(stored: StoredBackup, node: str) -> OperatorInfo:
-    """Return the operator as users see it once the register names ``node``, which keeps the backup, as its host."""
-    return OperatorInfo(
-        id=stored.id,
-        node=node,
-        fragment=stored.spec.fragment,
-        state=operator_states.STARTING,
-        reason=f"goes on here after {stored.host}",
-        epoch=stored.spec.epoch,
-        durability=stored.spec.durability,
-        stats=None,
-    )
 
 
 # -- frames on their way ------------------------------------------------------------------------------------------------

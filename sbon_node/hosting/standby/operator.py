@@ -19,12 +19,12 @@ from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, starting_here
 from sbon_node.hosting.moving.host_check import HostCheck, check_cut, check_stream
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
-from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup, StoredBatch, described, files_of, use_of
+from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup, StoredBatch, files_of, use_of
 from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner, CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.sweep import checkpoint_of
@@ -325,7 +325,8 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
     def describe(self, query: str) -> list[OperatorInfo]:
         """Return the operators of a query with a backup here: what users see once the register names this node as the host."""
         kept = (one.stored for _, one in sorted(self._known.items()))
-        return [described(one, self._context.name) for one in kept if one.spec.query == query]
+        me = self._context.name
+        return [starting_here(one.spec, me, f"goes on here after {one.host}") for one in kept if one.spec.query == query]
 
     async def destroy(self, call: DestroyComponents) -> None:
         """Forget the backups among the components of a query that is over."""
@@ -472,7 +473,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         runs = await self._followers.stop(operator)
         for stream, lineage in stored.lineages.items():
             if lineage:
-                self._operators.ports.lineages.learner(operator, stream)(lineage)
+                self._operators.ports.lineages.learn(operator, stream, lineage)
         why = "the engine of its host did not run it" if kept.is_yielded else "its host was lost"
         spec = stored.spec.moved_from(stored.host, context.clock.wall_ms(), why)
         if self._operators.get(operator) is None:  # Otherwise the backup could not be deleted before.
