@@ -1,15 +1,21 @@
-"""Components of queries as their host stores them: operators and sinks, with the acceptors of their records."""
+"""Components of queries as their host stores them: operators and sinks, with the acceptors of their records, and folders."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+import structlog
 from msgspec import Meta
 
+from sbon_node.context import Context, until_passed
 from sbon_node.ownership.consensus.states import Acceptor
+from sbon_protocol.api.catalogue import is_source
 from sbon_protocol.api.columns import Schema
 from sbon_protocol.api.operators import OperatorSpec, OperatorStats
 from sbon_protocol.api.queries import OperatorInfo, SinkSpec
@@ -18,6 +24,8 @@ from sbon_protocol.api.states import operator_states
 from sbon_protocol.calls import ClaimComponent, ReportState
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError, SbonError
+
+log = structlog.get_logger()
 
 
 class HostedComponent(NamedTuple):
@@ -134,10 +142,7 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a further sink begins: after these frames by stream; ``ended`` are the streams that end with theirs.
-
-    ``rows`` is the number of rows of the result before.
-    """
+    """Where a further sink begins: after these frames by stream, and ``rows`` rows; streams in ``ended`` end with theirs."""
 
     frames: dict[str, int] = {}
     ended: tuple[str, ...] = ()
@@ -173,3 +178,61 @@ def claim_of(order: SinkOrder, rng: random.Random) -> str:
 
 def new_claim(rng: random.Random) -> str:
     return f"{rng.getrandbits(64):016x}"
+
+
+# -- Folders of this node's operators, and the removal of those whose deletion a crash interrupted ---------------------
+
+ORPHANED_S = 60.0
+"""Seconds after a start in which an engine process of the earlier daemon may still write to the checkpoints of operators that
+have been deleted since; longer than a new one waits for their lock."""
+
+
+def spill_of(context: Context, operator: str) -> Path:
+    return context.data_dir / "spill" / operator
+
+
+def checkpoint_of(context: Context, operator: str) -> Path:
+    return context.data_dir / "operators" / operator
+
+
+def copies_of(context: Context, attempt: str) -> Path:
+    """Return the folder of what another node fetches from here in an attempt to move an operator."""
+    return context.data_dir / "copies" / attempt
+
+
+def copy_to(context: Context, operator: str) -> Path:
+    """Return the copy of a checkpoint that comes here."""
+    return context.data_dir / "copies" / f"{operator}~"
+
+
+async def delete_copies(context: Context, attempt: str) -> None:
+    """Delete :func:`copies_of` the attempt, also where the disk refuses that at first."""
+
+    def waits(error: SbonError) -> None:
+        log.warning("copy-not-deleted", attempt=attempt, code=error.code, reason=str(error))
+
+    delete = partial(shutil.rmtree, copies_of(context, attempt), ignore_errors=True)
+    await until_passed(context, partial(context.executor, delete), waits)
+
+
+def sweep(context: Context, is_kept: Callable[[str], bool], connected: Container[str]) -> None:
+    """Delete streams and checkpoints of operators that are not kept, and spilled frames of those not connected."""
+    for stream in context.outbox.streams():
+        if not is_source(stream) and not is_kept(stream):
+            context.outbox.drop_stream(stream)
+    folder = checkpoint_of(context, "")
+    for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if checkpoint.is_dir() and not is_kept(checkpoint.name):
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    folder = spill_of(context, "")
+    for spilled in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if spilled.name not in connected:
+            shutil.rmtree(spilled, ignore_errors=True)
+
+
+async def sweep_again(context: Context, stored: Iterable[str], is_kept: Callable[[str], bool]) -> None:
+    """Delete what an orphaned engine process has written for those of the operators ``stored`` at the start that are gone."""
+    await context.clock.sleep(ORPHANED_S)
+    for operator in stored:
+        if not is_kept(operator):
+            shutil.rmtree(checkpoint_of(context, operator), ignore_errors=True)

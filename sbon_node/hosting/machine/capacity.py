@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from sbon_node.engine.interface import EngineCapacity
 from sbon_protocol.api.measures import OperatorMeasures
@@ -30,12 +30,12 @@ LEAST_CORES = 0.01
 """Cores of an operator without rows: five take 0.02 (docs/figures/engine.md), and a margin."""
 MB = 2**20
 
-_WORDS: dict[CapacityUse, tuple[str, str]] = {
-    HOSTED: ("operator", "operators"),
-    ARRIVAL: ("arriving operator", "arriving operators"),
-    FOLLOWER: ("follower", "followers"),
-    BACKUP: ("backup", "backups"),
-    RESERVED: ("reservation", "reservations"),
+_WORDS: dict[CapacityUse, str] = {
+    HOSTED: "operator",
+    ARRIVAL: "arriving operator",
+    FOLLOWER: "follower",
+    BACKUP: "backup",
+    RESERVED: "reservation",
 }
 
 
@@ -197,18 +197,10 @@ class Reservations:
     def report(self, now: float) -> NodeCapacity:
         """Return the capacity in all, and what holds it, by the ids of the operators."""
         self._lapse(now)
-        held = []
-        for operator, reservation in sorted(self._reservations.items()):
-            taken = self._cost(operator, reservation)
-            held.append(
-                HeldCapacity(
-                    operator=operator,
-                    use=reservation.present_use,
-                    cores=taken.cores,
-                    memory_mb=taken.memory_mb,
-                    bandwidth_bytes_s=taken.bandwidth_bytes_s,
-                )
-            )
+        held = (
+            HeldCapacity(operator=operator, use=one.present_use, **asdict(self._cost(operator, one)))
+            for operator, one in sorted(self._reservations.items())
+        )
         return NodeCapacity(
             operators=self._capacity.operators,
             cores=self._capacity.cores,
@@ -257,7 +249,7 @@ class Reservations:
         """Return in words what holds capacity; empty if nothing does."""
         holding = [one for operator, one in self._reservations.items() if operator not in given_up]
         uses = Counter(one.present_use for one in holding if with_backups or one.takes_place)
-        words = (f"{count} {_WORDS[use][count != 1]}" for use, count in sorted(uses.items()))
+        words = (f"{count} {_WORDS[use]}{'s' * (count != 1)}" for use, count in sorted(uses.items()))
         return f" (held by {', '.join(words)})" if uses else ""
 
     def _lapse(self, now: float) -> None:

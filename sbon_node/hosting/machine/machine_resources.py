@@ -68,10 +68,7 @@ class Machine:
         return os.getloadavg()[0] / self._machine_cores if emulated is None else emulated
 
     def usage(self, engine: int | None) -> tuple[ProcessUsage, ProcessUsage | None]:
-        """Return the usage of this process with its helpers, and of the engine.
-
-        ``engine`` is the engine's process id, a descendant of this process.
-        """
+        """Return the usage of this process with its helpers, and of the engine, a descendant with the process id ``engine``."""
         own = psutil.Process()
         engines = _family(engine) if engine is not None else []
         apart = {process.pid for process in engines}

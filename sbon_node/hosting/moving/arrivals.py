@@ -23,12 +23,11 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.copies.settings import MigrationSettings
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, starting_here
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, checkpoint_of, starting_here
 from sbon_node.hosting.moving.departures import Departures
 from sbon_node.hosting.moving.ends import Arrival, Copied, FollowerStarter, Frozen, Position, StoredArrival
 from sbon_node.hosting.moving.host_check import HostCheck, check_cut, check_stream, check_tail
 from sbon_node.hosting.operators.host import OperatorHost
-from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.frames import Frame
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import OVER, RecordAcceptors
@@ -77,13 +76,9 @@ class Arrivals:
         known: dict[str, Arrival],
     ) -> None:
         self._context, self._operators, self._engine = context, operators, engine
-        self._registers, self._records = registers, records
-        self._starter = starter
-        self._silence_s = migration.silence_s
-        self._host_check = host_check
-        self._tasks = Tasks()
+        self._registers, self._records, self._starter, self._host_check = registers, records, starter, host_check
+        self._silence_s, self._tasks, self._known = migration.silence_s, Tasks(), known
         now_s = context.clock.now()
-        self._known = known
         self._known.update((one, Arrival(stored, now_s)) for one, stored in context.store.all("arrival", StoredArrival).items())
         for arrival in self._known.values():
             operators.expect(arrival.stored.hosted, ARRIVAL)

@@ -16,7 +16,6 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -35,9 +34,8 @@ from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.moving import SETTLE_POLL_S
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.hosting.components import HostedOperator
+from sbon_node.hosting.components import HostedOperator, checkpoint_of, copy_to, spill_of
 from sbon_node.hosting.operators.ports import OperatorPorts
-from sbon_node.hosting.sweep import checkpoint_of, copy_to, spill_of
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import Tail
 from sbon_node.streams.outbox.outbox import Outbox
@@ -59,10 +57,7 @@ Batch = tuple[int, ...]
 
 
 class Position(NamedTuple):
-    """The newest visible cut of an origin, and the batches that it has planned after that.
-
-    The batch of the cut began at ``before``, which is empty where that is unknown.
-    """
+    """The newest visible cut of an origin, whose batch began at ``before`` (empty: unknown), and the batches planned after it."""
 
     cut: Cut
     batches: tuple[Batch, ...] = ()
@@ -86,7 +81,6 @@ class Pursuit:
         self._near_s: float | None = None
 
     def note(self, origin: Position) -> None:
-        """Take notice of the position of the origin."""
         self._origin = origin
         for end in (origin.cut.frames, *origin.batches):
             if end not in self._ends:
@@ -137,8 +131,7 @@ CONNECT_POLL_S = 0.02
 """Pause between two looks at the links of this process, which cost nothing: no setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A copy of a checkpoint in ``folder``, and the state of the operator's stream after the same batch."""
 
     folder: Path
@@ -146,8 +139,7 @@ class Prepared:
     tail: Tail
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
+class Frozen(NamedTuple):
     """The cut up to which a frozen operator has emitted, and its stream at that time."""
 
     cut: Cut

@@ -17,11 +17,19 @@ from sbon_node.base.tasks import Tasks
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.context import Context, until_passed
 from sbon_node.engine.interface import Engine, MovingEngine
-from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of
+from sbon_node.hosting.components import (
+    ORPHANED_S,
+    HostedComponent,
+    HostedOperator,
+    acceptors_of,
+    checkpoint_of,
+    spill_of,
+    sweep,
+    sweep_again,
+)
 from sbon_node.hosting.machine.capacity import Reservations
 from sbon_node.hosting.operators.ports import OperatorPorts, trim_letters
 from sbon_node.hosting.operators.room import Room
-from sbon_node.hosting.sweep import ORPHANED_S, checkpoint_of, spill_of, sweep, sweep_again
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller
 from sbon_node.ownership.acceptors import RecordAcceptors, check_epoch, claim, report
@@ -93,8 +101,7 @@ class OperatorHost:
             self._swept_s = self._context.clock.now() + ORPHANED_S
             self._tasks.start("sweep again", sweep_again(self._context, tuple(self._orphaned), self._is_kept))
         for operator in self._stored:
-            hosted = self._hosted.get(operator)
-            if hosted is not None:
+            if (hosted := self._hosted.get(operator)) is not None:
                 self._tasks.start(f"resume {operator}", self._resume(hosted))
 
     async def close(self) -> None:
@@ -176,7 +183,6 @@ class OperatorHost:
         return tuple(sorted(self._hosted))
 
     def epochs(self) -> dict[str, int]:
-        """Return epochs by operator."""
         return {operator: hosted.spec.epoch for operator, hosted in self._hosted.items()}
 
     def reserved_by_others(self, call: DestroyComponents, caller: str) -> bool:
@@ -190,10 +196,7 @@ class OperatorHost:
                 self._reservations.release(operator, owner)
 
     async def destroy(self, call: DestroyComponents) -> None:
-        """Remove operators of a query, with streams and checkpoints, and reservations for them.
-
-        Leaves operators of other queries alone.
-        """
+        """Remove operators of a query, with streams, checkpoints and reservations; leave those of other queries alone."""
         self.release(call)
         for operator in call.components:
             hosted = self._hosted.get(operator)
@@ -268,8 +271,16 @@ class OperatorHost:
         if spec.id in self._orphaned and now < self._swept_s:
             reason = "an engine of before this node's restart may still write to it"
             raise SbonError("checkpoint-in-use", reason, where=spec.id, hint="try again in a minute")
-        store = partial(self._context.store.put, kind, spec.id, record)
-        await self._checks.admit(hosted, caller, self._room.holder(caller), use, store)
+        self._checks.check_open()
+        self._checks.check_new(spec.id)
+        deadline, holder = now + self._context.settings.reservation_s, self._room.holder(caller)
+        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=holder, use=use)
+        try:
+            await self._checks.confirm(hosted, caller)
+            self._context.store.put(kind, spec.id, record)
+        except BaseException:
+            self._reservations.release(spec.id, hosted.submitter)
+            raise
 
     def expect(self, hosted: HostedOperator, use: CapacityUse) -> None:
         """Hold the capacity of an operator that was admitted before a restart."""
@@ -325,8 +336,7 @@ class OperatorHost:
 
     async def leave(self, operator: str) -> None:
         """Forget an operator that goes on at another node; its readers look for it there."""
-        hosted = self._hosted.get(operator)
-        if hosted is not None:
+        if (hosted := self._hosted.get(operator)) is not None:
             await self._engine.destroy(operator)
             await self._forget(operator, hosted.submitter, moved=True)
 
@@ -448,22 +458,6 @@ class OperatorChecks:
         self._checked: dict[str, None] = {}
         self.is_closed = False
 
-    async def admit(
-        self, hosted: HostedOperator, caller: Caller, holder: str, use: CapacityUse, store: Callable[[], None]
-    ) -> None:
-        """Reserve and hold capacity for an operator that may come, after the same checks as for a new one, and ``store`` it."""
-        spec, now = hosted.spec, self._context.clock.now()
-        self.check_open()
-        self._check_new(spec.id)
-        deadline = now + self._context.settings.reservation_s
-        self._reservations.reserve(spec.id, spec.needs, now, deadline, hosted.submitter, holder=holder, use=use)
-        try:
-            await self.confirm(hosted, caller)
-            store()
-        except BaseException:
-            self._reservations.release(spec.id, hosted.submitter)
-            raise
-
     async def confirm(self, hosted: HostedOperator, caller: Caller) -> None:
         """Check an operator for which capacity is reserved, and hold the capacity until it ends here."""
         spec = hosted.spec
@@ -472,11 +466,11 @@ class OperatorChecks:
             raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
         if spec.id in self._checked:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
-        self._check_new(spec.id)
+        self.check_new(spec.id)
         self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
         await self._check_fragment(spec, caller)
         self.check_open()
-        self._check_new(spec.id)
+        self.check_new(spec.id)
         self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
 
     def check_open(self) -> None:
@@ -485,24 +479,19 @@ class OperatorChecks:
             raise SbonError("node-away", "this node is going away", where=self._context.name)
         self._context.drained.check()
 
-    def _check_new(self, operator: str) -> None:
+    def check_new(self, operator: str) -> None:
+        """Raise ``operator-exists`` for an operator of this node."""
         if operator in self._hosted:
             raise SbonError("operator-exists", f"{operator} runs here already", where=self._context.name)
 
     async def _check_fragment(self, spec: OperatorSpec, caller: Caller) -> None:
-        """Check the fragment against the allow-list.
-
-        Each reservation allows one check at a time, which bounds the number of waiting checks.
-        """
+        """Check the fragment against the allow-list. Each reservation allows one check at a time, which bounds their number."""
         CLIENT.set(caller.node)
         self._checked[spec.id] = None
         try:
             await self._context.planner.check_fragment(spec.fragment, len(spec.views()))
         finally:
             del self._checked[spec.id]
-
-
-# -- Moves of operators away from this node, which began before its restart -------------------------------------------
 
 
 def forget_departure(context: Context, operator: str) -> None:

@@ -17,10 +17,9 @@ from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
 from sbon_node.connectors.sources.dead_letters import DeadLetters, trim
 from sbon_node.context import Context
 from sbon_node.engine.checkpoint_copy import copied_bytes
-from sbon_node.hosting.components import HostedOperator
+from sbon_node.hosting.components import HostedOperator, checkpoint_of, spill_of
 from sbon_node.hosting.machine.capacity import measured_cost
 from sbon_node.hosting.stream_hosts import Lineages, StreamHost
-from sbon_node.hosting.sweep import checkpoint_of, spill_of
 from sbon_node.ownership.acceptors import RecordAcceptors
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.streams.measures.meter import OperatorMeter
@@ -219,8 +218,7 @@ class KeptMeasures:
 
     def sums(self, operator: str) -> MeasureSums | None:
         """Return the newest sums of an operator, whether it runs or not; None where there are none."""
-        port = self._ports.get(operator)
-        if port is not None:
+        if (port := self._ports.get(operator)) is not None:
             return port.meter.sums(self._context.clock.now())
         if operator in self._taken:
             return self._taken[operator]
@@ -239,8 +237,7 @@ class KeptMeasures:
         except ProtocolError as error:
             self._context.counters.refuse("measures-refused", operator=operator, reason=str(error))
             return
-        port = self._ports.get(operator)
-        if port is not None:
+        if (port := self._ports.get(operator)) is not None:
             port.meter.restore(sums)
         else:
             self._taken[operator] = sums
@@ -280,7 +277,6 @@ class KeptMeasures:
         self._taken.pop(operator, None)
 
     def forget(self, operator: str) -> None:
-        """Forget an operator that has ended or left."""
         self._taken.pop(operator, None)
         self._kept.pop(operator, None)
         self._context.store.delete("measures", operator)
@@ -318,7 +314,6 @@ class ReaderHosts:
         return node
 
     def forget(self, operator: str) -> None:
-        """Forget an operator that is no more hosted here."""
         self._known.pop(operator, None)
 
 
@@ -360,10 +355,7 @@ class At(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorLetters:
-    """Dead letters of one operator.
-
-    ``rows`` counts all rows skipped in its life, even those that do not fit the file.
-    """
+    """Dead letters of one operator; ``rows`` counts all rows skipped in its life, even those that do not fit the file."""
 
     def __init__(self, folder: Path, operator: str, settings: ConnectorSettings) -> None:
         self._settings = settings

@@ -66,8 +66,7 @@ class SinkHost:
     def start(self) -> None:
         """Resume the sinks of an earlier run, each once its query's record confirms it."""
         for sink in self._stored:
-            hosted = self._hosted.get(sink)
-            if hosted is not None:
+            if (hosted := self._hosted.get(sink)) is not None:
                 self._tasks.start(f"resume {hosted.order.component}", self._resume(hosted))
 
     async def close(self) -> None:
@@ -117,12 +116,10 @@ class SinkHost:
         ]
 
     def components(self) -> list[HostedComponent]:
-        """Return every sink of this node."""
         orders = sorted((hosted.order.query, sink) for sink, hosted in self._hosted.items())
         return [HostedComponent(query, sink, self._hosted[sink].acceptors) for query, sink in orders]
 
     def epochs(self) -> dict[str, int]:
-        """Return epochs by sink."""
         return {sink: hosted.order.epoch for sink, hosted in self._hosted.items()}
 
     async def destroy(self, call: DestroyComponents) -> tuple[int | None, SinkReport | None]:
@@ -333,7 +330,6 @@ class SinkHost:
         return self._hosted.get(sink)
 
     def keep(self, hosted: HostedSink) -> None:
-        """Store a sink."""
         self._context.store.put("sink", _key(hosted.order), hosted)
         self._hosted[hosted.order.component] = hosted
 
@@ -468,7 +464,6 @@ class EndedQueries:
         self._ended: dict[tuple[str, str], None] = {}
 
     def add(self, query: str, node: str) -> None:
-        """Remember that ``node`` has ended the query."""
         self._ended[query, node] = None
         while len(self._ended) > self._most:
             del self._ended[next(iter(self._ended))]
@@ -511,16 +506,7 @@ class RelayedRows:
         taken = await sink.take(follower, call.after, wait_s=wait_s, turn_s=turn_s, max_bytes=settings.follow_bytes)
         if taken.end is not None:
             self._sinks.check_open()  # the sink also ends with its node, and the query does not
-        frames = tuple(
-            FollowedFrame(
-                stream=frame.stream,
-                number=frame.number,
-                watermark_ms=frame.watermark_ms,
-                born_ms=frame.born_ms,
-                payload=frame.payload,
-            )
-            for frame in taken.frames
-        )
+        frames = tuple(FollowedFrame(f.stream, f.number, f.watermark_ms, f.born_ms, f.payload) for f in taken.frames)
         return FollowedRows(query=sink.query, frames=frames, end=taken.end)
 
     async def _handle_acknowledge(self, call: AcknowledgeRows, caller: Caller) -> None:

@@ -258,7 +258,6 @@ class OpenSinks:
     # -- what they show -----------------------------------------------------------------------------------------------
 
     def links(self) -> list[Link]:
-        """Return the links that bring rows to this node's sinks."""
         sinks: list[SinkRunner | FollowSink] = [*self.runners.values(), *self.followed.values()]
         return [link for sink in sinks for link in sink.links]
 
@@ -283,7 +282,6 @@ class OpenSinks:
         return delays.report() if delays is not None else None
 
     def sample(self, sink: str) -> Sample | None:
-        """Return the newest rows of a sink."""
         if sink in self.runners:
             return self.runners[sink].newest.sample()
         return self.followed[sink].sample() if sink in self.followed else None

@@ -40,10 +40,7 @@ log = structlog.get_logger()
 
 
 class HostedSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored identity of the source whose frames the outbox holds.
-
-    A stream that is declared again under the same name is a different stream.
-    """
+    """The stored identity of a source with frames in the outbox. A stream declared again under its name is a different one."""
 
     source: SourceDeclaration
     stream: StreamDeclaration
@@ -134,10 +131,7 @@ class SourceHost:
         return runner.describe() if runner is not None else None
 
     def reports_of(self, streams: Iterable[str]) -> list[SourceInfo]:
-        """Return reports for local sources among these streams.
-
-        A node that starts reports the sources of its earlier run as ``idle``: they are not lost.
-        """
+        """Return reports for local sources among these streams; those of an earlier run are ``idle``, not lost, after a start."""
         return [report for source_id in streams if (report := self._report_of(source_id)) is not None]
 
     def _report_of(self, source_id: str) -> SourceInfo | None:
@@ -151,8 +145,7 @@ class SourceHost:
         return [self._report_of_running(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
 
     def _report_of_running(self, source_id: str, hosted: HostedSource) -> SourceInfo:
-        runner = self._runners.get(source_id)
-        if runner is not None:
+        if (runner := self._runners.get(source_id)) is not None:
             return runner.describe()
         refused = self._refused.get(source_id, "")
         return SourceInfo(source=hosted.source, state=f"{source_states.FAILED}: {refused}", trouble=refused)
@@ -363,8 +356,7 @@ class ResultStreams:
 
     async def source(self, query: str, stream: str, schema: Schema) -> ResultSource:
         for _ in range(LOOKS):
-            found = self._opened(query, stream, schema)
-            if found is not None:
+            if (found := self._opened(query, stream, schema)) is not None:
                 return found
             await self._context.clock.sleep(LOOK_S)
         raise SbonError(AWAY, "its source is not open yet", where=stream)

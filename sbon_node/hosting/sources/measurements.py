@@ -102,15 +102,7 @@ class SampleStore:
             values += sum(len(column) for column in columns.values())
             if values > MAX_REPLY_VALUES:
                 break
-            samples.append(
-                SourceSample(
-                    source=request.source,
-                    seen=taken.sample.seen,
-                    rows=taken.rows,
-                    read_rows_s=taken.read_rows_s or 0.0,
-                    columns=columns,
-                )
-            )
+            samples.append(SourceSample(request.source, taken.sample.seen, taken.rows, taken.read_rows_s or 0.0, columns))
         return SourceSamples(samples=tuple(samples))
 
 
@@ -197,10 +189,7 @@ class Kept(NamedTuple):
 
 
 class MeasurementStore:
-    """Measurements that this node remembers, at most ``control.max_measurements``.
-
-    The least recently received or requested are deleted first.
-    """
+    """At most ``control.max_measurements`` measurements; the least recently received or requested are deleted first."""
 
     def __init__(self, context: Context, sources: SourceHost, samples: SampleStore) -> None:
         self._context, self._sources, self._samples = context, sources, samples
@@ -241,10 +230,7 @@ class MeasurementStore:
     async def measured(
         self, sources: Mapping[str, str], signatures: Sequence[str], columns: Mapping[str, Sequence[str]]
     ) -> Measured:
-        """Ask the nodes of the sources, all at once; the newest answer counts.
-
-        Implements :data:`sbon_node.model.measurements.Recall`.
-        """
+        """Ask all nodes of the sources; the newest answer counts. Implements :data:`sbon_node.model.measurements.Recall`."""
         at: dict[str, list[str]] = {}
         for source, node in sources.items():
             at.setdefault(node, []).append(source)

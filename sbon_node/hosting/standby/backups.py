@@ -14,6 +14,7 @@ from sbon_node.engine.copies.listing import CopyLimits
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.hosting.components import checkpoint_of
 from sbon_node.hosting.moving.arrivals import Moves
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
@@ -22,7 +23,6 @@ from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup
 from sbon_node.hosting.standby.operator import BackupParts, OperatorBackup, OperatorKeeper
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.source import SourceBackup, SourceBackups, SourceKeeper
-from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.ownership.catalogue import Catalogue
 from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
@@ -55,8 +55,7 @@ class OperatorBackups:
         return backup
 
     def begin(self, operator: str) -> None:
-        backup = self.known.get(operator)
-        if backup is not None:
+        if (backup := self.known.get(operator)) is not None:
             self.tasks.start(f"prepare {operator}", backup.prepare())
 
     def info(self, operator: str) -> BackupInfo | None:
@@ -66,13 +65,11 @@ class OperatorBackups:
 
     async def close(self, operator: str) -> None:
         await self.tasks.stop(f"prepare {operator}")
-        backup = self.known.get(operator)
-        if backup is not None:
+        if (backup := self.known.get(operator)) is not None:
             await backup.close()
 
     def drop(self, operator: str) -> None:
-        backup = self.known.get(operator)
-        if backup is not None:
+        if (backup := self.known.get(operator)) is not None:
             backup.drop()
 
     def forget(self, operator: str) -> None:

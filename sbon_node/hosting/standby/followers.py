@@ -27,10 +27,10 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.copies.received_files import ReceivedFiles
 from sbon_node.engine.interface import Engine, MovingEngine
 from sbon_node.engine.manifest import Manifest
+from sbon_node.hosting.components import checkpoint_of, copy_to
 from sbon_node.hosting.moving.ends import Batch, FollowerStarter, Frozen, Position, Target
 from sbon_node.hosting.standby.keeper import Kept, StoredBackup, files_of
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.sweep import checkpoint_of, copy_to
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.channel import race
 from sbon_node.streams.port import Following
@@ -72,7 +72,6 @@ class BackupFollowers:
         await self._tasks.close()
 
     def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
-        """Note that a follower has failed."""
         follower = self._known.get(operator)
         if follower is not None and state in SET_ASIDE:
             follower.failure = SbonError("engine-failed", reason, where=operator)

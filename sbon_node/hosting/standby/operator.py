@@ -19,7 +19,7 @@ from sbon_node.engine.copies.receiver import CopyReceiver, CopySource
 from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
-from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, starting_here
+from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, checkpoint_of, starting_here
 from sbon_node.hosting.moving.host_check import HostCheck, check_cut, check_stream
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
@@ -27,7 +27,6 @@ from sbon_node.hosting.standby.followers import BackupFollowers
 from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredBackup, StoredBatch, files_of, use_of
 from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner, CheckpointCopy, missing_from, pieces, superseded
 from sbon_node.hosting.standby.settings import BackupSettings
-from sbon_node.hosting.sweep import checkpoint_of
 from sbon_node.model.records import OperatorRegister
 from sbon_node.net.peers import Caller, Expected
 from sbon_node.ownership.acceptors import OVER
@@ -83,10 +82,7 @@ class OperatorBackup(BackupOwner[int]):
     # -- what its operator asks ---------------------------------------------------------------------------------------
 
     async def store(self, batch: int) -> None:
-        """Return once the backup has stored everything up to the committed ``batch``, however long that takes.
-
-        Raises :class:`SbonError` ``fenced`` if this node may not show anything any more.
-        """
+        """Return once the backup has stored all up to the committed ``batch``; raise ``fenced`` if nothing more may be shown."""
         self._newest = max(self._newest, batch)
         await self._until(lambda: self._stored >= batch)
 
@@ -247,7 +243,6 @@ class OperatorBackup(BackupOwner[int]):
     # -- for users, and the end ---------------------------------------------------------------------------------------
 
     def info(self) -> BackupInfo:
-        """Return how current the backup is."""
         info = self._info(self._stored if self._stored >= 0 else self._had, has_all=self._stored >= self._newest)
         follows = self._follower.follows if self._spec.durability == HOT else None
         return msgspec.structs.replace(info, follows=follows, follows_not=self._follower.reason)

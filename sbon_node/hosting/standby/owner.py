@@ -24,6 +24,7 @@ from sbon_node.context import Context
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile, Manifest
+from sbon_node.hosting.moving.departures import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.frames import Frame
 from sbon_node.model.records import OperatorRegister, SourceRegister
@@ -99,10 +100,7 @@ class BackupChoice:
 
 
 class BackupOwner(ABC, Generic[T]):
-    """Stores what one operator or source shows at another node, which it chooses, and replaces when that is gone.
-
-    ``T`` is what it stores at a time.
-    """
+    """Stores what an operator or source shows, a ``T`` at a time, at a node that it chooses, and replaces when that is gone."""
 
     noun: ClassVar[str]
     """Its key in logs."""
@@ -257,10 +255,6 @@ class BackupOwner(ABC, Generic[T]):
 
 
 # -- A batch on its way to the backup: files of the checkpoint that are new there, and the frames after those it has ---
-
-PIECE_BYTES, PIECE_FRAMES = 2**20, 1024
-"""Most bytes and frames in one call, but at least one frame: as in the handover of a move. No settings: both must stay below the
-limits of a message, and a larger call would only save round trips of a first copy."""
 
 
 class Piece(NamedTuple):

@@ -12,8 +12,9 @@ from sbon_node.base.caller_checks import CallerChecks
 from sbon_node.base.tasks import check_cancelled
 from sbon_node.connectors.sources.runner import Waits
 from sbon_node.context import Context
+from sbon_node.hosting.moving.departures import PIECE_BYTES, PIECE_FRAMES
 from sbon_node.hosting.standby.keeper import BackupKeeper, Kept, StoredSource
-from sbon_node.hosting.standby.owner import FENCED, PIECE_BYTES, PIECE_FRAMES, BackupChoice, BackupOwner
+from sbon_node.hosting.standby.owner import FENCED, BackupChoice, BackupOwner
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.model.frames import Frame, FrameDraft
 from sbon_node.model.records import SourceRegister
@@ -68,10 +69,7 @@ class SourceBackup(BackupOwner[Transaction]):
     # -- for the source's runner --------------------------------------------------------------------------------------
 
     async def begin(self, waits: Waits) -> int:
-        """Return the epoch in which this node hosts the source, once that is known.
-
-        Raises :class:`SbonError` ``fenced`` if another node does.
-        """
+        """Return the epoch in which this node hosts the source, once known; raise ``fenced`` if another node does."""
         while True:
             try:
                 register = await self._registers.begin(self._source)
@@ -201,7 +199,6 @@ class SourceBackup(BackupOwner[Transaction]):
         return self._last >= shown
 
     def info(self) -> BackupInfo:
-        """Return how current the backup is."""
         return self._info(self._last if self._last >= 0 else None, has_all=not self._is_behind)
 
 
