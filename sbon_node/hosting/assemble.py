@@ -24,11 +24,11 @@ from sbon_node.hosting.operators.room import Room
 from sbon_node.hosting.operators.shared_operators import SharedOperators
 from sbon_node.hosting.sinks.host import EndedQueries, RelayedRows, SinkHost, SinkTakeover
 from sbon_node.hosting.sinks.open_sinks import ReaderPositions
-from sbon_node.hosting.sources.host import ResultStreams, SourceHost
+from sbon_node.hosting.sources.host import Pushes, ResultStreams, SourceHost
 from sbon_node.hosting.sources.measurements import MeasurementStore, SampleStore
-from sbon_node.hosting.sources.pushes import Pushes
-from sbon_node.hosting.standby.backups import NodeBackups, NodeSourceBackups, OperatorBackups
+from sbon_node.hosting.standby.backups import NodeBackups, NodeSourceBackups
 from sbon_node.hosting.standby.keeper import Kept, StoredBackup
+from sbon_node.hosting.standby.operator import OperatorBackups
 from sbon_node.hosting.standby.settings import BackupSettings
 from sbon_node.hosting.standby.source import SourceBackups
 from sbon_node.ownership.assemble import Ownership

@@ -203,7 +203,8 @@ class OrphanCheck:
         for node in present if found is None else present[:1]:
             if query not in await self._ask(node, (query,)):
                 return False
-        if found is None and not search.silent and self._only_refers(query):
+        held = (one.component for one in self._destroyer.components() if one.query == query)
+        if found is None and not search.silent and all(uid_of(component) != query for component in held):
             self._unrecorded[query] = None
             if query in before:
                 await self._end(query, refused=True)
@@ -211,10 +212,6 @@ class OrphanCheck:
         if found is None:
             log.warning("record-lost", query=query, hint=f"its components end with: sbon query stop {query}")
         return found is None
-
-    def _only_refers(self, query: str) -> bool:
-        held = [one.component for one in self._destroyer.components() if one.query == query]
-        return all(uid_of(component) != query for component in held)
 
     async def _end(self, query: str, *, refused: bool) -> None:
         held = [one.component for one in self._destroyer.components() if one.query == query]
@@ -225,10 +222,7 @@ class OrphanCheck:
             await self._destroyer.end(call)
 
     async def _goes_on(self, query: str, component: str) -> bool:
-        """Return whether a component that this node does not host, but may come to host, goes on for other queries.
-
-        It does also as long as its register has no majority.
-        """
+        """Return whether a component that is not hosted here, but may come, goes on for other queries, or lacks a majority."""
         if component in self._destroyer.hosted():
             return False
         try:

@@ -67,10 +67,7 @@ class StreamHost:
         return None if offset is None else offset.error_ms + ROUNDING_MS
 
     async def search(self, code: str) -> bool:
-        """Ask for the host after a failure with that code, if the stream may have moved; return whether there is another.
-
-        The catalogue of this node has the present node of a source.
-        """
+        """Look for the host after a failure with that code, a source's in the catalogue; return whether there is another."""
         if is_source(self._stream):
             self._is_lost = code == "stream-unknown" and self._records.is_detached(self._stream)
             if self._is_lost:
@@ -97,11 +94,8 @@ class StreamHost:
         return before != node
 
 
-# -- Lineages of the streams that components on this node read, stored before the first frame is taken -----------------
-
-
 class ReadLineages(msgspec.Struct, frozen=True, kw_only=True):
-    """Lineages by stream of one component. They belong to its checkpoint or delivery position, and move with it."""
+    """Lineages by stream that a component reads, stored before the first frame. They move with its checkpoint or position."""
 
     by_stream: dict[str, int] = {}
 

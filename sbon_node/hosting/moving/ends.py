@@ -203,10 +203,7 @@ class Origin:
         self._port.pin(False)
 
     def position(self) -> Position:
-        """Return the newest visible cut, and the batches that are planned after it; the target may run them at once.
-
-        Raises :class:`SbonError` ``nothing-to-copy`` before the first batch.
-        """
+        """Return the newest visible cut, and the batches planned after it; raise ``nothing-to-copy`` before the first batch."""
         return self._position(*self._engine.planned(self._operator))
 
     def halt(self) -> Position:
@@ -297,10 +294,7 @@ class Target:
         return self._pursuit.frames_behind(self._engine.cut(self._spec.id))
 
     async def settle(self, frozen: Frozen) -> None:
-        """Come to rest where the origin has, and check that both have emitted the same.
-
-        Raises :class:`SbonError` ``not-settled`` or ``not-aligned``: the move must be given up.
-        """
+        """Come to rest where the origin has; raise ``not-settled``, or ``not-aligned`` unless both have emitted the same."""
         self.repeat(Position(frozen.cut))
         await self._reach_last(frozen.cut)
         check_aligned(await self._rest(), frozen.cut, self._spec.id)

@@ -292,10 +292,7 @@ class OperatorHost:
         self._reservations.release(hosted.spec.id, hosted.submitter)
 
     async def adopt(self, hosted: HostedOperator, register: OperatorRegister, *, runs: bool) -> None:
-        """Host an operator whose stream and checkpoint are here now; start it unless the engine ``runs`` it.
-
-        Its ``register`` has the queries that it is kept for.
-        """
+        """Host an operator whose stream and checkpoint are here for the queries of its register, started unless it ``runs``."""
         self.keep(hosted := hosted.kept_for(register.queries))
         self._reservations.keep(hosted.spec.id, hosted.spec.needs, hosted.submitter)
         self._states.begin(hosted.spec.id)
@@ -418,9 +415,6 @@ class OperatorHost:
         await asyncio.gather(*(report(self._context, self._records, *one, matters) for one in reports))
 
 
-# -- States of this node's operators, with their reasons --------------------------------------------------------------
-
-
 class HostedStates:
     """The latest state and reason of each operator, by id."""
 
@@ -445,9 +439,6 @@ class HostedStates:
     def waiting(self) -> list[str]:
         """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
         return [f"{one}: {why}" for one, (state, why) in sorted(self._states.items()) if why and state not in SET_ASIDE]
-
-
-# -- The checks of an operator that is to run on this node, and the capacity that it gets -----------------------------
 
 
 class OperatorChecks:
@@ -498,9 +489,6 @@ def forget_departure(context: Context, operator: str) -> None:
     """Forget a stored move of an operator that was claimed after a restart, or whose query is over: it moves no more."""
     if context.store.get("departure", operator, msgspec.Raw) is not None:
         context.store.delete("departure", operator)
-
-
-# -- The description of an operator by its host -----------------------------------------------------------------------
 
 
 def operator_info(
@@ -560,9 +548,6 @@ def _promised(outbox: Outbox, operator: str) -> tuple[int | None, bool]:
     if operator not in outbox.streams():
         return None, False
     return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
-
-
-# -- An operator's neighbours in its query, with measured rates of its links: all that its host needs to place it anew -
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):

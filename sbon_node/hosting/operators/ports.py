@@ -282,9 +282,6 @@ class KeptMeasures:
         self._context.store.delete("measures", operator)
 
 
-# -- The nodes of the readers of this node's operators, asked for once for each connection ----------------------------
-
-
 class ReaderHosts:
     """The nodes that host the readers of this node's operators, by their registers.
 
@@ -387,10 +384,7 @@ class OperatorLetters:
         self._store(At(length=self._letters.length, rows=rows + skipped.rows, before=before))
 
     def close(self) -> None:
-        """End the dead letters of an operator.
-
-        The file stays for users while there is room; a later operator of that name starts a new file.
-        """
+        """End the dead letters. The file stays for users while there is room; a later operator of that name starts a new file."""
         self._file.unlink(missing_ok=True)
         trim_letters(self._file.parent, self._settings)
 

@@ -172,10 +172,7 @@ class SinkHost:
         return self.followed(query, sink).follow(after, word)
 
     async def acknowledge(self, query: str, numbers: Mapping[str, int], is_reader: IsReader, sink: str = "") -> None:
-        """Store that the follower has all frames up to these numbers, and acknowledge them upstream.
-
-        Raises ``not-the-reader``: see :meth:`FollowSink.check_reader`.
-        """
+        """Store that the follower has all frames up to these numbers, and acknowledge them upstream; raise ``not-the-reader``."""
         followed, hosted = self.followed(query, sink), self._hosted[self._followed_component(query, sink)]
         followed.check_reader(is_reader)
         ended = followed.ends(numbers)
@@ -477,11 +474,8 @@ class EndedQueries:
             raise SbonError(QUERY_OVER, "it ended before this part was started", where=component)
 
 
-# -- Rows for followers at other nodes, which relay them (sbon_node.queries.sinks.follow) ------------------------------
-
-
 class RelayedRows:
-    """Answers calls of followers at other nodes.
+    """Answers calls of followers at other nodes, which relay the rows (:mod:`sbon_node.queries.sinks.follow`).
 
     A follower has its turn while it calls. The turn ends with the connection of a call that waits for rows, and otherwise after
     ``control.call_timeout_s`` of silence.
@@ -514,11 +508,8 @@ class RelayedRows:
         await self._sinks.acknowledge(call.query, call.numbers, lambda one: (one.node, one.instance) == relay)
 
 
-# -- Taking over the sinks of nodes that are lost, where the user allows it --------------------------------------------
-
-
 class SinkTakeover:
-    """Answers the leader of a query whose sink is lost.
+    """Answers the leader of a query whose sink is lost with its node, where the user allows that another takes it over.
 
     The sink is stored here first; then its register names this node as the host, in the next epoch; then it delivers. A restart
     in between either finds the register changed, and goes on, or forgets the sink.

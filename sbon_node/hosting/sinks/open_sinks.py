@@ -317,9 +317,6 @@ class OpenSinks:
         )
 
 
-# -- The delay of the rows that arrive for one sink of this node ------------------------------------------------------
-
-
 class SinkDelays:
     """Observes the frames of all streams that a sink reads, as they arrive."""
 

@@ -63,8 +63,7 @@ class BackupFollowers:
     """The followers of this node, by operator."""
 
     def __init__(self, context: Context, engine: MovingEngine, starter: FollowerStarter, settings: BackupSettings) -> None:
-        self._context, self._engine, self._starter = context, engine, starter
-        self._settings = settings
+        self._context, self._engine, self._starter, self._settings = context, engine, starter, settings
         self._known: dict[str, Follower] = {}
         self._tasks = Tasks()
 
@@ -99,10 +98,7 @@ class BackupFollowers:
         return BackupStored(needs=follower.needs_input, follows=follows, reason=follower.reason[:500])
 
     async def go_on(self, kept: Kept[StoredBackup], epoch: int) -> str:
-        """Let the follower be the operator, which belongs to this node in this epoch; return why it is not, or nothing.
-
-        Nothing of it is left if it is not.
-        """
+        """Let the follower be the operator in this node's ``epoch``; otherwise delete all that it has here, and return why."""
         operator, newest, started_s = kept.id, kept.stored.newest, self._context.clock.now()
         follower = self._known.get(operator)
         target = None if follower is None else follower.target

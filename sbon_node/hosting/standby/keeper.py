@@ -185,9 +185,6 @@ def files_of(context: Context, operator: str) -> Path:
     return context.data_dir / "backups" / operator
 
 
-# -- frames on their way ------------------------------------------------------------------------------------------------
-
-
 class SentFrames(NamedTuple):
     """The ``frames`` of a call, undecoded, after number ``after`` of the stream of the operator or source ``backed``.
 
@@ -260,8 +257,7 @@ class BackupKeeper(ABC, Generic[S, R]):
 
     def __init__(self, context: Context, settings: BackupSettings, stored: type[S], known: dict[str, Kept[S]]) -> None:
         self._context, self._settings, self._tasks = context, settings, Tasks()
-        now_s = context.clock.now()
-        self._known = known
+        self._known, now_s = known, context.clock.now()
         self._known.update((one, Kept(record, now_s)) for one, record in context.store.all(self.table, stored).items())
 
     def start(self) -> None:

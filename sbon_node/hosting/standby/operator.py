@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -20,7 +19,7 @@ from sbon_node.engine.copies.sender import CopySender
 from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, checkpoint_of, starting_here
-from sbon_node.hosting.moving.host_check import HostCheck, check_cut, check_stream
+from sbon_node.hosting.moving.arrivals import HostCheck, check_cut, check_stream
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
@@ -34,7 +33,9 @@ from sbon_node.ownership.consensus.states import Acceptor
 from sbon_node.ownership.operators import OperatorRegisters
 from sbon_node.streams.outbox.copies import StreamState
 from sbon_node.streams.outbox.ledger import NO_BATCH
-from sbon_protocol.api.durability import BY_FOLLOWER, HOT, BackupInfo
+from sbon_node.streams.port import Backup
+from sbon_protocol.api.bounded import MAX_REASON
+from sbon_protocol.api.durability import BY_FOLLOWER, HOT, LOCAL, BackupInfo
 from sbon_protocol.api.measures import MeasureSums
 from sbon_protocol.api.operators import OperatorSpec
 from sbon_protocol.api.queries import OperatorInfo
@@ -48,23 +49,12 @@ log = structlog.get_logger()
 # -- at the host ------------------------------------------------------------------------------------------------------
 
 
-class BackupParts(NamedTuple):
-    """Parts for each backup of this node's operators."""
-
-    context: Context
-    engine: MovingEngine
-    sender: CopySender
-    owners: OperatorRegisters
-    settings: BackupSettings
-    tasks: Tasks
-
-
 class OperatorBackup(BackupOwner[int]):
     """Stores batches of one operator at another node."""
 
     noun, unit, hint = "operator", "batch", "add a node, or submit with --durability local"
 
-    def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: BackupParts, ports: OperatorPorts) -> None:
+    def __init__(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], parts: OperatorBackups, ports: OperatorPorts) -> None:
         super().__init__(spec.id, parts.context, BackupChoice(parts.context, parts.settings))
         self._spec, self._acceptors, self._parts, self._ports = spec, acceptors, parts, ports
         folder = parts.context.data_dir / "copies" / f"backup of {spec.id}"
@@ -260,6 +250,50 @@ class OperatorBackup(BackupOwner[int]):
             await self._context.call(node, DropBackup(self._spec.query, self.id))
         except SbonError as error:  # It asks by itself, in time.
             log.info("backup-not-dropped", operator=self.id, backup=node, code=error.code)
+
+
+class OperatorBackups:
+    """The backups at other nodes of this node's operators: :class:`sbon_node.hosting.operators.ports.Backups`."""
+
+    def __init__(
+        self, context: Context, engine: MovingEngine, sender: CopySender, owners: OperatorRegisters, settings: BackupSettings
+    ) -> None:
+        self.context, self.engine, self.sender, self.owners, self.settings = context, engine, sender, owners, settings
+        self.tasks = Tasks()
+        self.known: dict[str, OperatorBackup] = {}
+        self.recovered: dict[str, str] = {}
+        """How operators that go on here were taken over, by operator."""
+        self.stuck_since_s: dict[str, float] = {}
+        """Since when the engine has not run, by operators that wait for it."""
+
+    def of(self, spec: OperatorSpec, acceptors: tuple[Acceptor, ...], ports: OperatorPorts) -> Backup | None:
+        if spec.durability == LOCAL:
+            return None
+        backup = self.known[spec.id] = OperatorBackup(spec, acceptors, self, ports)
+        return backup
+
+    def begin(self, operator: str) -> None:
+        if (backup := self.known.get(operator)) is not None:
+            self.tasks.start(f"prepare {operator}", backup.prepare())
+
+    def info(self, operator: str) -> BackupInfo | None:
+        if (backup := self.known.get(operator)) is None:
+            return None
+        return msgspec.structs.replace(backup.info(), recovered=self.recovered.get(operator, "")[:MAX_REASON])
+
+    async def close(self, operator: str) -> None:
+        await self.tasks.stop(f"prepare {operator}")
+        if (backup := self.known.get(operator)) is not None:
+            await backup.close()
+
+    def drop(self, operator: str) -> None:
+        if (backup := self.known.get(operator)) is not None:
+            backup.drop()
+
+    def forget(self, operator: str) -> None:
+        self.known.pop(operator, None)
+        self.stuck_since_s.pop(operator, None)
+        self.recovered.pop(operator, None)
 
 
 # -- at the backup ----------------------------------------------------------------------------------------------------
