@@ -121,8 +121,8 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Order to the consumer's node: deliver the streams ``inputs`` (stream, node) as ``spec`` says.
 
     A further sink has a ``claim`` from the query's record, and begins where ``begin`` says. One that is ``temporary`` is a
-    follower's, and removed once that has left.
-    Columns of the streams in ``by_position`` have other names: they are those of ``schema`` by their order.
+    follower's, and removed once that has left. Columns of the streams in ``by_position`` have other names: they are
+    those of ``schema`` by their order.
     """
 
     query: str

@@ -377,10 +377,8 @@ class Arrivals:
         runs = arrival.target is not None
         if not arrival.is_live:
             await self._go_live(arrival, stream, epoch)
-        hosted = msgspec.structs.replace(
-            arrival.stored.hosted, spec=msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
-        )
-        await self._operators.adopt(hosted, register, runs=runs)
+        spec = msgspec.structs.replace(self._operators.ports.present(arrival.spec), epoch=epoch)
+        await self._operators.adopt(msgspec.structs.replace(arrival.stored.hosted, spec=spec), register, runs=runs)
         self._context.store.delete("arrival", operator)
         self._known.pop(operator, None)
         log.info("operator-moved", operator=operator, origin=arrival.stored.origin, epoch=epoch, last=stream.tail.last)

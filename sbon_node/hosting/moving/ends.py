@@ -380,6 +380,12 @@ class Arrival:
         return self.stored.hosted.spec
 
 
+def copy_source(context: Context, operator: str, attempt: str, host: str) -> CopySource:
+    """Return what ``host`` offers of an operator's checkpoint in that attempt."""
+    membership = context.membership
+    return CopySource(operator, attempt, partial(membership.address_of, host), partial(membership.expected, host))
+
+
 class FollowerStarter:
     """Starts and removes followers on this node."""
 
@@ -398,11 +404,8 @@ class FollowerStarter:
     async def start(self, arrival: Arrival, base: Copied) -> None:
         """Fetch the checkpoint, and start the follower from it."""
         context, spec, stored = self._context, arrival.spec, arrival.stored
-        membership = context.membership
         checkpoint, copied = checkpoint_of(context, spec.id), copy_to(context, spec.id)
-        source = CopySource(
-            spec.id, stored.attempt, partial(membership.address_of, stored.origin), partial(membership.expected, stored.origin)
-        )
+        source = copy_source(context, spec.id, stored.attempt, stored.origin)
 
         def report(progress: MoveProgress) -> None:
             arrival.progress = progress

@@ -81,7 +81,7 @@ class OperatorPorts:
         """Open the port of an operator, in place of its earlier one."""
         await self.disconnect(spec.id)
         meter = self.measures.meter(spec, follows=following is not None)
-        context, known = self._context, tuple(acceptors)
+        context, known, limits = self._context, tuple(acceptors), self._context.stream_settings.batch_limits
         hosts = [StreamHost(context, self._records, spec.query, one.stream, one.node, known) for one in spec.inputs]
         self._hosts[spec.id] = hosts
         port = self.open[spec.id] = NodePort(
@@ -93,9 +93,7 @@ class OperatorPorts:
             settings=context.stream_settings,
             rng=context.rng,
             failpoint=context.failpoint,
-            limits=context.stream_settings.batch_limits(
-                has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced
-            ),
+            limits=limits(has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced),
             epoch=spec.epoch,
             letters=self._letters_of(spec),
             following=following,

@@ -272,9 +272,8 @@ class SinkHost:
         if len(self._hosted) >= settings.max_sinks:
             raise SbonError("too-many-sinks", f"{settings.max_sinks} sinks are here already", where=where)
         if len(order.inputs) > settings.max_inputs:
-            raise SbonError(
-                "too-many-inputs", f"{len(order.inputs)} inputs", where=order.component, hint="raise control.max_inputs"
-            )
+            hint = "raise control.max_inputs"
+            raise SbonError("too-many-inputs", f"{len(order.inputs)} inputs", where=order.component, hint=hint)
         check_sink(order.spec.kind, order.spec.options, self._settings, failover=order.spec.failover)
 
     def check_open(self) -> None:
@@ -353,9 +352,8 @@ class SinkHost:
             del self._hosted[hosted.order.component]
 
     async def _forget_at_last(self, hosted: HostedSink, *, delivered: bool) -> None:
-        await until_passed(
-            self._context, lambda: self._forget(hosted, delivered=delivered), partial(self._waits, hosted.order.component)
-        )
+        forget = partial(self._forget, hosted, delivered=delivered)
+        await until_passed(self._context, forget, partial(self._waits, hosted.order.component))
 
     def _waits(self, component: str, error: SbonError) -> None:
         log.warning("sink-waits", sink=component, reason=str(error))

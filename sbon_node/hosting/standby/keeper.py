@@ -63,8 +63,7 @@ class StoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     """The backup of an operator that ``host`` runs, and its newest batch, None before the first.
 
     ``lineages`` are those of the streams that it reads, ``lineage`` that of its own. Requests in an epoch below ``sealed`` are
-    refused: their caller is not the host any more. ``lacks_frames`` once frames of the newest batch
-    are missing, until the next one.
+    refused: their caller is not the host any more. ``lacks_frames``: some of the newest batch are missing, until the next.
     """
 
     hosted: HostedOperator

@@ -20,6 +20,7 @@ from sbon_node.engine.interface import MovingEngine
 from sbon_node.engine.manifest import CopiedFile
 from sbon_node.hosting.components import HostedComponent, HostedOperator, acceptors_of, checkpoint_of, starting_here
 from sbon_node.hosting.moving.arrivals import HostCheck, check_cut, check_stream
+from sbon_node.hosting.moving.ends import copy_source
 from sbon_node.hosting.operators.host import OperatorHost
 from sbon_node.hosting.operators.ports import OperatorPorts
 from sbon_node.hosting.standby.followers import BackupFollowers
@@ -436,10 +437,7 @@ class OperatorKeeper(BackupKeeper[StoredBackup, OperatorRegister]):
         if call.contents:
             await executor(partial(received.store, call.contents, files))
         if call.offered:
-            membership, host = self._context.membership, kept.stored.host
-            source = CopySource(
-                call.operator, call.offered, partial(membership.address_of, host), partial(membership.expected, host)
-            )
+            source = copy_source(self._context, call.operator, call.offered, kept.stored.host)
             await kept.copy(self._fetch(source, received))
         if lacking := await executor(partial(received.lacking, files)):
             raise SbonError("files-missing", f"{len(lacking)} files of the checkpoint have not come", where=call.operator)
